@@ -46,7 +46,7 @@ from trainer.data.kinds import WITH_NEWLINE  # noqa: E402
 from trainer.data.prompts import prompts_of  # noqa: E402
 from trainer.data.render import PromptForm  # noqa: E402
 from trainer.data.rows import read_eval_set  # noqa: E402
-from trainer.evaluation.one_pass import Followed  # noqa: E402
+from trainer.evaluation.one_pass import AnswerTrace  # noqa: E402
 from trainer.evaluation.tolerance import TOLERANCE  # noqa: E402
 from trainer.loop.task import Task  # noqa: E402
 from trainer.model.params import Params  # noqa: E402
@@ -77,7 +77,7 @@ def prompts(task: Task, count: int) -> list[list[int]]:
     ]
 
 
-def elsewhere(folder: Path, compute: str, texts: Sequence[Text], isa: str) -> list[Followed]:
+def elsewhere(folder: Path, compute: str, texts: Sequence[Text], isa: str) -> list[AnswerTrace]:
     """Return what a process makes of the texts whose compiler is held to another instruction set."""
     with tempfile.TemporaryDirectory() as name:
         asked, found = Path(name) / "texts.json", Path(name) / "found.npz"
@@ -86,7 +86,7 @@ def elsewhere(folder: Path, compute: str, texts: Sequence[Text], isa: str) -> li
         command = [sys.executable, __file__, "--follow", str(folder), compute, str(asked), str(found)]
         subprocess.run(command, check=True, env=environment)
         arrays = np.load(found)
-        return [Followed(states=arrays[f"s{n}"], margins=arrays[f"m{n}"]) for n in range(len(texts))]
+        return [AnswerTrace(states=arrays[f"s{n}"], margins=arrays[f"m{n}"]) for n in range(len(texts))]
 
 
 def follow(folder: str, compute: str, asked: str, found: str) -> None:
@@ -98,7 +98,7 @@ def follow(folder: str, compute: str, asked: str, found: str) -> None:
     np.savez(found, **arrays, **{f"m{n}": each.margins for n, each in enumerate(passes)})
 
 
-def same(folder: Path, config: Config, compute: str, texts: list[Text]) -> Iterator[tuple[str, list[Followed]]]:
+def same(folder: Path, config: Config, compute: str, texts: list[Text]) -> Iterator[tuple[str, list[AnswerTrace]]]:
     """Yield the same weights and answers, computed in other ways; margins are those of one pass alone."""
     task, params = task_of(config, compute), params_of(folder)
     yield "one pass", in_one_pass(task.model, params, texts, rows=ROWS)
@@ -107,7 +107,7 @@ def same(folder: Path, config: Config, compute: str, texts: list[Text]) -> Itera
         ("two texts packed in a row", packed(task.model, params, texts)),
         ("in chunks of 16 with a cache", in_chunks(task.model, params, texts, chunk=16)),
     ):
-        yield name, [Followed(states=each, margins=np.zeros(1, np.float32)) for each in states]
+        yield name, [AnswerTrace(states=each, margins=np.zeros(1, np.float32)) for each in states]
     parted = task_of(config, compute, DEVICES)
     yield f"{DEVICES} devices, parameters split", in_one_pass(parted.model, spread(params, parted), texts, rows=ROWS)
     # Without AVX the compiler has no conversion of float16.
@@ -117,11 +117,11 @@ def same(folder: Path, config: Config, compute: str, texts: list[Text]) -> Itera
 
 def others(
     folder: Path, other: Path, config: Config, compute: str, texts: list[Text]
-) -> Iterator[tuple[str, list[Followed]]]:
+) -> Iterator[tuple[str, list[AnswerTrace]]]:
     """Yield what did not give the answers."""
     task, params = task_of(config, compute), params_of(folder)
 
-    def passed(params: Params, texts: Sequence[Text], task: Task = task) -> list[Followed]:
+    def passed(params: Params, texts: Sequence[Text], task: Task = task) -> list[AnswerTrace]:
         return in_one_pass(task.model, params, texts, rows=ROWS)
 
     yield "another seed", passed(params_of(other), texts)
@@ -139,7 +139,7 @@ def others(
     yield "one token of the answer changed", passed(params, [(p, edited(a, vocab, at=len(a) // 2)) for p, a in texts])
 
 
-def row(compute: str, fingerprints: Sequence[str], passes: Iterable[Followed]) -> dict[str, Any]:
+def row(compute: str, fingerprints: Sequence[str], passes: Iterable[AnswerTrace]) -> dict[str, Any]:
     """Return the figures of one way: the largest and smallest distance, and how many answers are outside."""
     allowed, found = TOLERANCE[compute], []
     margins = []

@@ -18,7 +18,7 @@ import numpy as np
 from trainer.data.buckets import batches_of_one_length, lengths_of
 from trainer.data.encode import encode_rows
 from trainer.data.order import order_of_pass, rows_in
-from trainer.data.packing import one_each, packed
+from trainer.data.packing import one_each, pack_rows
 from trainer.data.rows import read_dataset
 from trainer.model.files.source import resolve
 
@@ -33,7 +33,7 @@ def measured(max_length: int) -> dict[str, float]:
     file = read_dataset("dev-reasoning-v2")
     tokenizer = resolve("demo").tokenizer()
     data = encode_rows(file.rows, tokenizer, max_length=max_length, file=file.name, lines=file.lines)
-    alone, together = len(one_each(len(data.encoded))), len(packed(data.lengths, max_length, in_order=False))
+    alone, together = len(one_each(len(data.encoded))), len(pack_rows(data.lengths, max_length, in_order=False))
     tokens = int(data.lengths.sum())
     computed = bucketed_tokens(data.lengths, max_length)
     return {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from schemas.catalog import resolved, schema, types_of
+from schemas.catalog import resolve_node, schema, types_of
 from trainer.config.sources import FLAGS
 from trainer.planning.kept_programs import DEFAULT_MIB
 
@@ -77,7 +77,7 @@ def table(prefix: str, properties: dict[str, Any]) -> Iterator[str]:
     yield "| key | default | range | meaning and effect |"
     yield "|---|---|---|---|"
     for key, stated in properties.items():
-        node = resolved(stated, schema("train_config")) | stated
+        node = resolve_node(stated, schema("train_config")) | stated
         cells = (f"`{prefix}{key}`", default_of(node), range_of(node), meaning_of(node, f"{prefix}{key}"))
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from schemas.problems.rule import Rule, declared
+from schemas.problems.rule import Rule, declared_rules
 
 PAGE = Path(__file__).parent / "rules.md"
 PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
@@ -29,7 +29,7 @@ def all_rules() -> list[Rule]:
         for path in sorted(Path(package).rglob("*.py")):
             if "Rule(" in path.read_text(encoding="utf-8"):
                 importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
-    return list(declared())
+    return list(declared_rules())
 
 
 def page() -> str:

@@ -75,7 +75,7 @@ class PlanRequest:
     seconds: float | None = None
 
 
-def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> PlanRequest:
+def read_request(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> PlanRequest:
     """Return what is known about a question.
 
     Args:
@@ -88,7 +88,7 @@ def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> Pl
         return PlanRequest(state="cancelled")
     code = read_number(folder / EXIT_CODE)
     if code is None:
-        return _unended(folder)
+        return _read_unended(folder)
     if not _is_own(folder, code):
         return PlanRequest(state="none")
     value = read_object(folder / _ANSWER)
@@ -110,7 +110,7 @@ def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float, watched
     Raises:
         OSError: The question could not be written under the root.
     """
-    if folder.is_dir() and _unended(folder).state == "running" and read_number(folder / EXIT_CODE) is None:
+    if folder.is_dir() and _read_unended(folder).state == "running" and read_number(folder / EXIT_CODE) is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_ANSWER, _SEAL, EXIT_CODE, OUTPUT, _CANCELLED):
@@ -140,7 +140,7 @@ def cancel(folder: Path) -> None:
     Raises:
         OSError: The wish could not be written down.
     """
-    if asked(folder, is_answer=bool).state == "running":
+    if read_request(folder, is_answer=bool).state == "running":
         write_text(folder / _CANCELLED, "")
 
 
@@ -150,7 +150,7 @@ def forget(folder: Path) -> None:
     Raises:
         OSError: It could not be removed.
     """
-    if folder.is_dir() and asked(folder, is_answer=bool).state != "running":
+    if folder.is_dir() and read_request(folder, is_answer=bool).state != "running":
         shutil.rmtree(folder)
 
 
@@ -206,11 +206,11 @@ def _unwatched_for(folder: Path) -> float:
 
 def mark_ended(folder: Path, code: int) -> None:
     """Seal what was answered and printed, and write the exit code down."""
-    write_text(folder / _SEAL, seal.sealed(_sealed_content(folder, code)))
+    write_text(folder / _SEAL, seal.make_seal(_sealed_content(folder, code)))
     write_text(folder / EXIT_CODE, f"{code}\n")
 
 
-def _unended(folder: Path) -> PlanRequest:
+def _read_unended(folder: Path) -> PlanRequest:
     """Return what is known of a question that has no exit code: somebody waits for it, or nobody does any more."""
     waiting = read_started(folder / PROCESS)
     if waiting is None or not is_alive(waiting):

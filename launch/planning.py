@@ -40,7 +40,7 @@ def planning(root: Path, config: Mapping[str, Any], options: Sequence[str] = ())
         config: The configuration, complete.
         options: Flags of `trainproof plan` besides it: `--on t4`, `--grid`. Or `CHECK`.
     """
-    return asking.asked(
+    return asking.read_request(
         folder_of(root, config, options), is_answer=lambda value: any(name in value for name in _ANSWERS)
     )
 

@@ -30,7 +30,9 @@ def repeating(root: Path, subject: Path, sha256: str, verb: Verb, options: Seque
         verb: What is done with it.
         options: What the command is told besides it: `--all`, `--minutes 5`.
     """
-    return asking.asked(folder_of(root, subject, sha256, verb, options), is_answer=lambda value: "covered" in value)
+    return asking.read_request(
+        folder_of(root, subject, sha256, verb, options), is_answer=lambda value: "covered" in value
+    )
 
 
 def ask(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str] = ()) -> None:

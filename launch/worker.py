@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from evidence.run.lock import RunLock
 from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
-from launch.jobs.process import ONLY_PARENT_INTERRUPTS, Started, interrupt, kill, start, started_now
+from launch.jobs.process import ONLY_PARENT_INTERRUPTS, StartedProcess, interrupt, kill, start, started_now
 from launch.places import PLACES
 from schemas.problems.problem import ProblemError
 
@@ -55,7 +55,7 @@ def main(root: Path) -> None:
 def _work(root: Path, lock: RunLock) -> None:
     """Start jobs as devices become free, until none waits and none that was started here is at work."""
     waits: list[threading.Thread] = []
-    asked: set[Started] = set()
+    asked: set[StartedProcess] = set()
     reader = JobReader(root)
     while lock.holds():
         waits = [wait for wait in waits if wait.is_alive()]
@@ -71,7 +71,7 @@ def _work(root: Path, lock: RunLock) -> None:
         wait.join()
 
 
-def _interrupt_cancelled(known: Sequence[Job], asked: set[Started]) -> None:
+def _interrupt_cancelled(known: Sequence[Job], asked: set[StartedProcess]) -> None:
     """Interrupt each cancelled job once: a second interruption would end it without a checkpoint."""
     for job in known:
         if job.state == "stopping" and job.started is not None and job.started not in asked:

@@ -16,12 +16,12 @@ from schemas.catalog import VERSIONS, schema
 from schemas.explain.violations import violations
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines, worst_first
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import listed, shown
+from schemas.problems.words import listed, show
 from schemas.reading.json_text import LONE_SURROGATE
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_DIGITS, MOST_VALUES, too_large, values_in
 from schemas.reading.parse import parse_json, parse_yaml
 from schemas.reading.rows import Rows, read_rows
-from schemas.reading.text import Parsed
+from schemas.reading.text import ParseResult
 from schemas.reading.unreadable import cannot_read
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
@@ -81,7 +81,7 @@ def read_document(path: str | Path, kind: str) -> Document:
     """
     file = str(path)
     try:
-        data = _bounded(Path(path))
+        data = _read_bounded(Path(path))
     except OSError as error:
         return Document(value=None, problems=(cannot_read(error, file=file),))
     except ProblemError as refused:
@@ -96,7 +96,7 @@ def read_document(path: str | Path, kind: str) -> Document:
     )
 
 
-def _bounded(path: Path) -> bytes:
+def _read_bounded(path: Path) -> bytes:
     """Return the content of a document.
 
     Raises:
@@ -146,7 +146,7 @@ def _problems_of(kind: str, value: Any, file: str, lines: Lines) -> list[Problem
     return _version_problems(kind, value, file, lines) or violations(kind, value, file=file, lines=lines)
 
 
-def _shape_problems(kind: str, parsed: Parsed, file: str) -> list[Problem]:
+def _shape_problems(kind: str, parsed: ParseResult, file: str) -> list[Problem]:
     # A place with a problem of the text (NaN, a key twice) is not reported a second time for what was read there.
     reported = {problem.pointer for problem in parsed.problems} - {None}
     found = _problems_of(kind, parsed.value, file, parsed.lines)
@@ -243,7 +243,7 @@ def _not_a_version(version: Any, file: str, line: int | None) -> Problem:
         file=file,
         line=line,
         pointer="/schema_version",
-        what=f"{shown(version)} is not a version of the schema; nothing else was checked.",
+        what=f"{show(version)} is not a version of the schema; nothing else was checked.",
         why=None,
         expected=_versions(),
         next="Put it in quotation marks: it is text." if quoted else "Write the version that the document follows.",
@@ -251,9 +251,9 @@ def _not_a_version(version: Any, file: str, line: int | None) -> Problem:
 
 
 def _versions() -> str:
-    return listed(map(shown, VERSIONS))
+    return listed(map(show, VERSIONS))
 
 
 def _not_an_object(value: Any, file: str) -> Problem:
-    what = "The document does not hold a value." if value is None else f"The document is {shown(value)}."
+    what = "The document does not hold a value." if value is None else f"The document is {show(value)}."
     return problem_of(NOT_AN_OBJECT, file=file, what=what, why=None, expected="an object: keys and values")

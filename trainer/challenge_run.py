@@ -20,7 +20,7 @@ from trainer.data.answers import unreadable_items
 from trainer.data.render import PromptForm, form_of
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.asking import Sampler
-from trainer.evaluation.challenged import Challenged, receipt_groups
+from trainer.evaluation.challenged import ChallengeAnswers, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
 from trainer.evaluation.familiar import familiar
@@ -113,9 +113,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     done = steps(watch, tell, "items")
     items = set_of(summary, rows)
     again = given_again(asking, shipped.params, rows, items, anew=anew, platforms=platforms, progress=done)
-    answers = answered(asking, shipped.params, questions, steps(watch, tell, "questions"))
+    answers = answer_questions(asking, shipped.params, questions, steps(watch, tell, "questions"))
     claimed = summary["metrics"]["exact_match"]
-    found = Challenged(
+    found = ChallengeAnswers(
         stated=ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
         stated_set=summary["eval_set"]["name"],
         questions=questions,
@@ -165,7 +165,7 @@ def form_stated(folder: Path, config: Config) -> PromptForm:
     return stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
 
 
-def answered(
+def answer_questions(
     asking: Sampler, params: Params, questions: Questions, progress: Callable[[int, int], None]
 ) -> list[dict[str, Any]]:
     """Return the model's answers to a judge's questions, as rows of predictions."""

@@ -27,7 +27,7 @@ from trainer.evaluation.evaluable import (
     refuse_second_evaluation,
     refuse_without_checkpoint,
 )
-from trainer.evaluation.evaluate import Answered, stated_evaluation, stated_form, stated_scoring, summary_of
+from trainer.evaluation.evaluate import ModelAnswers, stated_evaluation, stated_form, stated_scoring, summary_of
 from trainer.evaluation.evaluator import Evaluator, in_words
 from trainer.evaluation.late_evaluation import (
     add_evaluation,
@@ -100,7 +100,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             stop=stop,
             watch=watch,
         )
-        summary = added(folder, evaluator, task, by=in_number(devices))
+        summary = append_evaluation(folder, evaluator, task, by=in_number(devices))
     watch.say(in_words(summary, items.name))
     return summary
 
@@ -113,7 +113,7 @@ def scoring_for(folder: Path, config: Config, items: RowFile) -> Scoring:
     return scoring_from(config.evaluation, rows, items.rows)
 
 
-def added(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[str, Any]:
+def append_evaluation(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[str, Any]:
     """Answer the set with the run's checkpoint, take the answers into the run, and return the summary.
 
     Raises:
@@ -123,7 +123,7 @@ def added(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[st
         [state], frozen = restored_state(folder, task)
         with undone_unless_finished(folder):
             with explain_full_device(str(folder)):
-                summary = answered(folder, evaluator, state, frozen)
+                summary = evaluate_unsealed(folder, evaluator, state, frozen)
             add_evaluation(folder, summary, by=by)
     except OSError as error:
         raise not_written(error, folder, what="The evaluation") from error
@@ -143,7 +143,7 @@ def config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str]
     return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
 
 
-def answered(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
+def evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
     """Answer the set, every answer written beside the run's files, and return the summary."""
     trained = evaluator.answers(state, frozen, file=beside(folder, layout.PREDICTIONS).name, what="evaluation")
     refuse_a_part(folder, trained, evaluator.stop)
@@ -180,7 +180,7 @@ def in_number(devices: Devices) -> str:
     return f"{len(devices.list)} × {devices.kind}"
 
 
-def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:
+def refuse_a_part(folder: Path, answered: ModelAnswers, stop: StopRequest) -> None:
     """Refuse to keep an evaluation that was stopped before every item was answered."""
     if answered.evaluated.complete:
         return

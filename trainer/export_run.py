@@ -18,10 +18,10 @@ from trainer.generate.agreement import agreement
 from trainer.generate.language_model import LanguageModel, load_model
 from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
-from trainer.loop.program import exported
+from trainer.loop.program import export_params
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.adapters.writing import write_adapter
 from trainer.model.build import abstract
 from trainer.model.files.export import export, refuse_taken
@@ -62,10 +62,10 @@ def export_run(
         raise ProblemError([no_adapter(folder)], exit_code=2)
     [state], frozen = restored_state(folder, task)
     if adapter:
-        write_adapter(target, joined(state.trained, frozen), task.model.adapters, source)
+        write_adapter(target, combine(state.trained, frozen), task.model.adapters, source)
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
         return target
-    params = exported(joined(state.trained, frozen), task)
+    params = export_params(combine(state.trained, frozen), task)
     form = stated_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     written = partial(export, target) if gguf is None else partial(export_gguf, target, form=gguf)

@@ -17,7 +17,7 @@ from evidence.run.chain import link_of
 from evidence.run.layout import CONFIG, MANIFEST
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
@@ -139,7 +139,7 @@ def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
     changes = changes_of_steps(resume, config, recorder.manifest["devices"])
     what = f"goes on from step {parent['step']} of {parent['run_id']}"
     if changes:
-        named = "; ".join(f"{each['key']} was {shown(each['before'])}, is {shown(each['after'])}" for each in changes)
+        named = "; ".join(f"{each['key']} was {show(each['before'])}, is {show(each['after'])}" for each in changes)
         what += f", whose steps were computed otherwise: {named}"
     recorder.log("warning" if changes else "info", "continued", what, parent=parent, changes=changes)
 
@@ -194,12 +194,12 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
 
 def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the checkpoint is none of the new run."""
-    as_given = shown(before).strip('"')
+    as_given = show(before).strip('"')
     return problem_of(
         ANOTHER_STATE,
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
+        what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
         next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
     )
 
@@ -210,8 +210,8 @@ def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
         OTHER_ROWS,
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
-        next=f"Continue it with --set {key}={shown(before)}, or leave --resume out to begin anew.",
+        what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
+        next=f"Continue it with --set {key}={show(before)}, or leave --resume out to begin anew.",
     )
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from evidence.run import layout
 from schemas.problems.problem import Gathering, ProblemError
 from schemas.problems.render import as_dicts, as_sentence
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
-from trainer.evaluation.evaluate import Answered
+from trainer.evaluation.evaluate import ModelAnswers
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
@@ -43,7 +43,7 @@ from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
-from trainer.recorder.system import DataWait, observed
+from trainer.recorder.system import DataWait, observe
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
@@ -82,7 +82,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
     programs = programs.observed_by(memory)
-    with stop, claimed(request.folder, watch) as recorder:
+    with stop, claim_folder(request.folder, watch) as recorder:
         wait = record_start(recorder, request, devices=devices, data=data, parent=read.parent)
         record_plan(recorder, plan)
         stamp_start(recorder, config.recording.time_authority)
@@ -185,8 +185,8 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
     read = read_all(request, watch)
     refuse_no_room(request.folder, read.task)
     data = read.data
-    asked = "" if data.items is None else f", {counted(len(data.items.prompts), 'evaluation item')}"
-    watch.say(f"It can begin: {counted(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")
+    asked = "" if data.items is None else f", {quantity(len(data.items.prompts), 'evaluation item')}"
+    watch.say(f"It can begin: {quantity(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")
     return {
         "can_begin": True,
         "training_rows": len(data.rows),
@@ -198,7 +198,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
     }
 
 
-def claimed(folder: Path, watch: Watch) -> Recorder:
+def claim_folder(folder: Path, watch: Watch) -> Recorder:
     """Return the recorder of a folder that is made for it."""
     claim(folder)
     return Recorder(folder, say=watch.say)
@@ -233,11 +233,11 @@ def record_start(
         said = f"programs are compiled for {level.name} instructions and not {config.precision.cpu_isa}: {level.why}"
         recorder.log("warning", "compiled_natively", said)
     record_data(recorder, data, examples=config.recording.first_examples)
-    return observed(recorder, config.recording.system_every_seconds, devices.list)
+    return observe(recorder, config.recording.system_every_seconds, devices.list)
 
 
 def evaluate(
-    evaluator: Evaluator, outcome: Outcome, frozen: Params, baseline: Answered | None, recorder: Recorder
+    evaluator: Evaluator, outcome: Outcome, frozen: Params, baseline: ModelAnswers | None, recorder: Recorder
 ) -> Outcome:
     """Put the evaluation set to the trained model if there is time; without all of it the run is interrupted."""
     if outcome.status == "failed":

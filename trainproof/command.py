@@ -89,8 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            with MistakesNamed(given):
-                app([dashed(argument) for argument in given])
+            with MistakeReporter(given):
+                app([with_hyphens(argument) for argument in given])
         finally:
             sys.stdout.flush()
     except ProblemError as error:
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(_refused_by_system(error)) from None
 
 
-class MistakesNamed:
+class MistakeReporter:
     """While it is open, an error that nobody foresaw becomes a problem with a code; its traceback is kept in a file."""
 
     def __init__(self, arguments: list[str]) -> None:
@@ -136,7 +136,7 @@ def _refused_by_system(error: OSError) -> int:
     return 2
 
 
-def dashed(argument: str) -> str:
+def with_hyphens(argument: str) -> str:
     """Return a long flag with hyphens: `--smoke_steps=2` becomes `--smoke-steps=2`; its value is left alone."""
     if not argument.startswith("--"):
         return argument

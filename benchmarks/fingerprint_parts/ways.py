@@ -13,11 +13,11 @@ import numpy as np
 
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.one_pass import Followed, followed
+from trainer.evaluation.one_pass import AnswerTrace, follow_texts
 from trainer.generate.decode import generate
 from trainer.loop.kept import kept_params
 from trainer.loop.mesh import build_mesh
-from trainer.loop.state import placed
+from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
 from trainer.methods.model import Model
 from trainer.model.attention import Context
@@ -45,7 +45,8 @@ def params_of(folder: Path, devices: int = 1) -> Params:
 def spread(params: Params, task: Task) -> Params:
     """Return parameters split over the devices of a task."""
     return {
-        name: jax.device_put(params[name], shape.sharding) for name, shape in placed(task.model.shapes, task).items()
+        name: jax.device_put(params[name], shape.sharding)
+        for name, shape in with_shardings(task.model.shapes, task).items()
     }
 
 
@@ -57,9 +58,9 @@ def written(model: Model, params: Params, prompts: Sequence[list[int]], *, new: 
     return list(made)
 
 
-def in_one_pass(model: Model, params: Params, texts: Sequence[Text], *, rows: int) -> list[Followed]:
+def in_one_pass(model: Model, params: Params, texts: Sequence[Text], *, rows: int) -> list[AnswerTrace]:
     """Return what the model makes of given answers."""
-    return list(followed(model.graphdef, params, texts, batch_size=rows))
+    return list(follow_texts(model.graphdef, params, texts, batch_size=rows))
 
 
 def packed(model: Model, params: Params, texts: Sequence[Text]) -> Iterator[np.ndarray]:

@@ -10,7 +10,7 @@ from typing import Any
 from evidence.bundle.verdict import AttestationCheck, BundleVerdict, StampCheck, VerifiedRun
 from evidence.judge.grade import Grade
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
-from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refused
+from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refusal
 from evidence.proof.stamps.authority import stamp_path
 from evidence.proof.stamps.record import (
     stamp_beside,
@@ -50,7 +50,7 @@ def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
         sentence = stamp_sentence(stamp, worth, asked=root is not None)
         told.append(f"{name}: {sentence}")
         if stamp_is_refuted(stamp, worth, asked=root is not None):
-            found = refused(BAD_STAMP, file, sentence)
+            found = refusal(BAD_STAMP, file, sentence)
             # What only lies beside the zip can warn, and never fails it.
             unasked = stamp is beside and root is None
             problems.append(replace(found, severity="warning") if unasked else found)
@@ -77,24 +77,24 @@ def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repo
     if not about:
         attested = listed(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
         what = f"It attests {attested}; the zip has {sha256_file(verdict.path)}."
-        return _refused(verdict, path, [refused(OTHER_ATTESTED, str(path), what)])
+        return _refuse(verdict, path, [refusal(OTHER_ATTESTED, str(path), what)])
     best = next((each for each in about if each.root), about[0])
     covered = [
         run for run in verdict.runs if sha256_file(verdict.path) in best.digests or run.run_sha256 in best.digests
     ]
     problems = list(_problems(path, best, covered, repository))
     if problems:
-        return _refused(verdict, path, problems)
-    against = _unchecked(best, roots, repository)
+        return _refuse(verdict, path, problems)
+    against = _doubt_about(best, roots, repository)
     proof = _proof(best, believed=against is None)
-    lifted = [_lifted(run, proof) if run in covered else run for run in verdict.runs]
+    lifted = [_lift(run, proof) if run in covered else run for run in verdict.runs]
     check = AttestationCheck(
         path=path, sentence=_sentence(best), invocation=best.invocation, unchecked=against, problems=()
     )
     return replace(verdict, runs=tuple(lifted), attestation=check)
 
 
-def _refused(verdict: BundleVerdict, path: Path, problems: Sequence[Problem]) -> BundleVerdict:
+def _refuse(verdict: BundleVerdict, path: Path, problems: Sequence[Problem]) -> BundleVerdict:
     check = AttestationCheck(path=path, sentence=None, invocation=None, unchecked=None, problems=tuple(problems))
     return replace(verdict, attestation=check)
 
@@ -105,15 +105,15 @@ def _problems(
     """Return in what an attestation does not hold, or does not fit the runs."""
     problems = []
     if attestation.problem:
-        problems.append(refused(BAD_ATTESTATION, str(path), attestation.problem))
+        problems.append(refusal(BAD_ATTESTATION, str(path), attestation.problem))
     if repository is not None and repository != attestation.repository:
         what = f"The workflow is one of {attestation.repository}, and {repository} was asked for."
-        problems.append(refused(OTHER_ATTESTED, str(path), what))
+        problems.append(refusal(OTHER_ATTESTED, str(path), what))
     for run in covered:
         if run.commit != attestation.commit:
             stated = f"states the commit {run.commit}" if run.commit else "states no commit"
             what = f"The workflow ran at commit {attestation.commit}, and the run {run.run_id} {stated}."
-            problems.append(refused(OTHER_ATTESTED, str(path), what))
+            problems.append(refusal(OTHER_ATTESTED, str(path), what))
     return problems
 
 
@@ -126,7 +126,7 @@ def _proof(attestation: Attestation, *, believed: bool) -> Proof:
     )
 
 
-def _lifted(run: VerifiedRun, proof: Proof) -> VerifiedRun:
+def _lift(run: VerifiedRun, proof: Proof) -> VerifiedRun:
     if run.grade == "verified":
         return replace(run, reasons=(*run.reasons, proof.said))
     grade = graded_with(Grade(name=run.grade, reasons=run.reasons), [proof])
@@ -142,7 +142,7 @@ def _sentence(attestation: Attestation) -> str:
     )
 
 
-def _unchecked(attestation: Attestation, roots: Mapping[str, Any], repository: str | None) -> str | None:
+def _doubt_about(attestation: Attestation, roots: Mapping[str, Any], repository: str | None) -> str | None:
     """Return what stands against believing an attestation that does not contradict the bundle; None: nothing does."""
     if not roots:
         return (

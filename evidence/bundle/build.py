@@ -36,7 +36,7 @@ from evidence.bundle.inspection import (
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.container import Stored, ending, local_header
+from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.bundle.zip.content import Progress
 from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
@@ -113,7 +113,7 @@ def build_bundle(
         redactions: tuple[Redaction, ...] = ()
         if redact:
             refuse(_in_the_way(inspections), exit_code=1)
-            inspections, redactions = _redacted(
+            inspections, redactions = _redact(
                 inspections, scratch, with_weights=with_weights, with_unlisted=with_unlisted
             )
         refuse(_refusals(inspections, folders, allow_partial=allow_partial), exit_code=1)
@@ -197,7 +197,7 @@ def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
     ]
 
 
-def _redacted(
+def _redact(
     inspections: Sequence[Inspection], folder: Path, *, with_weights: bool, with_unlisted: bool
 ) -> tuple[list[Inspection], tuple[Redaction, ...]]:
     """Return what the packer must know of masked copies of the runs, and what was masked."""
@@ -257,7 +257,7 @@ def _write(file: BinaryIO, sources: Sequence[PackedFile], advance: Advance) -> N
     Raises:
         ProblemError: A file has other content than when it was hashed.
     """
-    stored = [Stored(name=source.path, size_bytes=source.size_bytes, crc32=source.crc32) for source in sources]
+    stored = [LocalHeader(name=source.path, size_bytes=source.size_bytes, crc32=source.crc32) for source in sources]
     for source, each in zip(sources, stored, strict=True):
         file.write(local_header(each))
         if source.disk is None:

@@ -9,7 +9,7 @@ from evidence.bundle.format.rules import CHANGED_FILE
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.rules.contradiction.scores import OTHER_SCORE
 from schemas.problems.problem import Problem
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _SCORE = re.compile(r"metrics\.(\w+)\.value is ([\d.e+-]+); predictions\.jsonl gives ([\d.e+-]*\d)\.")
 
@@ -25,7 +25,7 @@ def headline(verdict: BundleVerdict) -> str:
     causes = [
         *(said for run in verdict.runs for said in _scores(run)),
         *(f"{run.run_id}: {found.what}" for run in verdict.runs for found in _errors(run) if found.code[2] == "3"),
-        *_changed(verdict),
+        *_changed_lines(verdict),
         *(found.what for found in (*verdict.findings, *verdict.witness_problems) if found.severity == "error"),
     ]
     return causes[0]
@@ -37,13 +37,13 @@ def _scores(run: VerifiedRun) -> Iterator[str]:
         if score is not None:
             what = "" if score[1] == "exact_match" else f" as {score[1].replace('_', ' ')}"
             answers = (
-                "predictions give" if run.predictions is None else f"{counted(run.predictions, 'prediction')} give"
+                "predictions give" if run.predictions is None else f"{quantity(run.predictions, 'prediction')} give"
             )
             give = answers.replace("prediction give", "prediction gives")
             yield f"{run.run_id} claims {float(score[2]):.4g}{what}; its {give} {float(score[3]):.4g}."
 
 
-def _changed(verdict: BundleVerdict) -> Iterator[str]:
+def _changed_lines(verdict: BundleVerdict) -> Iterator[str]:
     files = [found.file for found in verdict.findings if found.code == CHANGED_FILE.code]
     if files:
         more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""

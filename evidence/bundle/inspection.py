@@ -45,7 +45,7 @@ from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.values import text_at
 
 FIT_GRADES = frozenset({"consistent", "measured"})
@@ -122,7 +122,7 @@ class Inspection:
         errors = [finding for finding in self.findings if finding.severity == "error"]
         if not errors:
             return ()
-        what = f"The run has {counted(len(errors), 'error')}; the first: {errors[0].what}"
+        what = f"The run has {quantity(len(errors), 'error')}; the first: {errors[0].what}"
         fit = self.grade.name in FIT_GRADES | LABELLED_GRADES
         then = None if fit else "Run `trainproof check` on the folder and repair what it names; no label makes it fit."
         return (refusal(INVALID_RUN, self.name, what, next=then),)
@@ -205,7 +205,7 @@ def folder_problems(folders: Sequence[Path]) -> list[Problem]:
 
 def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[ChecklistItem]:
     """Return what stands between run folders and a bundle, line by line; nothing is written."""
-    items = [_blocked("", "folder", problem) for problem in folder_problems(folders)]
+    items = [_blocked_item("", "folder", problem) for problem in folder_problems(folders)]
     for inspection in inspect_runs([folder for folder in folders if folder.is_dir()], with_weights=with_weights):
         items += run_checklist(inspection)
     return items
@@ -220,7 +220,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
         _line(name, "grade", _first(by_code, GRADES_REFUSED), f"The run is graded {grade.name}."),
         _line(name, "errors", next(iter(inspection.error_problems), None), "`trainproof check` finds no error."),
         _line(name, "end of the run", _first(by_code, [STILL_RUNNING]), "Nothing writes to the folder."),
-        *(_blocked(name, "secrets", problem) for problem in inspection.secrets),
+        *(_blocked_item(name, "secrets", problem) for problem in inspection.secrets),
     ]
     if not inspection.secrets:
         lines.append(_line(name, "secrets", None, "No file holds a known kind of secret."))
@@ -228,11 +228,11 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
         _item(name, "personal details", "warning", f"{problem.file}: {problem.what}", problem.next)
         for problem in inspection.details
     ]
-    lines += [_blocked(name, "name", problem) for problem in inspection.name_problems]
-    lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
+    lines += [_blocked_item(name, "name", problem) for problem in inspection.name_problems]
+    lines += [_blocked_item(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
     lines += challenge_line(inspection)
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
-    lines.append(_item(name, "files", "ok", f"{counted(len(files.packed), 'file')}, {size:,} bytes.{left_out}", ""))
+    lines.append(_item(name, "files", "ok", f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}", ""))
     return lines
 
 
@@ -286,10 +286,10 @@ def _first(by_code: Mapping[str, Problem], rules: Sequence[Rule]) -> Problem | N
 
 
 def _line(run: str, what: str, problem: Problem | None, good: str) -> ChecklistItem:
-    return _blocked(run, what, problem) if problem else _item(run, what, "ok", good, "")
+    return _blocked_item(run, what, problem) if problem else _item(run, what, "ok", good, "")
 
 
-def _blocked(run: str, what: str, problem: Problem) -> ChecklistItem:
+def _blocked_item(run: str, what: str, problem: Problem) -> ChecklistItem:
     detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
     return _item(run, what, "blocked", detail, problem.next)
 

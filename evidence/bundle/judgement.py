@@ -10,7 +10,7 @@ from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import REDACTED, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import Grade
-from evidence.judge.judgement import Judged, judge, together
+from evidence.judge.judgement import RunJudgement, judge, together
 from evidence.judge.report import RunReport
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run, read_run
@@ -55,36 +55,36 @@ def judged_together(folders: Sequence[Path], redactions: Sequence[Redaction] = (
             grade=report.grade,
             findings=tuple(within_run(finding, run.path) for finding in report.findings),
         )
-        for run, report in zip(runs, together([_judged(run, redactions) for run in runs]), strict=True)
+        for run, report in zip(runs, together([_judge(run, redactions) for run in runs]), strict=True)
     ]
     return sorted(judged, key=lambda each: each.name)
 
 
-def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
+def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
     """Return the judgement of a run whose redacted files need not have the hash that the run recorded."""
     prefix = f"{RUNS}/{run.path.resolve().name}/"
     masked = {each.path.removeprefix(prefix): each for each in redactions if each.path.startswith(prefix)}
     if not masked:
         return judge(run)
-    listed = _recorded(run)
+    listed = _recorded_hashes(run)
     excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
     judged = judge(run, excused=lambda each: each.code in _OTHER_HASH and each.file in excused)
     grade = judged.report.grade
     if grade.name == "consistent":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."
         grade = Grade(name="measured", reasons=(reason,))
-    remarks = [_told(run.path / name, each) for name, each in sorted(masked.items())]
+    remarks = [_redaction_problem(run.path / name, each) for name, each in sorted(masked.items())]
     report = RunReport(path=run.path, grade=grade, findings=worst_first((*judged.report.findings, *remarks)))
     return replace(judged, report=report)
 
 
-def _recorded(run: Run) -> dict[str, str]:
+def _recorded_hashes(run: Run) -> dict[str, str]:
     """Return the hashes that a run's manifest, or its import, records."""
     recorded = {each["path"]: each["sha256"] for each in (facts_of(run).manifest or {}).get("artifacts", [])}
     return recorded | {f"{ORIGINAL}/{name}": sha256 for name, sha256 in run.originals.items()}
 
 
-def _told(file: Path, redaction: Redaction) -> Problem:
+def _redaction_problem(file: Path, redaction: Redaction) -> Problem:
     places = "1 place was" if redaction.count == 1 else f"{redaction.count:,} places were"
     what = f"{places} masked when the bundle was built; the file of the run has SHA-256 {redaction.sha256}."
     return refusal(REDACTED, str(file), what)

@@ -33,7 +33,9 @@ def shared_report(folders: Sequence[Path]) -> bytes:
     modes = {each.name: text_at(each.run.manifest, "mode") for each in judged}
     pairs = compare_runs([each.run for each in judged]).pairs if len(judged) > 1 else ()
     pairs = tuple(pair for pair in pairs if modes.get(pair.first) == modes.get(pair.second))
-    page = report_html([_shown(each) for each in judged], partial=False, compared=[said(pair) for pair in pairs])
+    page = report_html(
+        [_report_run(each) for each in judged], partial=False, compared=[describe_pair(pair) for pair in pairs]
+    )
     return masked_text(page.encode("utf-8"))[0]
 
 
@@ -65,7 +67,7 @@ def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]
         yield refusal(BAD_OUTPUT, str(output), f"The output lies inside the run folder {inside}.")
 
 
-def said(pair: Pair) -> str:
+def describe_pair(pair: Pair) -> str:
     """Return how two runs compare, in a sentence or two."""
     score, names = pair.score, f"{pair.first} and {pair.second}"
     if score is None:
@@ -85,7 +87,7 @@ def said(pair: Pair) -> str:
 _LEVEL = 0.05
 
 
-def _shown(judged: JudgedRun) -> ReportRun:
+def _report_run(judged: JudgedRun) -> ReportRun:
     files = [
         FileHash(
             path=f"{RUNS}/{judged.name}/{name}",

@@ -17,7 +17,7 @@ from evidence.bundle.verdict import BundleVerdict, SignatureCheck, Signer
 from evidence.proof.envelope import (
     STATEMENT,
     Envelope,
-    Signed,
+    SignedStatement,
     add_signature,
     predicate_of,
     read_envelope,
@@ -25,7 +25,7 @@ from evidence.proof.envelope import (
     statement_text,
 )
 from evidence.proof.keys import PublicKey, private_key
-from evidence.proof.rules import BAD_SIGNATURE, OTHER_CONTENT_SIGNED, refused
+from evidence.proof.rules import BAD_SIGNATURE, OTHER_CONTENT_SIGNED, refusal
 from evidence.proof.statement import RUN_PREDICATE
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, ProblemError
@@ -34,7 +34,7 @@ from schemas.problems.visible import visible
 PREDICATE = "https://trainproof.example/bundle/v1"
 
 
-def sign_bundle(verdict: BundleVerdict, key: Path, now: datetime) -> Signed:
+def sign_bundle(verdict: BundleVerdict, key: Path, now: datetime) -> SignedStatement:
     """Sign a bundle that was verified and holds; signatures of other people beside it stay.
 
     Raises:
@@ -67,22 +67,22 @@ def check_signature(
     """
     envelope = read_envelope(signature)
     if isinstance(envelope, Problem):
-        return _failed(signature, [envelope], asked=asked)
+        return _failed_check(signature, [envelope], asked=asked)
     by = tuple(Signer(key_id=key.key_id, name=keys[key]) for key in envelope.signed_by(tuple(keys)))
     unknown = max(len(envelope.signatures) - len(by), 0)
     if not by and asked:
         what = "No signature in it was made with this key for this content."
-        return _failed(signature, [refused(BAD_SIGNATURE, str(signature), what)], asked=asked)
+        return _failed_check(signature, [refusal(BAD_SIGNATURE, str(signature), what)], asked=asked)
     problems = list(_other_content(verdict, signature, envelope)) if by else []
     return replace(
-        _failed(signature, problems, asked=asked),
+        _failed_check(signature, problems, asked=asked),
         signers=by,
         unknown=unknown,
         stated_at=envelope.stated_at if by else None,
     )
 
 
-def _failed(signature: Path, problems: Sequence[Problem], *, asked: bool) -> SignatureCheck:
+def _failed_check(signature: Path, problems: Sequence[Problem], *, asked: bool) -> SignatureCheck:
     told = problems if asked else [replace(each, severity="warning") for each in problems]
     return SignatureCheck(path=signature, problems=tuple(told), asked=asked)
 
@@ -117,17 +117,17 @@ def _other_content(verdict: BundleVerdict, path: Path, envelope: Envelope) -> Se
     if statement.get("predicateType") == RUN_PREDICATE:
         return _other_run(verdict, path, predicate)
     if statement.get("predicateType") != PREDICATE:
-        return [refused(OTHER_CONTENT_SIGNED, str(path), "What was signed is no statement about a bundle or its runs.")]
+        return [refusal(OTHER_CONTENT_SIGNED, str(path), "What was signed is no statement about a bundle or its runs.")]
     signed = predicate.get("content_sha256")
     # The content digest, not the zip's hash: packed again, it is the same evidence, and `verify` says so.
     if not isinstance(signed, str) or signed != verdict.content_sha256:
         actual = f"content digest {verdict.content_sha256}" if verdict.content_sha256 else "no digest that holds"
         what = f"The signature is for the content digest {signed}; this bundle has {actual}."
-        return [refused(OTHER_CONTENT_SIGNED, str(path), what)]
+        return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
     # Signatures made before it was signed too say nothing of it.
     if predicate.get("bundle_manifest_sha256", verdict.manifest_sha256) != verdict.manifest_sha256:
         what = f"The signature is for another {BUNDLE_MANIFEST}: label, version, grades or reasons were changed."
-        return [refused(OTHER_CONTENT_SIGNED, str(path), what)]
+        return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
     return []
 
 
@@ -139,4 +139,4 @@ def _other_run(verdict: BundleVerdict, path: Path, predicate: dict[str, Any]) ->
         return []
     found = f"the manifest of its run has {there[0]}" if len(there) == 1 else f"the bundle holds {len(there)} runs"
     what = f"The signature is for the run whose manifest has the hash {signed}; {found}."
-    return [refused(OTHER_CONTENT_SIGNED, str(path), what)]
+    return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]

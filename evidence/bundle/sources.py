@@ -51,9 +51,9 @@ def all_sources(
     """Return every file of the bundle in the order of paths: runs, schemas, report, crate and the two lists."""
     by_run = {each.name: [_from_disk(each, name, advance) for name in each.files.packed] for each in inspections}
     runs = [_report_run(each, by_run[each.name]) for each in inspections]
-    made = [_made(path, content) for path, content in published_schemas().items()]
-    made.append(_made(REPORT, report_html(runs, partial=partial).encode("utf-8")))
-    made.append(_made(CRATE, crate_text(runs, [source.hash for source in made], partial=partial).encode("utf-8")))
+    made = [_made_file(path, content) for path, content in published_schemas().items()]
+    made.append(_made_file(REPORT, report_html(runs, partial=partial).encode("utf-8")))
+    made.append(_made_file(CRATE, crate_text(runs, [source.hash for source in made], partial=partial).encode("utf-8")))
     sources = [source for run in by_run.values() for source in run] + made
     manifest = bundle_manifest(
         [source.hash for source in sources],
@@ -61,9 +61,9 @@ def all_sources(
         partial=partial,
         redactions=[each.as_dict() for each in redactions],
     )
-    sources.append(_made(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8")))
+    sources.append(_made_file(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8")))
     hashes = hash_lines({source.path: source.sha256 for source in sources})
-    sources.append(_made(HASHES, hashes.encode("utf-8")))
+    sources.append(_made_file(HASHES, hashes.encode("utf-8")))
     return sorted(sources, key=lambda source: source.path)
 
 
@@ -91,7 +91,7 @@ def _from_disk(inspection: Inspection, name: str, advance: Advance) -> PackedFil
     return PackedFile(path=place, disk=path, size_bytes=size, sha256=digest.hexdigest(), crc32=checksum)
 
 
-def _made(path: str, content: bytes) -> PackedFile:
+def _made_file(path: str, content: bytes) -> PackedFile:
     """Return a file that is made here."""
     return PackedFile(
         path=path,

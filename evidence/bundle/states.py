@@ -15,7 +15,7 @@ from pathlib import Path
 
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.zip.archive import ArchiveError
-from evidence.bundle.zip.container import Stored, ending, local_header
+from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.bundle.zip.content import stream
 from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.run.layout import STATES
@@ -49,7 +49,8 @@ def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
     contents = {ANSWER: as_json_text({"run_sha256": run_sha256}).encode()}
     contents |= {f"{STATES}/{path.name}": path.read_bytes() for path in sorted((folder / STATES).iterdir())}
     files = [
-        Stored(name=name, size_bytes=len(contents[name]), crc32=zlib.crc32(contents[name])) for name in sorted(contents)
+        LocalHeader(name=name, size_bytes=len(contents[name]), crc32=zlib.crc32(contents[name]))
+        for name in sorted(contents)
     ]
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("wb") as file:

@@ -51,14 +51,14 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         raise ProblemError([no_such_run(path)], exit_code=2)
     with scratch_folder("trainproof-run-") as scratch:
         try:
-            folder = _unpacked(path, run_id, scratch)
+            folder = _unpack(path, run_id, scratch)
         except OSError as error:
             what = f"The bundle cannot be unpacked: {error.strerror or error}."
             raise ProblemError([refusal(UNREADABLE, str(path), what)], exit_code=2) from None
         yield folder
 
 
-def _unpacked(path: Path, run_id: str | None, folder: Path) -> Path:
+def _unpack(path: Path, run_id: str | None, folder: Path) -> Path:
     """Verify a bundle, write one of its runs below a folder, and return that run's folder."""
     verdict = verify_bundle(path)
     if not verdict.ok:
@@ -66,7 +66,7 @@ def _unpacked(path: Path, run_id: str | None, folder: Path) -> Path:
         first = f" The first error is {errors[0].code}: {errors[0].what}" if errors else ""
         what = f"The bundle does not hold.{first}"
         raise ProblemError([problem_of(DOES_NOT_HOLD, file=str(path), what=what)], exit_code=1)
-    chosen = _chosen(path, run_id, [run.run_id for run in verdict.runs])
+    chosen = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
     inside = f"{RUNS}/{chosen}/"
     with path.open("rb") as file:
         entries, problems = harmless_entries(file, ArchiveLimits())
@@ -85,7 +85,7 @@ def _unpacked(path: Path, run_id: str | None, folder: Path) -> Path:
     return folder / RUNS / chosen
 
 
-def _chosen(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
+def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
     """Return the name of the run that is meant."""
     if run_id in runs or (run_id is None and len(runs) == 1):
         return run_id or runs[0]

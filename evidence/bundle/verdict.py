@@ -10,7 +10,7 @@ from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import GradeName
 from evidence.proof.stamps.record import KeptStamp
 from schemas.problems.problem import Problem
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class BundleVerdict:
         if not signature.signers:
             return (
                 f"Who made it is not known: {signature.path.name} beside it holds "
-                f"{counted(signature.unknown, 'signature')} by keys that you do not trust. `--public-key FILE` checks "
+                f"{quantity(signature.unknown, 'signature')} by keys that you do not trust. `--public-key FILE` checks "
                 "one, and `trainproof trust add FILE --name NAME` remembers it."
             )
         dated = f", in a statement of {signature.stated_at}" if signature.stated_at else ""

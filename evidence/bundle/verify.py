@@ -82,18 +82,18 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerd
     with path.open("rb") as file:
         entries, problems = harmless_entries(file, ArchiveLimits())
         if problems:
-            return _refused(path, entries, problems)
+            return _refuse(path, entries, problems)
         try:
             found = hash_entries(file, entries, progress)
         except ArchiveError as error:
-            return _refused(path, entries, [refusal(error.rule, error.entry or "", error.what)])
+            return _refuse(path, entries, [refusal(error.rule, error.entry or "", error.what)])
         if too_large := _too_large(entries):
-            return _refused(path, entries, [too_large])
+            return _refuse(path, entries, [too_large])
         with scratch_folder("trainproof-verify-") as scratch:
-            return _checked(path, file, entries, found, scratch)
+            return _check_archive(path, file, entries, found, scratch)
 
 
-def _refused(path: Path, entries: Sequence[ArchiveEntry], problems: Sequence[Problem]) -> BundleVerdict:
+def _refuse(path: Path, entries: Sequence[ArchiveEntry], problems: Sequence[Problem]) -> BundleVerdict:
     return BundleVerdict(
         path=path,
         findings=worst_first(problems),
@@ -120,7 +120,7 @@ def _too_large(entries: Sequence[ArchiveEntry]) -> Problem | None:
     return None
 
 
-def _checked(
+def _check_archive(
     path: Path, file: BinaryIO, entries: Sequence[ArchiveEntry], found: Mapping[str, FileHash], folder: Path
 ) -> BundleVerdict:
     """Return the verdict on an archive that is harmless; `folder` is empty and ours."""
@@ -138,7 +138,7 @@ def _checked(
         problems += unfit
         redactions = ()
     runs = _report_runs(folder, found, redactions)
-    verified = [_verified(run, manifest or {}, found, folder) for run in runs]
+    verified = [_verify_run(run, manifest or {}, found, folder) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
         made = {name: _content(file, by_name.get(name)) for name in (REPORT, CRATE)}
@@ -225,7 +225,9 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequen
     ]
 
 
-def _verified(run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, FileHash], folder: Path) -> VerifiedRun:
+def _verify_run(
+    run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, FileHash], folder: Path
+) -> VerifiedRun:
     place = f"{RUNS}/{run.name}"
     stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
     hash_of_manifest = found.get(f"{place}/{MANIFEST}")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from evidence.compare.score_difference import Flip, ScoreDifference, is_right, score_difference
-from evidence.compare.settings import ComparedSetting, SettingsDiff, all_equal, side_by_side, told
+from evidence.compare.settings import ComparedSetting, SettingsDiff, all_equal, diff_settings, side_by_side
 from evidence.compare.smoke import SmokeCheck, smoke_check
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines
@@ -50,8 +50,8 @@ def _missing(name: str, record: JudgedRecord) -> Iterator[str]:
         yield f"{name}: what it states of its evaluation does not hold; `trainproof check` says why."
     elif facts.eval_summary is None:
         yield f"{name}: no valid {layout.EVAL_SUMMARY} says how its outputs were generated."
-    elif repeated := _repeated([row["id"] for row in facts.predictions]):
-        yield f"{name}: {_counted(repeated, 'item')} answered more than once ({_listed(repeated)})."
+    elif repeated := _repeated_ids([row["id"] for row in facts.predictions]):
+        yield f"{name}: {_count(repeated, 'item')} answered more than once ({_first_ids(repeated)})."
 
 
 def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Document]) -> Iterator[str]:
@@ -59,17 +59,17 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
     ones, others = {row["id"]: row for row in a}, {row["id"]: row for row in b}
     for name, only in ((first, ones.keys() - others.keys()), (second, others.keys() - ones.keys())):
         if only:
-            yield f"{_counted(only, 'item')} asked of {name} only ({_listed(only)})."
+            yield f"{_count(only, 'item')} asked of {name} only ({_first_ids(only)})."
     shared = sorted(ones.keys() & others.keys())
     for field, noun in (("prompt", "another prompt"), ("expected", "another expected answer")):
         if differing := [item for item in shared if ones[item][field] != others[item][field]]:
-            yield f"{_counted(differing, 'item', 'has', 'have')} {noun} ({_listed(differing)})."
+            yield f"{_count(differing, 'item', 'has', 'have')} {noun} ({_first_ids(differing)})."
     if differing := [item for item in shared if accepted_of(ones[item])[1:] != accepted_of(others[item])[1:]]:
-        yield f"{_counted(differing, 'item', 'has', 'have')} other further answers ({_listed(differing)})."
+        yield f"{_count(differing, 'item', 'has', 'have')} other further answers ({_first_ids(differing)})."
     # A run of an older version states no groups; those of the other are taken.
     stated = [item for item in shared if ones[item].get("group") and others[item].get("group")]
     if differing := [item for item in stated if ones[item]["group"] != others[item]["group"]]:
-        yield f"{_counted(differing, 'item', 'has', 'have')} another group ({_listed(differing)})."
+        yield f"{_count(differing, 'item', 'has', 'have')} another group ({_first_ids(differing)})."
 
 
 def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
@@ -90,17 +90,17 @@ def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
             yield f"Answers were read with {field} {value!r} and {other[field]!r}."
 
 
-def _repeated(ids: Sequence[str]) -> list[str]:
+def _repeated_ids(ids: Sequence[str]) -> list[str]:
     """Return the ids that occur more than once."""
     return sorted(item for item, times in Counter(ids).items() if times > 1)
 
 
-def _counted(items: Collection[str], noun: str, one: str = "was", many: str = "were") -> str:
+def _count(items: Collection[str], noun: str, one: str = "was", many: str = "were") -> str:
     """Return `1 item was`, `3 items were`."""
     return f"1 {noun} {one}" if len(items) == 1 else f"{len(items):,} {noun}s {many}"
 
 
-def _listed(items: Collection[str]) -> str:
+def _first_ids(items: Collection[str]) -> str:
     """Return the first few ids, and that there are more: `a, b, c, …`."""
     names = sorted(items)
     return ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
@@ -148,7 +148,7 @@ class Comparison:
 
     def told(self) -> SettingsDiff:
         """Return the settings as a reader wants them."""
-        return told([*self.differing, *self.equal])
+        return diff_settings([*self.differing, *self.equal])
 
 
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:

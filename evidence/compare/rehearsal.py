@@ -101,7 +101,7 @@ def rehearsal(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunRe
     figures = (*_must_agree(ours, theirs), *_should_scale(ours, theirs), *_may_differ(ours, theirs))
     check = smoke_check(names, (ours, theirs), [report.grade for report in reports])
     return Rehearsal(
-        said=_said(*names, smoke_report, stages, figures),
+        said=_describe(*names, smoke_report, stages, figures),
         smoke=stages,
         full=stages_of(theirs),
         figures=figures,
@@ -110,7 +110,7 @@ def rehearsal(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunRe
     )
 
 
-def _said(
+def _describe(
     smoke: str, full: str, report: RunReport, stages: tuple[RunStage, ...], figures: tuple[RehearsedFigure, ...]
 ) -> str:
     if report.grade.name == "contradictory":

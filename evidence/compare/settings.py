@@ -69,7 +69,7 @@ def all_equal(values: Sequence[Any]) -> bool:
     return all(value == first and isinstance(value, bool) == isinstance(first, bool) for value in values)
 
 
-def told(settings: Sequence[ComparedSetting]) -> SettingsDiff:
+def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
     """Return the settings once each, sorted by whether they differ; see `SettingsDiff`."""
     silent = {source: _silent(settings, source) for source in ("declared", "effective")}
     silent["both"] = silent["declared"] & silent["effective"]
@@ -107,7 +107,7 @@ def _once(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
         adds_nothing = partial(_says_the_same, setting.name)
         if twin is not None and all(map(adds_nothing, setting.values, twin.values)):
             del effective[twin.name]
-            yield replace(setting, source="both", values=tuple(map(_stated, setting.values, twin.values)))
+            yield replace(setting, source="both", values=tuple(map(_stated_value, setting.values, twin.values)))
         else:
             yield setting
     yield from effective.values()
@@ -118,7 +118,7 @@ def _says_the_same(name: str, declared: Any, effective: Any) -> bool:
     return ABSENT in (declared, effective) or alike(name, declared, effective)
 
 
-def _stated(declared: Any, effective: Any) -> Any:
+def _stated_value(declared: Any, effective: Any) -> Any:
     return effective if declared == ABSENT else declared
 
 

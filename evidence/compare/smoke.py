@@ -105,7 +105,7 @@ def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[G
         smoke=smoke_name,
         full=full_name,
         answers=answers,
-        proved=tuple(_proved(smoke, smoke_facts.eval_summary, smoke_grade)),
+        proved=tuple(_proven(smoke, smoke_facts.eval_summary, smoke_grade)),
         not_proved=(
             *_not_proved(smoke, full, answers, full_grade),
             *_not_evaluated(smoke_facts, full_facts),
@@ -146,7 +146,7 @@ def _field(manifest: Document, path: str) -> Any:
     return value
 
 
-def _proved(smoke: Document, evaluation: Document | None, grade: Grade) -> list[str]:
+def _proven(smoke: Document, evaluation: Document | None, grade: Grade) -> list[str]:
     """Return what the smoke run showed by itself."""
     training, result = smoke["training"], smoke["result"]
     if grade.name == "contradictory":

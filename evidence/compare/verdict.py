@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from evidence.compare.comparison import Comparison, Pair
-from evidence.compare.settings import ABSENT, ComparedSetting, told
+from evidence.compare.settings import ABSENT, ComparedSetting, diff_settings
 from evidence.judge.headlines import Headline
 
 Word = Literal["better", "worse", "cannot tell", "not compared"]
@@ -46,7 +46,7 @@ def verdicts(compared: Comparison) -> tuple[PairVerdict, ...]:
 def _verdict(compared: Comparison, place: int, pair: Pair) -> PairVerdict:
     settings = (*compared.differing, *compared.equal)
     both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
-    differing = told([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
+    differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
     # A key that only one of them knows is of a newer version: nobody changed it.
     changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
     derived = tuple(one for one in differing if one not in changed)

@@ -60,7 +60,7 @@ def keep(folder: Path, metrics: Path, signature: Signature, columns: Columns) ->
         _forget_oldest(folder)
 
 
-def kept(folder: Path, metrics: Path) -> NDArray[np.float64] | None:
+def read_cached(folder: Path, metrics: Path) -> NDArray[np.float64] | None:
     """Return what is kept of a file as it is now, `[fields of a metric row, rows]` in their order, time as seconds."""
     signature = signature_of(metrics)
     if signature is None:

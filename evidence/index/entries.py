@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 
 from evidence.index.summary import RunSummary
-from evidence.judge.judgement import Judged
+from evidence.judge.judgement import RunJudgement
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexEntry:
     """A run judged and summed up."""
 
-    judged: Judged
+    judged: RunJudgement
     summary: RunSummary
 
 
-def encoded(entry: IndexEntry) -> bytes | None:
+def encode(entry: IndexEntry) -> bytes | None:
     """Return an entry as msgpack; None: it holds a number or half a character that no other reader can hold."""
     try:
         return _encoder().encode(entry)
@@ -30,7 +30,7 @@ def encoded(entry: IndexEntry) -> bytes | None:
         return None
 
 
-def decoded(data: bytes) -> IndexEntry | None:
+def decode(data: bytes) -> IndexEntry | None:
     """Return an entry from its bytes, None where they are not one."""
     try:
         return _decoder().decode(data)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from evidence.index.entries import IndexEntry, decoded, encoded
+from evidence.index.entries import IndexEntry, decode, encode
 
 MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
@@ -26,7 +26,7 @@ _PACKAGES = ("evidence", "foreign", "schemas")
 """The packages that decide what an entry says."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CacheFile(msgspec.Struct, frozen=True):
     """The file of one root: who wrote it, and by the name of each folder a signature and the entry as msgpack."""
 
     maker: str
@@ -49,11 +49,11 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
     kept_entries = {}
     for name, signature, entry in entries:
         # One that cannot be kept is read again the next time.
-        if (data := encoded(entry)) is not None:
+        if (data := encode(entry)) is not None:
             kept_entries[name] = signature, data
     # Nothing kept means that all is read again: slower, and never wrong.
     with contextlib.suppress(OSError, UnicodeEncodeError):
-        content = msgspec.msgpack.encode(_Kept(maker=_maker(), entries=kept_entries))
+        content = msgspec.msgpack.encode(_CacheFile(maker=_maker(), entries=kept_entries))
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             place = _place(folder, root)
@@ -62,17 +62,17 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
         _forget_oldest(folder)
 
 
-def kept(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, IndexEntry]:
+def read_cached(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the entries of a root that this very code kept, by folder name, as far as the signatures are the same."""
     try:
-        found = msgspec.msgpack.decode(_place(folder, root).read_bytes(), type=_Kept)
+        found = msgspec.msgpack.decode(_place(folder, root).read_bytes(), type=_CacheFile)
     except (OSError, msgspec.MsgspecError):
         return {}
     if found.maker != _maker():
         return {}
     entries = {}
     for name, (signature, data) in found.entries.items():
-        if signatures.get(name) == signature and (entry := decoded(data)) is not None:
+        if signatures.get(name) == signature and (entry := decode(data)) is not None:
             entries[name] = entry
     return entries
 

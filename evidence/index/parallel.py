@@ -22,7 +22,7 @@ from queue import SimpleQueue
 import msgspec
 
 from evidence.index.columns_cache import keep, signature_of
-from evidence.index.entries import IndexEntry, decoded, encoded
+from evidence.index.entries import IndexEntry, decode, encode
 from evidence.index.summary import summary_of
 from evidence.judge.judgement import judge
 from evidence.records.ours import read_run
@@ -140,7 +140,7 @@ def _have_read(
                 if not entries:
                     waiting.append(batch)
                     break
-                read = dict(zip(batch, map(decoded, entries), strict=True))
+                read = dict(zip(batch, map(decode, entries), strict=True))
                 answers.put({folder: entry for folder, entry in read.items() if entry is not None})
             process.kill()
     finally:
@@ -184,6 +184,6 @@ def help_reading() -> None:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
         read = [entry for one in read_in_turn(folders, columns_in=columns_in) for entry in one.values()]
         # What cannot be sent is empty, and read by who asked.
-        answer = msgspec.msgpack.encode([encoded(entry) or b"" for entry in read])
+        answer = msgspec.msgpack.encode([encode(entry) or b"" for entry in read])
         sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sys.stdout.buffer.flush()

@@ -47,7 +47,7 @@ do nothing else.
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Known:
+class _KnownRun:
     state: FolderState
     entry: IndexEntry
     read_at: float
@@ -82,7 +82,7 @@ class RunIndex:
         self._unkept, self._unkept_seconds = 0, 0.0
         self._follow_links = follow_links
         # By the names of the folders: a path is slow to make and to look up, and there may be thousands of them.
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownRun] = {}
         self._reports: dict[str, RunReport] = {}
         self._summaries: Sequence[RunSummary] = []
         self._so_far: list[IndexEntry] = []
@@ -165,7 +165,7 @@ class RunIndex:
             self._keep(self._known)
         return look_seconds
 
-    def _publish(self, names: Sequence[str], known: Mapping[str, _Known]) -> None:
+    def _publish(self, names: Sequence[str], known: Mapping[str, _KnownRun]) -> None:
         """Have everybody see these runs; one that is still to be read is as it was, which `is_current` denies."""
         every = {**self._known, **known}
         self._known = {name: every[name] for name in names if name in every}
@@ -176,7 +176,7 @@ class RunIndex:
         self,
         changed: Sequence[str],
         states: Mapping[str, FolderState],
-        known: dict[str, _Known],
+        known: dict[str, _KnownRun],
         progress: Progress | None,
     ) -> None:
         """Read folders and add them to those that are known; what is read before a long run is seen before its end."""
@@ -186,7 +186,7 @@ class RunIndex:
             ended = time.monotonic()
             each, began = (ended - began) / len(batch), ended
             for folder, entry in batch.items():
-                known[folder.name] = _Known(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
+                known[folder.name] = _KnownRun(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
             self._unkept += len(batch)
             self._unkept_seconds += each * len(batch)
@@ -227,11 +227,11 @@ class RunIndex:
         if self._entries_in is None:
             return
         digests = {name: state.digest for name, state in states.items()}
-        for name, entry in kept_entries.kept(self._entries_in, self.root, digests).items():
+        for name, entry in kept_entries.read_cached(self._entries_in, self.root, digests).items():
             if entry.summary.path == self.root / name:
-                self._known[name] = _Known(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
+                self._known[name] = _KnownRun(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
 
-    def _keep(self, known: Mapping[str, _Known]) -> None:
+    def _keep(self, known: Mapping[str, _KnownRun]) -> None:
         """Keep all entries for the next process, if reading those that are not kept yet took long enough."""
         if self._entries_in is None or self._unkept_seconds < WORTH_KEEPING_SECONDS:
             return

@@ -83,7 +83,7 @@ def documents_of(facts: Facts, view: ForeignRun | None, findings: Iterable[Probl
     """
     if view is not None:
         given = {FACTS: view.facts, SCORES: view.scores, ROWS: view.metrics, ANSWERS: view.predictions}
-        return tuple(_given(name, given[name]) for names in IN_THEIR_PLACE.values() for name in names)
+        return tuple(_given_state(name, given[name]) for names in IN_THEIR_PLACE.values() for name in names)
     found = tuple(findings)
     states = [_state(facts, name, found) for names in CARDS.values() for name in names]
     return with_errors(states, facts.folder, found)
@@ -102,7 +102,7 @@ def errors_of(folder: Path, name: str, findings: Iterable[Problem]) -> list[Prob
     return [problem for problem in findings if problem.severity == "error" and problem.file == str(folder / name)]
 
 
-def _given(name: str, given: Sequence[object]) -> DocumentState:
+def _given_state(name: str, given: Sequence[object]) -> DocumentState:
     return DocumentState(
         name=name,
         schema="",

@@ -110,8 +110,8 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
     if contradictions:
         return Grade(name="contradictory", reasons=sentences(contradictions))
     if not _is_measured(run):
-        return Grade(name="template", reasons=(UNMEASURED, *_unfinished(facts), *sentences(errors)))
-    if reasons := (*_unfinished(facts), *sentences(_leaving_partial(facts, errors))):
+        return Grade(name="template", reasons=(UNMEASURED, *_unfinished_reasons(facts), *sentences(errors)))
+    if reasons := (*_unfinished_reasons(facts), *sentences(_leaving_partial(facts, errors))):
         return Grade(name="partial", reasons=reasons)
     if reasons := (*sentences(errors), *_unproven(facts)):
         return Grade(name="measured", reasons=reasons)
@@ -143,7 +143,7 @@ def _is_measured(run: Run) -> bool:
     return isinstance(result, dict) and isinstance(result.get("last_loss"), int | float)
 
 
-def _unfinished(facts: Facts) -> tuple[str, ...]:
+def _unfinished_reasons(facts: Facts) -> tuple[str, ...]:
     """Return why the run is not finished, from the status in effect; none where it succeeded or has no manifest."""
     if facts.manifest is None or facts.succeeded:
         return ()

@@ -57,7 +57,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
     """Return what may be shown of a run, from its facts and everything that was found in it."""
     view = facts.run.foreign()
     if view is None:
-        shown, withheld = traced(facts, findings)
+        shown, withheld = trace(facts, findings)
         figures, unscored = _figures_of_ours(shown), ""
     else:
         shown, withheld = facts, ()
@@ -68,7 +68,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
     )
 
 
-def traced(facts: Facts, findings: Iterable[Problem]) -> tuple[Facts, tuple[str, ...]]:
+def trace(facts: Facts, findings: Iterable[Problem]) -> tuple[Facts, tuple[str, ...]]:
     """Return the facts without every figure that an error concerns, and why: scores as a whole, results one by one.
 
     Converted line ends leave every figure traceable: each was computed again from the same rows.

@@ -13,7 +13,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_github, as_junit, as_sarif, as_text
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 
 SEVERAL_FORMS = Rule(
     "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
@@ -87,14 +87,14 @@ def _summary(report: Report) -> str:
     parts = []
     if report.runs:
         each = ", ".join(f"{grades[name]} {name}" for name in GRADES if grades[name])
-        parts.append(f"{counted(len(report.runs), 'run')}: {each}")
+        parts.append(f"{quantity(len(report.runs), 'run')}: {each}")
     if report.documents:
-        parts.append(counted(len(report.documents), "document"))
+        parts.append(quantity(len(report.documents), "document"))
     return "; ".join([*parts, _counts(report.all_findings) or "nothing found"]) + "."
 
 
 def _counts(problems: Iterable[Problem]) -> str:
     severities = Counter(problem.severity for problem in problems)
     return ", ".join(
-        counted(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
+        quantity(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
     )

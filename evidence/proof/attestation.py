@@ -19,8 +19,8 @@ from typing import Any
 from evidence.proof.certificates import json_parts, roots_of
 from evidence.proof.envelope import parsed_object
 from evidence.proof.keys import limited_content, needed_module
-from evidence.proof.rules import BAD_ATTESTATION, refused
-from evidence.proof.trust import trust_path, trusted
+from evidence.proof.rules import BAD_ATTESTATION, refusal
+from evidence.proof.trust import trust_path, trusted_entries
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible
 
@@ -74,7 +74,7 @@ def attestations_in(path: Path, roots: Mapping[str, Any]) -> list[Attestation]:
         content = limited_content(path)
     except OSError as error:
         what = f"The attestation cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
     return [_attestation(part, path, roots) for part in json_parts(content)[:MOST_BUNDLES]]
 
 
@@ -85,14 +85,14 @@ def attestation_roots(named: Path | None) -> dict[str, Any]:
         ProblemError: Exit code 2: the file or the list cannot be used, or `sigstore` is needed and not installed.
     """
     if named is not None:
-        return _numbered(named.name, roots_of(_text(named), str(named)))
+        return _number_of(named.name, roots_of(_text(named), str(named)))
     found: dict[str, Any] = {}
-    for each in trusted("attestation root"):
-        found |= _numbered(each.name, roots_of(each.content.encode(), str(trust_path())))
+    for each in trusted_entries("attestation root"):
+        found |= _number_of(each.name, roots_of(each.content.encode(), str(trust_path())))
     return found
 
 
-def _numbered(name: str, roots: Sequence[Any]) -> dict[str, Any]:
+def _number_of(name: str, roots: Sequence[Any]) -> dict[str, Any]:
     return {name if index == 0 else f"{name} ({index + 1})": root for index, root in enumerate(roots)}
 
 
@@ -101,7 +101,7 @@ def _text(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The trusted root cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
 
 
 def _attestation(part: bytes, path: Path, roots: Mapping[str, Any]) -> Attestation:
@@ -110,13 +110,13 @@ def _attestation(part: bytes, path: Path, roots: Mapping[str, Any]) -> Attestati
     statement = _statement(bundle)
     if certificate is None or not statement:
         what = "This is not a Sigstore bundle with a certificate and a signed statement."
-        raise ProblemError([refused(BAD_ATTESTATION, str(path), what)], exit_code=1)
+        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=1)
     said = _identity(certificate)
     if said["issuer"] != ISSUER or not said["repository"].startswith(HOST):
         issuer = said["issuer"] or "nobody"
         what = f"{issuer} vouched for whoever signed it, and not GitHub for a workflow."
-        raise ProblemError([refused(BAD_ATTESTATION, str(path), what)], exit_code=1)
-    root, problem = _verified(part, roots)
+        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=1)
+    root, problem = _verify_part(part, roots)
     repository = said["repository"].removeprefix(HOST)
     return Attestation(
         repository=repository,
@@ -131,7 +131,7 @@ def _attestation(part: bytes, path: Path, roots: Mapping[str, Any]) -> Attestati
     )
 
 
-def _verified(part: bytes, roots: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _verify_part(part: bytes, roots: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return under which root a bundle holds, or why it holds under none; neither where there are no roots."""
     if not roots:
         return None, None
@@ -160,7 +160,7 @@ def _certificate(bundle: Mapping[str, Any]) -> Any:
         chain = material.get("x509CertificateChain")
         certificates = chain.get("certificates") if isinstance(chain, dict) else None
         holder = certificates[0] if isinstance(certificates, list) and certificates else None
-    raw = _decoded(holder.get("rawBytes")) if isinstance(holder, dict) else None
+    raw = _decode(holder.get("rawBytes")) if isinstance(holder, dict) else None
     try:
         return None if raw is None else x509.load_der_x509_certificate(raw)
     except ValueError:
@@ -185,7 +185,7 @@ def _utf8(extension: Any) -> str:
 
 def _statement(bundle: Mapping[str, Any]) -> dict[str, Any]:
     envelope = bundle.get("dsseEnvelope")
-    payload = _decoded(envelope.get("payload")) if isinstance(envelope, dict) else None
+    payload = _decode(envelope.get("payload")) if isinstance(envelope, dict) else None
     return parsed_object(payload) if payload else {}
 
 
@@ -196,7 +196,7 @@ def _digests(statement: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(each for each in found if isinstance(each, str))
 
 
-def _decoded(text: Any) -> bytes | None:
+def _decode(text: Any) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except (binascii.Error, ValueError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.proof.keys import limited_content, needed_module
-from evidence.proof.rules import BAD_TRUST, refused
+from evidence.proof.rules import BAD_TRUST, refusal
 from schemas.problems.problem import ProblemError
 
 
@@ -33,7 +33,7 @@ def loaded_certificate(pem: bytes, file: str) -> Any:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise ProblemError([refused(BAD_TRUST, file, "This is not a certificate in PEM form.")], exit_code=2) from None
+        raise ProblemError([refusal(BAD_TRUST, file, "This is not a certificate in PEM form.")], exit_code=2) from None
 
 
 def roots_of(text: bytes, file: str) -> list[Any]:
@@ -49,7 +49,7 @@ def roots_of(text: bytes, file: str) -> list[Any]:
         return [models.TrustedRoot(inner.TrustedRoot.from_json(part)) for part in json_parts(text)]
     except (ValueError, errors.Error):
         what = "This is not a trusted root of Sigstore in JSON."
-        raise ProblemError([refused(BAD_TRUST, file, what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_TRUST, file, what)], exit_code=2) from None
 
 
 def json_parts(text: bytes) -> list[bytes]:
@@ -66,4 +66,4 @@ def _content(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(BAD_TRUST, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_TRUST, str(path), what)], exit_code=2) from None

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from evidence.proof.keys import PrivateKey, PublicKey, limited_content
-from evidence.proof.rules import BAD_OUTPUT, BAD_SIGNATURE, NO_SIGNATURE, SIGNATURE_OF_OTHERS, refused
+from evidence.proof.rules import BAD_OUTPUT, BAD_SIGNATURE, NO_SIGNATURE, SIGNATURE_OF_OTHERS, refusal
 from evidence.run.write import write_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.parse import parse_json
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -73,7 +73,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signed:
+class SignedStatement:
     """A signature that was made.
 
     Attributes:
@@ -108,15 +108,15 @@ def read_envelope(path: Path) -> Envelope | Problem:
     try:
         content = limited_content(path)
     except OSError as error:
-        return refused(NO_SIGNATURE, str(path), f"The signature cannot be read: {error.strerror or error}.")
+        return refusal(NO_SIGNATURE, str(path), f"The signature cannot be read: {error.strerror or error}.")
     envelope = parsed_object(content)
-    payload, signatures = _decoded(envelope.get("payload")), envelope.get("signatures")
+    payload, signatures = _decode(envelope.get("payload")), envelope.get("signatures")
     if envelope.get("payloadType") != PAYLOAD_TYPE or payload is None or not isinstance(signatures, list):
-        return refused(BAD_SIGNATURE, str(path), "This is no DSSE envelope of an in-toto statement.")
+        return refusal(BAD_SIGNATURE, str(path), "This is no DSSE envelope of an in-toto statement.")
     return Envelope(payload=payload, signatures=tuple(_signatures(signatures)))
 
 
-def add_signature(path: Path, payload: bytes, key: PrivateKey, *, same: Any) -> Signed:
+def add_signature(path: Path, payload: bytes, key: PrivateKey, *, same: Any) -> SignedStatement:
     """Sign a statement, into a file that may hold signatures of other people; none of those is lost.
 
     Where others have signed a statement about the same content, theirs is the one that is signed too. Where every
@@ -141,7 +141,7 @@ def add_signature(path: Path, payload: bytes, key: PrivateKey, *, same: Any) -> 
         if others and not same(there.statement):
             whose = ", ".join(visible(each.key_id) for each in kept[:3])
             raise ProblemError(
-                [_in_the_way(path, f"It holds {counted(others, 'signature')} for other content, by {whose}.")],
+                [_in_the_way(path, f"It holds {quantity(others, 'signature')} for other content, by {whose}.")],
                 exit_code=2,
             )
         payload = there.payload if others else payload
@@ -149,7 +149,7 @@ def add_signature(path: Path, payload: bytes, key: PrivateKey, *, same: Any) -> 
         kept = ()
     own = Signature(key_id=mine.key_id, value=key.sign(pre_authentication(payload)))
     _write(path, Envelope(payload=payload, signatures=(*kept, own)))
-    return Signed(path=path, key_id=mine.key_id, others=others)
+    return SignedStatement(path=path, key_id=mine.key_id, others=others)
 
 
 def pre_authentication(payload: bytes) -> bytes:
@@ -166,7 +166,7 @@ def parsed_object(content: bytes) -> dict[str, Any]:
 def _signatures(values: Sequence[Any]) -> list[Signature]:
     found = []
     for each in values:
-        value = _decoded(each.get("sig")) if isinstance(each, dict) else None
+        value = _decode(each.get("sig")) if isinstance(each, dict) else None
         if value is not None:
             key_id = each.get("keyid")
             found.append(Signature(key_id=key_id if isinstance(key_id, str) else "", value=value))
@@ -185,14 +185,14 @@ def _write(path: Path, envelope: Envelope) -> None:
         write_text(path, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         what = f"The signature cannot be written: {error.strerror or error}."
-        raise ProblemError([refused(BAD_OUTPUT, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_OUTPUT, str(path), what)], exit_code=2) from None
 
 
 def _in_the_way(path: Path, what: str) -> Problem:
-    return refused(SIGNATURE_OF_OTHERS, str(path), what)
+    return refusal(SIGNATURE_OF_OTHERS, str(path), what)
 
 
-def _decoded(text: Any) -> bytes | None:
+def _decode(text: Any) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except (binascii.Error, ValueError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.proof.curve import weakness
-from evidence.proof.rules import BAD_KEY, BAD_OUTPUT, refused
+from evidence.proof.rules import BAD_KEY, BAD_OUTPUT, refusal
 from evidence.run.extras import NOT_INSTALLED, Extra, install_command
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
@@ -82,7 +82,7 @@ def new_key(path: Path) -> PublicKey:
     public_path = public_of(path)
     if there := [each for each in (path, public_path) if each.exists()]:
         what = "This file exists, and a key is never overwritten."
-        raise ProblemError([refused(BAD_OUTPUT, str(each), what) for each in there], exit_code=2)
+        raise ProblemError([refusal(BAD_OUTPUT, str(each), what) for each in there], exit_code=2)
     ed25519, serialization = crypto()
     key = ed25519.Ed25519PrivateKey.generate()
     form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -96,7 +96,7 @@ def new_key(path: Path) -> PublicKey:
         for each in (path, public_path):
             each.unlink(missing_ok=True)  # neither was there before
         what = f"The key cannot be written: {error.strerror or error}."
-        raise ProblemError([refused(BAD_OUTPUT, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_OUTPUT, str(path), what)], exit_code=2) from None
     return made
 
 
@@ -138,7 +138,7 @@ def public_key_in(pem: bytes, path: Path) -> PublicKey:
     raw = _key(pem, path, serialization.load_pem_public_key, ed25519.Ed25519PublicKey, "public").public_bytes_raw()
     if why := weakness(raw):
         then = "Ask its owner for another key; do not rely on anything that it signed."
-        raise ProblemError([refused(BAD_KEY, str(path), f"This key proves nothing. {why}", next=then)], exit_code=2)
+        raise ProblemError([refusal(BAD_KEY, str(path), f"This key proves nothing. {why}", next=then)], exit_code=2)
     return PublicKey(raw)
 
 
@@ -184,7 +184,7 @@ def _content(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The key cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(BAD_KEY, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_KEY, str(path), what)], exit_code=2) from None
 
 
 def _key(pem: bytes, path: Path, load: Any, kind: type, word: str) -> Any:
@@ -200,5 +200,5 @@ def _key(pem: bytes, path: Path, load: Any, kind: type, word: str) -> Any:
         key = None
     if not isinstance(key, kind):
         what = f"This is not a {word} key of Ed25519 in PEM form, or a password locks it."
-        raise ProblemError([refused(BAD_KEY, str(path), what)], exit_code=2)
+        raise ProblemError([refusal(BAD_KEY, str(path), what)], exit_code=2)
     return key

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.validate import read_document
 
 ENOUGH = 0.95
@@ -146,11 +146,11 @@ class Marks:
 
     @property
     def _answers(self) -> str:
-        return f"{self.trained:,} of {counted(self.of.trained, 'answer')}"
+        return f"{self.trained:,} of {quantity(self.of.trained, 'answer')}"
 
     @property
     def _steps(self) -> str:
-        return f"{self.steps:,} of {counted(self.steps_of, 'step')}"
+        return f"{self.steps:,} of {quantity(self.steps_of, 'step')}"
 
 
 def stated_of(folder: Path) -> Repeatable:
@@ -189,7 +189,7 @@ def marks_of(receipt: dict[str, Any], of: Repeatable) -> Marks:
         of=of,
         trained=min(again["trained"], of.trained),
         untrained=min(again["untrained"], of.untrained),
-        parts=merged(tried, of),
+        parts=merge_steps(tried, of),
         caught_half=covered.get("draw", {}).get("caught_half", 0.0),
     )
 
@@ -200,12 +200,12 @@ def together(marks: Sequence[Marks], of: Repeatable) -> Marks:
         of=of,
         trained=max((each.trained for each in marks), default=0),
         untrained=max((each.untrained for each in marks), default=0),
-        parts=merged([part for each in marks for part in each.parts], of),
+        parts=merge_steps([part for each in marks for part in each.parts], of),
         caught_half=max((each.caught_half for each in marks), default=0.0),
     )
 
 
-def merged(parts: Iterable[Steps], of: Repeatable) -> tuple[Steps, ...]:
+def merge_steps(parts: Iterable[Steps], of: Repeatable) -> tuple[Steps, ...]:
     """Return parts of a training as parts that are apart, in order; none counts twice or lies outside of the run.
 
     Example:

@@ -47,7 +47,7 @@ def keep_receipt(receipt: dict[str, Any]) -> Path:
     folder = own_receipts() / receipt["run_sha256"]
     folder.mkdir(parents=True, exist_ok=True)
     path: Path = folder / receipt_name(receipt)
-    write_json(path, {**receipt, "seal": seal.sealed(_content(receipt))})
+    write_json(path, {**receipt, "seal": seal.make_seal(_content(receipt))})
     os.utime(own_receipts())  # Whoever watches for new receipts looks at this folder alone.
     return path
 

@@ -92,6 +92,6 @@ OTHER_ATTESTED = Rule(
 )
 
 
-def refused(rule: Rule, file: str, what: str, *, expected: str | None = None, next: str | None = None) -> Problem:
+def refusal(rule: Rule, file: str, what: str, *, expected: str | None = None, next: str | None = None) -> Problem:
     """Return the problem of a rule about a file whose name may be hostile; `next` may say more than the rule's fix."""
     return problem_of(rule, file=visible(file), what=what, expected=expected, next=next)

@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.proof.envelope import (
     STATEMENT,
-    Signed,
+    SignedStatement,
     add_signature,
     parsed_object,
     predicate_of,
@@ -16,7 +16,7 @@ from evidence.proof.envelope import (
     statement_text,
 )
 from evidence.proof.keys import limited_content, private_key
-from evidence.proof.rules import NOTHING_TO_SIGN, refused
+from evidence.proof.rules import NOTHING_TO_SIGN, refusal
 from evidence.proof.statement import RUN_PREDICATE
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
@@ -26,7 +26,7 @@ from schemas.validate import check_value
 RECEIPT_PREDICATE = "https://trainproof.example/receipt/v1"
 
 
-def sign_document(path: Path, key: Path, now: datetime) -> Signed:
+def sign_document(path: Path, key: Path, now: datetime) -> SignedStatement:
     """Sign a receipt or a statement about a run; signatures of other people beside it stay.
 
     A receipt is signed by its hash, so the file stays as it is and a `.sig` stands beside it. A statement is signed
@@ -47,7 +47,7 @@ def sign_document(path: Path, key: Path, now: datetime) -> Signed:
             signature_of(path), statement_text(statement), private, same=lambda other: _digests(other) == subject
         )
     what = "This is neither a bundle nor a receipt nor a statement about a run."
-    raise ProblemError([refused(NOTHING_TO_SIGN, str(path), what)], exit_code=2)
+    raise ProblemError([refusal(NOTHING_TO_SIGN, str(path), what)], exit_code=2)
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _document(path: Path) -> dict[str, Any]:
         return parsed_object(limited_content(path))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(NOTHING_TO_SIGN, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal(NOTHING_TO_SIGN, str(path), what)], exit_code=2) from None
 
 
 def _receipt_statement(path: Path, receipt: dict[str, Any], now: datetime) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from typing import Literal
 from evidence.proof.certificates import certificate_of, roots_of
 from evidence.proof.envelope import read_envelope
 from evidence.proof.keys import PublicKey, limited_content, public_key, public_key_in
-from evidence.proof.rules import BAD_TRUST, TRUST_LIST_BROKEN, refused
+from evidence.proof.rules import BAD_TRUST, TRUST_LIST_BROKEN, refusal
 from evidence.run import seal
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
-from schemas.problems.words import listed, shown
+from schemas.problems.words import listed, show
 from schemas.validate import read_document
 
 Kind = Literal["key", "time authority", "attestation root"]
@@ -34,7 +34,7 @@ OUR_OWN = {"you", "github", "nobody"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trusted:
+class TrustedEntry:
     """One entry of the trust list.
 
     Attributes:
@@ -57,7 +57,7 @@ def trust_path() -> Path:
     return seal.user_folder() / "trust.json"
 
 
-def trusted(kind: Kind | None = None) -> tuple[Trusted, ...]:
+def trusted_entries(kind: Kind | None = None) -> tuple[TrustedEntry, ...]:
     """Return the trust list, or the entries of one kind; nothing where there is no list.
 
     Raises:
@@ -69,12 +69,12 @@ def trusted(kind: Kind | None = None) -> tuple[Trusted, ...]:
     document = read_document(path, "trust")
     if document.value is None or document.problems:
         what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
-        raise ProblemError([refused(TRUST_LIST_BROKEN, str(path), what)], exit_code=2)
-    entries = [Trusted(**each) for each in document.value["trusted"]]
+        raise ProblemError([refusal(TRUST_LIST_BROKEN, str(path), what)], exit_code=2)
+    entries = [TrustedEntry(**each) for each in document.value["trusted"]]
     return tuple(each for each in entries if kind in (None, each.kind))
 
 
-def trust(file: Path, name: str, now: datetime) -> Trusted:
+def trust(file: Path, name: str, now: datetime) -> TrustedEntry:
     """Put a key, a certificate or a trusted root on the list; one that is there already gets the new name.
 
     Raises:
@@ -82,38 +82,38 @@ def trust(file: Path, name: str, now: datetime) -> Trusted:
     """
     is_taken = name.strip().casefold() in OUR_OWN
     if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name or is_taken:
-        what = f"{shown(name)} cannot be a name on the trust list."
+        what = f"{show(name)} cannot be a name on the trust list."
         expected = f"one line of at most {LONGEST_NAME} characters, and not {listed(sorted(OUR_OWN), last='or')}"
         raise ProblemError(
-            [refused(BAD_TRUST, "", what, expected=expected, next="Give another `--name`.")], exit_code=2
+            [refusal(BAD_TRUST, "", what, expected=expected, next="Give another `--name`.")], exit_code=2
         )
-    kind, identity, content = _recognised(file)
+    kind, identity, content = _recognise(file)
     added_at = now.isoformat(timespec="seconds")
-    entry = Trusted(kind=kind, name=name.strip(), id=identity, content=content, added_at=added_at)
-    _write([*(each for each in trusted() if each.id != identity), entry])
+    entry = TrustedEntry(kind=kind, name=name.strip(), id=identity, content=content, added_at=added_at)
+    _write([*(each for each in trusted_entries() if each.id != identity), entry])
     return entry
 
 
-def distrust(name_or_id: str) -> tuple[Trusted, ...]:
+def distrust(name_or_id: str) -> tuple[TrustedEntry, ...]:
     """Take entries off the list by their name or their id, and return them.
 
     Raises:
         ProblemError: Exit code 2: nothing on the list has this name or id, or the list cannot be written.
     """
-    entries = trusted()
+    entries = trusted_entries()
     gone = tuple(each for each in entries if name_or_id in (each.name, each.id))
     if not gone:
         names = ", ".join(each.name for each in entries) or "nobody"
-        what = f"{shown(name_or_id)} is not on the trust list, which holds {names}."
+        what = f"{show(name_or_id)} is not on the trust list, which holds {names}."
         then = "Name an entry of `trainproof trust list`."
-        raise ProblemError([refused(BAD_TRUST, "", what, next=then)], exit_code=2)
+        raise ProblemError([refusal(BAD_TRUST, "", what, next=then)], exit_code=2)
     _write([each for each in entries if each not in gone])
     return gone
 
 
 def trusted_keys() -> dict[PublicKey, str]:
     """Return the keys on the list with the names of their holders."""
-    return {public_key_in(each.content.encode(), trust_path()): each.name for each in trusted("key")}
+    return {public_key_in(each.content.encode(), trust_path()): each.name for each in trusted_entries("key")}
 
 
 def trusted_signers(content: Path, signature: Path) -> Sequence[str]:
@@ -137,13 +137,13 @@ def trusted_signers(content: Path, signature: Path) -> Sequence[str]:
     return tuple(keys[key] for key in envelope.signed_by(tuple(keys)))
 
 
-def _recognised(file: Path) -> tuple[Kind, str, str]:
+def _recognise(file: Path) -> tuple[Kind, str, str]:
     """Return what a file holds that can be trusted: its kind, id and content in the form that is kept."""
     try:
         text = limited_content(file).decode("utf-8", "replace")
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refused(BAD_TRUST, str(file), what)], exit_code=2) from None
+        raise ProblemError([refusal(BAD_TRUST, str(file), what)], exit_code=2) from None
     if "BEGIN CERTIFICATE" in text:
         pem, digest = certificate_of(file)
         return "time authority", f"SHA256:{digest}", pem
@@ -153,12 +153,12 @@ def _recognised(file: Path) -> tuple[Kind, str, str]:
     if "PRIVATE KEY" in text:
         what = "This is a private key: only its owner may have it, and nobody else is trusted by it."
         then = f"Add the public key, for example {file}.pub."
-        raise ProblemError([refused(BAD_TRUST, str(file), what, next=then)], exit_code=2)
+        raise ProblemError([refusal(BAD_TRUST, str(file), what, next=then)], exit_code=2)
     key = public_key(file)
     return "key", key.key_id, key.pem
 
 
-def _write(entries: Sequence[Trusted]) -> None:
+def _write(entries: Sequence[TrustedEntry]) -> None:
     path = trust_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
+class ImportResult:
     """What an import made."""
 
     path: Path
@@ -54,7 +54,7 @@ class Imported:
     """What was not copied, and why."""
 
 
-def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Imported:
+def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportResult:
     """Make a run folder of a folder that another tool wrote; the folder itself is only read.
 
     Args:
@@ -97,7 +97,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         if isinstance(error, OSError):
             raise not_written(error, root, what="The import") from error
         raise
-    return Imported(path=target, view=read_foreign(target / layout.ORIGINAL), document=document, notes=tuple(notes))
+    return ImportResult(path=target, view=read_foreign(target / layout.ORIGINAL), document=document, notes=tuple(notes))
 
 
 def contents(view: ForeignRun) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
         kept = not is_weights(name)
         digest, size = hashlib.sha256(), 0
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        with _opened(folder / name) as source, (target / name).open("wb") as copy:
+        with _open(folder / name) as source, (target / name).open("wb") as copy:
             while block := source.read(_BLOCK):
                 digest.update(block)
                 size += len(block)
@@ -173,7 +173,7 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
     return originals, notes
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     """Open a file of the source.
 
     Raises:

@@ -46,11 +46,11 @@ def _manifest(at: str) -> FactPlace:
     return FactPlace(document=layout.MANIFEST, at=at, if_stated=True)
 
 
-def _logged(at: str) -> FactPlace:
+def _logged_at(at: str) -> FactPlace:
     return FactPlace(document=layout.LOG, at=at)
 
 
-def _planned(at: str, *, if_stated: bool = False) -> FactPlace:
+def _planned_at(at: str, *, if_stated: bool = False) -> FactPlace:
     return FactPlace(document=layout.PLAN, at=at, if_stated=if_stated)
 
 
@@ -62,59 +62,65 @@ TABLE = (
     FactPlaces(
         name="device.platform",
         leads=_manifest("/devices/platform"),
-        also=(_planned("/target/platform"), _logged("devices_chosen/platform")),
+        also=(_planned_at("/target/platform"), _logged_at("devices_chosen/platform")),
     ),
-    FactPlaces(name="device.kind", leads=_manifest("/devices/kind"), also=(_planned("/target/name"),)),
+    FactPlaces(name="device.kind", leads=_manifest("/devices/kind"), also=(_planned_at("/target/name"),)),
     FactPlaces(
         name="device.memory_bytes",
         leads=_manifest("/devices/memory_bytes"),
-        also=(_planned("/target/memory_bytes", if_stated=True),),
+        also=(_planned_at("/target/memory_bytes", if_stated=True),),
     ),
     FactPlaces(
         name="device.count",
         leads=_manifest("/devices/count"),
-        also=(_planned("/target/devices"), _logged("devices_chosen/count")),
+        also=(_planned_at("/target/devices"), _logged_at("devices_chosen/count")),
     ),
-    FactPlaces(name="run.forced", leads=_manifest("/training/forced"), also=(_planned("/forced"),)),
+    FactPlaces(name="run.forced", leads=_manifest("/training/forced"), also=(_planned_at("/forced"),)),
     FactPlaces(
-        name="plan.need_bytes", leads=_planned("/need_bytes", if_stated=True), also=(_logged("planned/need_bytes"),)
+        name="plan.need_bytes",
+        leads=_planned_at("/need_bytes", if_stated=True),
+        also=(_logged_at("planned/need_bytes"),),
     ),
     FactPlaces(
         name="result.compile_seconds",
         leads=_manifest("/result/compile_seconds"),
-        also=(_logged("compiled/compile_seconds"),),
+        also=(_logged_at("compiled/compile_seconds"),),
     ),
-    FactPlaces(name="model.family", leads=_manifest("/model/family"), also=(_logged("compiled/family"),)),
+    FactPlaces(name="model.family", leads=_manifest("/model/family"), also=(_logged_at("compiled/family"),)),
     FactPlaces(
         name="model.weights_sha256",
         leads=_manifest("/model/weights_sha256"),
-        also=(_logged("compiled/weights_sha256"),),
+        also=(_logged_at("compiled/weights_sha256"),),
     ),
     FactPlaces(
         name="training.state_bytes",
         leads=_manifest("/training/donation/state_bytes"),
-        also=(_logged("compiled/state_bytes"),),
+        also=(_logged_at("compiled/state_bytes"),),
     ),
     FactPlaces(
         name="training.aliased_bytes",
         leads=_manifest("/training/donation/aliased_bytes"),
-        also=(_logged("compiled/aliased_bytes"),),
+        also=(_logged_at("compiled/aliased_bytes"),),
     ),
     FactPlaces(
-        name="result.train_seconds", leads=_manifest("/result/train_seconds"), also=(_logged("trained/train_seconds"),)
+        name="result.train_seconds",
+        leads=_manifest("/result/train_seconds"),
+        also=(_logged_at("trained/train_seconds"),),
     ),
     FactPlaces(
         name="result.peak_memory_bytes",
         leads=_manifest("/result/peak_memory_bytes"),
-        also=(_logged("trained/peak_memory_bytes"),),
+        also=(_logged_at("trained/peak_memory_bytes"),),
     ),
     FactPlaces(
-        name="evaluation.set_sha256", leads=_summary("/eval_set/sha256"), also=(_logged("evaluated/eval_set_sha256"),)
+        name="evaluation.set_sha256",
+        leads=_summary("/eval_set/sha256"),
+        also=(_logged_at("evaluated/eval_set_sha256"),),
     ),
     FactPlaces(
         name="evaluation.params_sha256",
         leads=_summary("/checkpoint/params_sha256"),
-        also=(_logged("evaluated/params_sha256"),),
+        also=(_logged_at("evaluated/params_sha256"),),
     ),
 )
 """Every fact that documents and log repeat."""
@@ -127,14 +133,14 @@ _OF_FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
 def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
     """Yield each repetition of a fact: what the leading place says of it, and what the other one says."""
     for fact in TABLE:
-        for lead in _said(facts, fact.name, fact.leads):
+        for lead in _statements_at(facts, fact.name, fact.leads):
             for place in fact.also:
-                for other in _said(facts, fact.name, place):
+                for other in _statements_at(facts, fact.name, place):
                     yield lead, other
     yield from _settings(facts)
 
 
-def _said(facts: Facts, name: str, place: FactPlace) -> Iterator[Statement]:
+def _statements_at(facts: Facts, name: str, place: FactPlace) -> Iterator[Statement]:
     if place.document == layout.LOG:
         event, field = place.event
         for line, record in enumerate(facts.log or (), start=1):
@@ -164,7 +170,7 @@ def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
             given[key] = (index + (word == "--set"), value)
     for key, (index, text) in given.items():
         pointer = "/" + key.replace(".", "/")
-        for lead in _said(facts, f"setting.{key}", FactPlace(document=layout.CONFIG, at=pointer)):
+        for lead in _statements_at(facts, f"setting.{key}", FactPlace(document=layout.CONFIG, at=pointer)):
             value = _value(text)
             if not isinstance(value, dict | list):
                 pointer = f"/command/{index}"

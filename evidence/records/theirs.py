@@ -21,12 +21,12 @@ from foreign.readers.model_card import is_card, read_card
 from foreign.readers.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from foreign.readers.tensorboard import is_event_file, read_events
 from foreign.readers.text import Text, read_text
-from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
+from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded_files
 from foreign.readers.training_tools import is_table
 from foreign.readers.view import FileReading, ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
 
 WEIGHTS = frozenset(
@@ -72,7 +72,7 @@ def read_foreign(folder: Path) -> ForeignRun:
         what = f"The folder holds more files than the first {MOST_FILES}; the others were not read."
         problems.append(problem_of(rules.NOT_READ, file=str(folder), what=what))
     readings = {name: _read(folder, name) for name in names}
-    left_out, several = superseded(readings, folder)
+    left_out, several = superseded_files(readings, folder)
     for name in left_out:
         readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
     return ForeignRun(path=folder, files=readings, problems=(*problems, *several))
@@ -112,17 +112,17 @@ class _LeftOut:
     def as_problems(self, folder: Path) -> Iterator[Problem]:
         """Yield a warning for names that cannot be kept, and a note for what no run needs."""
         if self.unnameable:
-            what = f"{_named(self.unnameable)} left out: not every system allows such a name."
+            what = f"{_name_all(self.unnameable)} left out: not every system allows such a name."
             yield replace(problem_of(rules.LEFT_OUT, file=str(folder), what=what), severity="warning")
         if self.unneeded:
-            what = f"{_named(self.unneeded)} left out: hidden, temporary or of packages."
+            what = f"{_name_all(self.unneeded)} left out: hidden, temporary or of packages."
             yield problem_of(rules.LEFT_OUT, file=str(folder), what=what)
 
 
-def _named(names: list[str]) -> str:
+def _name_all(names: list[str]) -> str:
     """Return names as the subject of a sentence, every one up to a few and the others counted."""
     first = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names[:_MOST_NAMED]]
-    more = [counted(len(names) - _MOST_NAMED, "other")] if len(names) > _MOST_NAMED else []
+    more = [quantity(len(names) - _MOST_NAMED, "other")] if len(names) > _MOST_NAMED else []
     return f"{listed([*first, *more], last='and')} {'was' if len(names) == 1 else 'were'}"
 
 

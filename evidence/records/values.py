@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 """Largest difference, relative for numbers above 1, between a stated number and the same number computed again."""
 
 
-def found(folder: Path, rule: Rule, name: str, what: str, **more: Any) -> Problem:
+def finding(folder: Path, rule: Rule, name: str, what: str, **more: Any) -> Problem:
     """Return the problem that a rule found in one file of a run folder, or in the folder itself where name is empty."""
     return problem_of(rule, file=str(folder / name), what=what, **more)
 

@@ -43,7 +43,7 @@ def jax_version(stated: str) -> str:
     return ".".join(stated.split(".")[:2])
 
 
-def generated(name: str, rows: int, seed: int) -> Mapping[str, Any] | None:
+def generated_counts(name: str, rows: int, seed: int) -> Mapping[str, Any] | None:
     """Return the counts and first texts of a dataset with generated rows; None where it is not in the table.
 
     Args:
@@ -70,7 +70,7 @@ def text_hash(text: str) -> str:
     return sha256_lines([text])[:DIGITS]
 
 
-def spelled(ids: Sequence[int]) -> str | None:
+def spell(ids: Sequence[int]) -> str | None:
     """Return the text of tokens under the tokenizer of the built-in models; None where an id is of no token."""
     tokens = _tokens()
     if any(not 0 <= each < len(tokens) for each in ids):

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -83,16 +83,16 @@ def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
     for one in fingerprints:
         if others := _others(one, same_rows.get(one.metrics, {})):
             what = f"Every row has the time and the loss of the same row in {others}."
-            problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+            problems[one.folder].append(finding(one.folder, SAME_METRICS, layout.METRICS, what))
         elif others := _others(one, same_seconds.get(one.measured, {})):
             what = f"Every row has the seconds and the loss of the same row in {others}."
-            problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+            problems[one.folder].append(finding(one.folder, SAME_METRICS, layout.METRICS, what))
         elif others := _others(one, same_state.get(one.state, {})):
             what = f"The run ended in the same state as {others}, bit for bit."
-            problems[one.folder].append(found(one.folder, SAME_TRAINING, layout.CHAIN, what))
+            problems[one.folder].append(finding(one.folder, SAME_TRAINING, layout.CHAIN, what))
         if others := _others(one, same_id.get(one.run_id, {})):
             what = f"The run id {one.run_id} is also that of {others}."
-            problems[one.folder].append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
+            problems[one.folder].append(finding(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
     return problems
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from evidence.records.facts import Facts
-from evidence.records.values import found, where
+from evidence.records.values import finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 NOT_A_RUN = Rule(
     "TP501",
@@ -121,9 +121,9 @@ def required_files_are_there(facts: Facts) -> Iterator[Problem]:
         if name in facts.files or os.path.lexists(facts.folder / name):
             continue
         if name == layout.MANIFEST:
-            yield found(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")
+            yield finding(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")
         elif facts.succeeded:
-            yield found(facts.folder, NO_DOCUMENT, "", f"The folder has no {name}.")
+            yield finding(facts.folder, NO_DOCUMENT, "", f"The folder has no {name}.")
 
 
 def chain_is_there(facts: Facts) -> Iterator[Problem]:
@@ -131,7 +131,7 @@ def chain_is_there(facts: Facts) -> Iterator[Problem]:
     recording = (facts.config or {}).get("recording", {})
     if facts.succeeded and "chain_every_steps" in recording and layout.CHAIN not in facts.files:
         what = "The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."
-        yield found(facts.folder, NO_CHAIN, "", what)
+        yield finding(facts.folder, NO_CHAIN, "", what)
 
 
 def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
@@ -139,9 +139,9 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
     if facts.metrics is None:
         return
     if facts.succeeded and not facts.metrics:
-        yield found(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
+        yield finding(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
     if facts.succeeded and facts.log == []:
-        yield found(facts.folder, NO_EVENTS, layout.LOG, "log.jsonl has no event.")
+        yield finding(facts.folder, NO_EVENTS, layout.LOG, "log.jsonl has no event.")
     yield from first_few(_gaps(facts))
 
 
@@ -151,15 +151,15 @@ def results_are_stated(facts: Facts) -> Iterator[Problem]:
         return
     for group in ("model", "training"):
         if facts.manifest[group] is None:
-            yield found(facts.folder, NOT_STATED, layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
+            yield finding(facts.folder, NOT_STATED, layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
     # The losses and tokens are held against the rows by their own rule; these only the run itself can know.
     for key in ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"):
         if facts.manifest["result"][key] is None:
             what = f"result.{key} is null."
-            yield found(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer=f"/result/{key}")
+            yield finding(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer=f"/result/{key}")
     if _eval_set(facts) is not None and facts.manifest["dataset"]["overlap_with_eval"] is None:
         what = "dataset.overlap_with_eval is null."
-        yield found(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
+        yield finding(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
 def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
@@ -167,10 +167,10 @@ def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
     if not facts.succeeded or layout.EVAL_SUMMARY in facts.files:
         return
     if (asked := _eval_set(facts)) is not None:
-        what = f"The run has no eval_summary.json; config.yaml asks for {shown(asked)}."
-        yield found(facts.folder, NO_EVALUATION, "", what)
+        what = f"The run has no eval_summary.json; config.yaml asks for {show(asked)}."
+        yield finding(facts.folder, NO_EVALUATION, "", what)
     else:
-        yield found(facts.folder, NOT_EVALUATED, "", "The run has no eval_summary.json.")
+        yield finding(facts.folder, NOT_EVALUATED, "", "The run has no eval_summary.json.")
 
 
 def predictions_are_there(facts: Facts) -> Iterator[Problem]:
@@ -183,14 +183,14 @@ def predictions_are_there(facts: Facts) -> Iterator[Problem]:
         path = stated["predictions"]["path"]
         if name not in facts.files or path != name:
             what = f"There are scores and no {name}." if path == name else f"The scores name {path}, not {name}."
-            yield found(facts.folder, NO_PREDICTIONS, layout.EVAL_SUMMARY, what)
+            yield finding(facts.folder, NO_PREDICTIONS, layout.EVAL_SUMMARY, what)
     if _asks_for_baseline(facts) and evaluated["baseline"] is None:
         what = "There is no baseline; config.yaml asks for one."
-        yield found(facts.folder, NO_BASELINE, layout.EVAL_SUMMARY, what, pointer="/baseline")
+        yield finding(facts.folder, NO_BASELINE, layout.EVAL_SUMMARY, what, pointer="/baseline")
     if evaluated["status"] == "partial":
         answered, items = evaluated["predictions"]["rows"], evaluated["eval_set"]["items"]
         what = f"{answered} of {items} items were answered."
-        yield found(facts.folder, PARTIAL_EVALUATION, layout.EVAL_SUMMARY, what, pointer="/status")
+        yield finding(facts.folder, PARTIAL_EVALUATION, layout.EVAL_SUMMARY, what, pointer="/status")
 
 
 def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
@@ -198,7 +198,7 @@ def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is not None and facts.manifest["status"] == "running" and facts.status == "interrupted":
         rows = len(facts.metrics or [])
         what = f"The run was killed; {rows} rows of metrics.jsonl are there."
-        yield found(facts.folder, KILLED, layout.MANIFEST, what, pointer="/status")
+        yield finding(facts.folder, KILLED, layout.MANIFEST, what, pointer="/status")
 
 
 def _eval_set(facts: Facts) -> object:
@@ -223,7 +223,7 @@ def _gaps(facts: Facts) -> Iterator[Problem]:
         step, above = int(steps[index]), int(steps[index - 1]) if index else first
         missing = f"step {above + 1}" if step - above == 2 else f"steps {above + 1} to {step - 1}"
         what = f"Step {step} follows step {above}: {missing} left no row."
-        yield found(facts.folder, ROWS_MISSING, layout.METRICS, what, line=index + 1, pointer="/step")
+        yield finding(facts.folder, ROWS_MISSING, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 CHECKS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -50,7 +50,7 @@ def unlisted_files(facts: Facts) -> tuple[str, ...]:
 def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
     """Yield a warning for each file that a sealed run does not list."""
     yield from first_few(
-        found(facts.folder, UNLISTED, name, f"{name} is in the folder and in no list of the run.")
+        finding(facts.folder, UNLISTED, name, f"{name} is in the folder and in no list of the run.")
         for name in unlisted_files(facts)
     )
 
@@ -58,7 +58,7 @@ def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
 def temporary_files(facts: Facts) -> Iterator[Problem]:
     """Yield a note for each temporary file of a write that was cut short."""
     yield from first_few(
-        found(facts.folder, LEFT_OVER, name, "A temporary file was left over.")
+        finding(facts.folder, LEFT_OVER, name, "A temporary file was left over.")
         for name in facts.files
         if name.endswith(".tmp") and facts.status != "running"
     )

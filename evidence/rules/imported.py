@@ -9,7 +9,7 @@ from typing import Any
 from evidence.records.facts import Facts
 from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from foreign import rules
@@ -18,7 +18,7 @@ from foreign.readers.folder import absent_shards
 from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 
 NOT_INTACT = (
     rules.ORIGINAL_CHANGED,
@@ -39,7 +39,7 @@ def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
         yield from (problem for problem in run.problems if Path(problem.file).name in ours)
         yield from _intact(run, view)
     else:
-        yield _recognised(run, view)
+        yield _unimported_problem(run, view)
         yield from absent_shards(view.path, view.files.keys())  # An import leaves weights where they were.
     yield from findings_of(view)
 
@@ -48,17 +48,17 @@ def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for an import.json in a folder that has a manifest."""
     if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
         what = "The folder holds import.json and run_manifest.json."
-        yield found(facts.folder, rules.BESIDE_A_MANIFEST, layout.IMPORT, what)
+        yield finding(facts.folder, rules.BESIDE_A_MANIFEST, layout.IMPORT, what)
 
 
-def _recognised(run: Run, view: ForeignRun) -> Problem:
+def _unimported_problem(run: Run, view: ForeignRun) -> Problem:
     """Return the problem that names what a folder that was not imported holds."""
     parts = []
     for tool, files in view.tools.items():
         more = f" and {len(files) - _MOST_FILES_NAMED} more" if len(files) > _MOST_FILES_NAMED else ""
         parts.append(f"{tool} ({', '.join(files[:_MOST_FILES_NAMED])}{more})")
     counts = [
-        counted(len(items), noun)
+        quantity(len(items), noun)
         for items, noun in ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
         if items
     ]
@@ -73,12 +73,12 @@ def _intact(run: Run, view: ForeignRun) -> Iterator[Problem]:
     document = run.imported
     if document is None or any(problem.severity == "error" for problem in run.problems):
         return
-    changed = list(_changed(run, document, view))
+    changed = list(_changed_originals(run, document, view))
     yield from first_few(problem for _, problem in changed)
     yield from _following(run, document, view, {name for name, _ in changed})
 
 
-def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[tuple[str, Problem]]:
+def _changed_originals(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[tuple[str, Problem]]:
     """Yield each original that is not the one that was imported, with its problem."""
     folder, listed_names = run.path / layout.ORIGINAL, set()
     for index, original in enumerate(document["originals"]):
@@ -93,31 +93,31 @@ def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[t
         if actual is None:
             what = f"{place} is listed and missing from the folder."
             pointer = f"/originals/{index}"
-            yield name, found(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=pointer)
+            yield name, finding(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=pointer)
         elif actual != original["sha256"]:
             what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
-            yield name, found(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
+            yield name, finding(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
     for name in sorted(view.files.keys() - listed_names):
         place = f"{layout.ORIGINAL}/{name}"
-        yield name, found(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
+        yield name, finding(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
 
 
 def _following(run: Run, document: dict[str, Any], view: ForeignRun, altered: set[str]) -> Iterator[Problem]:
     """Yield what in import.json the originals do not give; of altered ones that is not known and not asked."""
     if document["run_id"] != run.path.resolve().name:
         what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
-        yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")
+        yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")
     if document["readers"] == READERS:
         for part, given in contents(view).items():
             stated, read = _of_others(document[part], altered), _of_others(given, altered)
             if stated != read:
                 what = f"{part} in import.json differs from what the originals give ({_difference(stated, read)})."
-                yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer=f"/{part}")
+                yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer=f"/{part}")
     hashes = {original["sha256"] for original in document["originals"]}
     for name in (*layout.ROLES, layout.MANIFEST):
         if name in run.files and sha256_file(run.path / name) not in hashes:
             what = f"{name} is not one of the originals."
-            yield found(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
+            yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
 
 
 def _of_others(items: list[Any], altered: set[str]) -> list[Any]:

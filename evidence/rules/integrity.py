@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.rules.contradiction.events import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
@@ -106,7 +106,7 @@ def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
         row, sealed = stated[-1]
         place = f"line {facts.run.log().line_of(row - 1)} of log.jsonl"
         what = f"The manifest has the hash {_short(actual)}; {place} states {_short(str(sealed))}."
-        yield found(facts.folder, MANIFEST_CHANGED, layout.MANIFEST, what, expected=str(sealed))
+        yield finding(facts.folder, MANIFEST_CHANGED, layout.MANIFEST, what, expected=str(sealed))
 
 
 def artifacts_match(facts: Facts) -> Iterator[Problem]:
@@ -119,7 +119,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
         if path in facts.files:
             yield from _differences(facts.folder, artifact, pointer)
         elif not _is_link(facts.folder, path):
-            yield found(
+            yield finding(
                 facts.folder,
                 MISSING,
                 layout.MANIFEST,
@@ -136,7 +136,7 @@ def artifacts_are_complete(facts: Facts) -> Iterator[Problem]:
     listed = {artifact["path"] for artifact in _artifacts(facts)}
     for name in facts.files:
         if name in layout.ROLES and name not in listed:
-            yield found(facts.folder, UNLISTED, name, f"{name} is not in the manifest's artifact list.")
+            yield finding(facts.folder, UNLISTED, name, f"{name} is not in the manifest's artifact list.")
 
 
 def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
@@ -147,7 +147,7 @@ def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
         pointer = f"/artifacts/{index}"
         if path in seen or path == layout.MANIFEST:
             reason = "a second time" if path in seen else "in itself"
-            yield found(
+            yield finding(
                 facts.folder,
                 LISTED_TWICE,
                 layout.MANIFEST,
@@ -157,7 +157,7 @@ def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
         seen.add(path)
         right = layout.ROLES.get(path, "other")
         if role != right:
-            yield found(
+            yield finding(
                 facts.folder,
                 WRONG_ROLE,
                 layout.MANIFEST,
@@ -179,7 +179,7 @@ def scores_name_their_predictions(facts: Facts) -> Iterator[Problem]:
         name = predictions["path"]
         in_list = listed.get(name)
         if in_list and in_list != predictions["sha256"]:
-            yield found(
+            yield finding(
                 facts.folder,
                 OTHER_PREDICTIONS,
                 layout.EVAL_SUMMARY,
@@ -197,14 +197,14 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
         actual = sha256_file(file)
         size = file.stat().st_size
     except OSError as error:
-        yield found(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
+        yield finding(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
         return
     if is_lfs_pointer(file):
-        yield found(folder, LFS_POINTER, path, f"{path} is a Git LFS pointer of {size} bytes, not the file itself.")
+        yield finding(folder, LFS_POINTER, path, f"{path} is a Git LFS pointer of {size} bytes, not the file itself.")
         return
     if actual == artifact["sha256"]:
         if size != artifact["bytes"]:
-            yield found(
+            yield finding(
                 folder,
                 WRONG_SIZE,
                 layout.MANIFEST,
@@ -213,10 +213,10 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
                 pointer=f"{pointer}/bytes",
             )
     elif conversion := _line_end_conversion(file, artifact["sha256"]):
-        yield found(folder, LINE_ENDS, path, f"{path} matches its hash after {conversion} conversion.")
+        yield finding(folder, LINE_ENDS, path, f"{path} matches its hash after {conversion} conversion.")
     else:
         sizes = "" if size == artifact["bytes"] else f", and {size} bytes instead of {artifact['bytes']}"
-        yield found(
+        yield finding(
             folder,
             CHANGED,
             path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -49,15 +49,15 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
         return
     if absent := _absent(facts.manifest["code"], OF_CODE):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the code."
-        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/code")
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/code")
     if absent := _absent(facts.manifest["dataset"], OF_DATASET):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
-        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
     yield from _of_overlap(facts, facts.manifest)
     yield from _of_scoring(facts, facts.manifest)
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
-        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what)
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what)
     yield from first_few(_of_events(facts))
     yield from first_few(_of_rows(facts))
     both = {layout.PREDICTIONS: facts.predictions, layout.BASELINE_PREDICTIONS: facts.baseline_predictions}
@@ -73,7 +73,7 @@ def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
     is_counted = manifest["schema_version"] >= "1.2" and dataset["overlap_with_eval"] is not None
     if is_counted and "overlap" not in dataset:
         what = f"{layout.MANIFEST} does not state which evaluation items the rows are near."
-        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
 
 
 def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
@@ -82,7 +82,7 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
         return
     if "scoring" not in facts.eval_summary:
         what = f"{layout.EVAL_SUMMARY} does not state how answers were read (scoring)."
-        yield found(facts.folder, LEFT_OUT, layout.EVAL_SUMMARY, what)
+        yield finding(facts.folder, LEFT_OUT, layout.EVAL_SUMMARY, what)
     for file, answers in (
         (layout.PREDICTIONS, facts.predictions),
         (layout.BASELINE_PREDICTIONS, facts.baseline_predictions),
@@ -90,28 +90,28 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
         without = [row["id"] for row in answers or () if "lenient_correct" not in row]
         if without:
             what = f"{len(without):,} answers do not state whether they are right leniently; the first is {without[0]}."
-            yield found(facts.folder, LEFT_OUT, file, what)
+            yield finding(facts.folder, LEFT_OUT, file, what)
 
 
 def _of_events(facts: Facts) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [], start=1):
         if absent := _absent(record["fields"], OF_EVENTS.get(record["event"], ())):
             what = f"The event {record['event']} does not state {listed(absent, last='and')}."
-            yield found(facts.folder, LEFT_OUT, layout.LOG, what, line=line, pointer="/fields")
+            yield finding(facts.folder, LEFT_OUT, layout.LOG, what, line=line, pointer="/fields")
 
 
 def _of_rows(facts: Facts) -> Iterator[Problem]:
     for line, row in enumerate(facts.metrics or [], start=1):
         if absent := _absent(row, OF_ROWS):
             what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
-            yield found(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
+            yield finding(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
 
 
 def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
     for line, row in enumerate(answers, start=1):
         if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
             what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
-            yield found(facts.folder, LEFT_OUT, file, what, line=line)
+            yield finding(facts.folder, LEFT_OUT, file, what, line=line)
 
 
 def _of_chain(facts: Facts) -> Iterator[Problem]:
@@ -127,7 +127,7 @@ def _of_chain(facts: Facts) -> Iterator[Problem]:
     for step in (first, *between, done):
         if step not in there:
             what = f"{layout.CHAIN} has no entry at step {step}; the recorder enters the state every {every} steps."
-            yield found(facts.folder, LEFT_OUT, layout.CHAIN, what)
+            yield finding(facts.folder, LEFT_OUT, layout.CHAIN, what)
 
 
 def _of_parameters(facts: Facts) -> Iterator[Problem]:
@@ -144,7 +144,7 @@ def _of_parameters(facts: Facts) -> Iterator[Problem]:
     if (is_kept or size <= most << 20) and layout.TRAINED_PARAMS not in listed_there:
         kept = "adapters are kept" if is_kept else f"{most} MiB are kept"
         what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {kept}."
-        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/artifacts")
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/artifacts")
 
 
 def _absent(holder: Document, names: tuple[str, ...]) -> list[str]:

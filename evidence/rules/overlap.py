@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.scores.overlap import Overlap, overlap_of
@@ -21,7 +21,7 @@ from evidence.scores.row_texts import row_texts
 from schemas.names import DATASETS
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.rows import read_rows
 
 SEEN_BEFORE = Rule(
@@ -61,12 +61,12 @@ def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
     stated: Mapping[str, Any] | None = dataset.get("overlap")
     rows = dataset["overlap_with_eval"]
     if rows:
-        what = f"{rows} training rows have a prompt of the evaluation set{_named(stated or {})}."
+        what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
         place = "/dataset/overlap_with_eval"
-        yield found(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer=place)
+        yield finding(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer=place)
     items = _items(facts)
     if stated is not None and _are_many(stated, len(items)):
-        yield found(facts.folder, NEAR_ITEMS, layout.MANIFEST, _near(stated, len(items)), pointer="/dataset/overlap")
+        yield finding(facts.folder, NEAR_ITEMS, layout.MANIFEST, _near(stated, len(items)), pointer="/dataset/overlap")
     counted_again = _counted_again(facts, items)
     if counted_again is None or rows is None:
         return
@@ -76,12 +76,14 @@ def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
         fewer = fewer or len(counted_again.items_near) > stated["items_near"]
     if fewer and stated is not None:
         what = f"{_counts(counted_again.document())}; the manifest states: {_counts(stated)}."
-        yield found(facts.folder, OTHER_OVERLAP, layout.MANIFEST, what, pointer="/dataset/overlap")
+        yield finding(facts.folder, OTHER_OVERLAP, layout.MANIFEST, what, pointer="/dataset/overlap")
     elif fewer:
         # Until version 1.2 only prompts that were equal in every character were counted.
         again = counted_again.document()
-        what = f"{again['rows_same']} training rows ask, spelled in any way, what the evaluation asks{_named(again)}."
-        yield found(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
+        what = (
+            f"{again['rows_same']} training rows ask, spelled in any way, what the evaluation asks{_name_items(again)}."
+        )
+        yield finding(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
 def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[Rule, str]]:
@@ -92,8 +94,8 @@ def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tupl
         items: of the set.
     """
     if overlap["rows_same"]:
-        asked = f"{overlap['items_same']} of the {items} evaluation items ({counted(overlap['rows_same'], 'row')})"
-        yield SEEN_BEFORE, f"Training rows ask {asked}{_named(overlap)}."
+        asked = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
+        yield SEEN_BEFORE, f"Training rows ask {asked}{_name_items(overlap)}."
     if _are_many(overlap, items):
         yield NEAR_ITEMS, _near(overlap, items)
 
@@ -103,8 +105,8 @@ def _are_many(overlap: Mapping[str, Any], items: int) -> bool:
 
 
 def _near(overlap: Mapping[str, Any], items: int) -> str:
-    near = f"{overlap['items_near']} of the {items} evaluation items ({counted(overlap['rows_near'], 'row')})"
-    return f"Training rows are near {near}{_named(overlap, near=True)}."
+    near = f"{overlap['items_near']} of the {items} evaluation items ({quantity(overlap['rows_near'], 'row')})"
+    return f"Training rows are near {near}{_name_items(overlap, near=True)}."
 
 
 def _counts(overlap: Mapping[str, Any]) -> str:
@@ -114,7 +116,7 @@ def _counts(overlap: Mapping[str, Any]) -> str:
     )
 
 
-def _named(overlap: Mapping[str, Any], *, near: bool = False) -> str:
+def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
     """Return the first items that rows ask, or are near, by their ids, to stand behind a count."""
     same = overlap.get("items_same", 0)
     ids = overlap.get("items", [])

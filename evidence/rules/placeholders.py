@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.records.ours import Run
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 PLACEHOLDER = Rule(
     "TP507",
@@ -46,7 +46,7 @@ def placeholders(run: Run) -> Iterator[Problem]:
         if not _is_placeholder("\n".join(_texts(document))):
             continue
         yield from first_few(
-            found(run.path, PLACEHOLDER, name, f"The value is still {shown(text)}.", pointer=pointer)
+            finding(run.path, PLACEHOLDER, name, f"The value is still {show(text)}.", pointer=pointer)
             for pointer, text in _placeholders(document, ())
         )
 

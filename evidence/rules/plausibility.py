@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, same, value_at, where
+from evidence.records.values import finding, same, value_at, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -99,11 +99,11 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
         if wrong:
             first = wrong[0]
             what = f"The loss at step {steps[first]:.0f} is {losses[first]:g}{_and_more(len(wrong))}."
-            yield found(facts.folder, rule, layout.METRICS, what, line=first + 1, pointer="/loss")
+            yield finding(facts.folder, rule, layout.METRICS, what, line=first + 1, pointer="/loss")
     stated = losses[np.isfinite(losses)]
     if len(stated) >= _FEWEST_TO_COMPARE and (stated == stated[0]).all() and stated[0] != 0:
         what = f"The loss is {stated[0]:g} in all {len(stated)} rows."
-        yield found(facts.folder, CONSTANT_LOSS, layout.METRICS, what, pointer="/loss")
+        yield finding(facts.folder, CONSTANT_LOSS, layout.METRICS, what, pointer="/loss")
 
 
 def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
@@ -111,10 +111,10 @@ def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
     rates, norms = facts.columns["learning_rate"], facts.columns["grad_norm"]
     if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
         what = f"learning_rate is 0 in all {len(rates)} rows."
-        yield found(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
+        yield finding(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
     if len(norms) and not norms.any():
         what = f"grad_norm is 0 in all {len(norms)} rows."
-        yield found(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
+        yield finding(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
 
 
 def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
@@ -143,7 +143,7 @@ def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
     after = facts.eval_summary["checkpoint"]
     if after["step"] > 0 and after["params_sha256"] == facts.model["weights_sha256"]:
         what = f"The parameters after step {after['step']} have the hash of those before the first step."
-        yield found(facts.folder, UNCHANGED, layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
+        yield finding(facts.folder, UNCHANGED, layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
 
 
 def outputs_differ(facts: Facts) -> Iterator[Problem]:
@@ -153,7 +153,7 @@ def outputs_differ(facts: Facts) -> Iterator[Problem]:
         return
     if len({row["prompt"] for row in rows}) > 1 and len({row["output_text"] for row in rows}) == 1:
         what = f"All {len(rows)} items got the same output."
-        yield found(facts.folder, SAME_OUTPUT, layout.PREDICTIONS, what, pointer="/output_text")
+        yield finding(facts.folder, SAME_OUTPUT, layout.PREDICTIONS, what, pointer="/output_text")
 
 
 def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
@@ -165,7 +165,7 @@ def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
         for pointer in pointers:
             value = _value_or_none(document, pointer)
             if value == _EMPTY or (isinstance(value, str) and not value.strip("0")):
-                yield found(facts.folder, HASH_OF_NOTHING, name, f"The value is {value}.", pointer=pointer)
+                yield finding(facts.folder, HASH_OF_NOTHING, name, f"The value is {value}.", pointer=pointer)
 
 
 def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
@@ -190,11 +190,11 @@ def _value_or_none(document: Document | None, pointer: str) -> Any:
 
 def _state(facts: Facts, what: str) -> Problem:
     pointer = "/training/optimizer/state_bytes_per_parameter"
-    return found(facts.folder, ODD_STATE, layout.MANIFEST, what, pointer=pointer)
+    return finding(facts.folder, ODD_STATE, layout.MANIFEST, what, pointer=pointer)
 
 
 def _example(facts: Facts, rule: Rule, what: str, pointer: str) -> Problem:
-    return found(facts.folder, rule, layout.FIRST_EXAMPLES, what, pointer=pointer)
+    return finding(facts.folder, rule, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 def _and_more(count: int) -> str:

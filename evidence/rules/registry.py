@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.registry import built_in
 from evidence.registry.known_models import family_of, parameters_of
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_DATASET = Rule(
     "TP381",
@@ -80,10 +80,10 @@ def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
         right_ones["duplicates"] = table["duplicates"]
     for key, value in right_ones.items():
         if stated[key] != value:
-            right = shown(value)
-            what = f"{stated['name']} is stated with {key} {shown(stated[key])}; the built-in one has {right}."
+            right = show(value)
+            what = f"{stated['name']} is stated with {key} {show(stated[key])}; the built-in one has {right}."
             pointer = f"/dataset/{key}"
-            yield found(facts.folder, OTHER_DATASET, layout.MANIFEST, what, expected=right, pointer=pointer)
+            yield finding(facts.folder, OTHER_DATASET, layout.MANIFEST, what, expected=right, pointer=pointer)
 
 
 def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:
@@ -112,13 +112,13 @@ def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
         return
     for key, value in (("family", stated["family"]), ("weights", stated["weights"]), ("parameters", _base(facts))):
         if value is not None and value != known[key]:
-            what = f"{stated['name']} is stated with {key} {shown(value)}; the built-in model has {shown(known[key])}."
-            yield found(
+            what = f"{stated['name']} is stated with {key} {show(value)}; the built-in model has {show(known[key])}."
+            yield finding(
                 facts.folder,
                 OTHER_BUILT_IN_MODEL,
                 layout.MANIFEST,
                 what,
-                expected=shown(known[key]),
+                expected=show(known[key]),
                 pointer=f"/model/{key}",
             )
 
@@ -129,7 +129,7 @@ def model_has_its_published_size(facts: Facts) -> Iterator[Problem]:
         return
     published = parameters_of(facts.model["name"])
     if published is not None and published != size:
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_SIZE,
             layout.MANIFEST,
@@ -146,7 +146,7 @@ def model_has_its_published_family(facts: Facts) -> Iterator[Problem]:
     stated = facts.model["family"]
     if stated is not None and stated.removesuffix("_text") != published:
         what = f"{facts.model['name']} is stated with the family {stated}; it is of {published}."
-        yield found(facts.folder, OTHER_SIZE, layout.MANIFEST, what, expected=published, pointer="/model/family")
+        yield finding(facts.folder, OTHER_SIZE, layout.MANIFEST, what, expected=published, pointer="/model/family")
 
 
 def examples_are_rows_of_the_dataset(facts: Facts) -> Iterator[Problem]:
@@ -161,7 +161,7 @@ def examples_are_rows_of_the_dataset(facts: Facts) -> Iterator[Problem]:
     if table := _table(dataset):
         texts |= {int(row): text for row, text in table["texts"].items()}
     yield from first_few(
-        found(
+        finding(
             facts.folder,
             OTHER_EXAMPLE,
             layout.FIRST_EXAMPLES,
@@ -179,10 +179,10 @@ def generated_rows_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
         return
     dataset, seed = facts.manifest["dataset"], built_in.generator_seed(facts.training["seed"])
     if dataset["generated_rows"] and dataset["generator_seed"] != seed:
-        stated = shown(dataset["generator_seed"])
+        stated = show(dataset["generator_seed"])
         what = f"generator_seed is {stated}; a run with seed {facts.training['seed']} has {seed}."
         pointer = "/dataset/generator_seed"
-        yield found(facts.folder, OTHER_GENERATOR, layout.MANIFEST, what, expected=str(seed), pointer=pointer)
+        yield finding(facts.folder, OTHER_GENERATOR, layout.MANIFEST, what, expected=str(seed), pointer=pointer)
     table = _table(dataset)
     if table is None or facts.first_examples is None or not _plain_rows(facts):
         return
@@ -191,7 +191,7 @@ def generated_rows_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
         if counts[key] != value and not counts["truncated_rows"]:
             what = f"{key} is {counts[key]:,}; the rows of seed {table['generator_seed']} have {value:,}."
             pointer = f"/counts/{key}"
-            yield found(
+            yield finding(
                 facts.folder, OTHER_GENERATOR, layout.FIRST_EXAMPLES, what, expected=f"{value:,}", pointer=pointer
             )
 
@@ -213,7 +213,7 @@ def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
     right = of_type.get(drawn_by, {}).get(str(facts.training["seed"]))
     from_seed = facts.training["method"] == "full" and facts.manifest["parent"] is None
     if drawn_alike and from_seed and right not in (None, stated["weights_sha256"]):
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_START,
             layout.MANIFEST,
@@ -232,11 +232,11 @@ def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Se
             what, pointer = f"The item {row['id']} of {name} has another prompt, answer or label.", "/prompt"
         else:
             continue
-        yield found(facts.folder, OTHER_ITEMS, file, what, line=line, pointer=pointer)
+        yield finding(facts.folder, OTHER_ITEMS, file, what, line=line, pointer=pointer)
 
 
 def _items(facts: Facts, what: str, *, expected: str, pointer: str) -> Problem:
-    return found(facts.folder, OTHER_ITEMS, layout.EVAL_SUMMARY, what, expected=expected, pointer=pointer)
+    return finding(facts.folder, OTHER_ITEMS, layout.EVAL_SUMMARY, what, expected=expected, pointer=pointer)
 
 
 def _base(facts: Facts) -> int | None:
@@ -260,7 +260,7 @@ def _plain_rows(facts: Facts) -> bool:
 def _table(dataset: Document) -> Document | None:
     if not dataset["generated_rows"] or dataset["generator_seed"] is None:
         return None
-    found_table = built_in.generated(dataset["name"], dataset["generated_rows"], dataset["generator_seed"])
+    found_table = built_in.generated_counts(dataset["name"], dataset["generated_rows"], dataset["generator_seed"])
     return dict(found_table) if found_table else None
 
 

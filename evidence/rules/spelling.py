@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.registry import built_in
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_TOKENS = Rule(
     "TP388",
@@ -41,19 +41,19 @@ def _of_answers(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[P
         ids = [int(each) for each in row.get("output_token_ids", "").split()]
         if not ids or row["error"] is not None:
             continue
-        spelled = built_in.spelled(ids[:-1] if row["finish_reason"] == "stop" else ids)
+        spelled = built_in.spell(ids[:-1] if row["finish_reason"] == "stop" else ids)
         if spelled != row["output_text"]:
-            what = f"The tokens of {row['id']} spell {shown(spelled)}; its text is {shown(row['output_text'])}."
-            yield found(facts.folder, OTHER_TOKENS, file, what, line=line, pointer="/output_text")
+            what = f"The tokens of {row['id']} spell {show(spelled)}; its text is {show(row['output_text'])}."
+            yield finding(facts.folder, OTHER_TOKENS, file, what, line=line, pointer="/output_text")
 
 
 def _of_examples(facts: Facts, document: Document) -> Iterator[Problem]:
     for place, example in enumerate(document["examples"]):
         for at, token in enumerate(example["tokens"]):
-            if (spelled := built_in.spelled([token["id"]])) != token["text"]:
-                what = f"Token {token['id']} is {shown(spelled)}; the example shows it as {shown(token['text'])}."
+            if (spelled := built_in.spell([token["id"]])) != token["text"]:
+                what = f"Token {token['id']} is {show(spelled)}; the example shows it as {show(token['text'])}."
                 pointer = f"/examples/{place}/tokens/{at}/text"
-                yield found(facts.folder, OTHER_TOKENS, layout.FIRST_EXAMPLES, what, pointer=pointer)
+                yield finding(facts.folder, OTHER_TOKENS, layout.FIRST_EXAMPLES, what, pointer=pointer)
                 break
 
 

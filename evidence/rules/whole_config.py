@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
-from schemas.catalog import resolved, schema
+from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
 
@@ -28,7 +28,9 @@ def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
     config = facts.config
     version = str(config.get("schema_version") or facts.manifest["schema_version"])
     yield from first_few(
-        found(facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
+        finding(
+            facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1])
+        )
         for keys, since in _since().items()
         if since <= version and not _has(config, keys)
     )
@@ -50,8 +52,8 @@ def _since() -> dict[tuple[str, ...], str]:
 
 def _settings(node: dict[str, Any], above: tuple[str, ...], since: str) -> Iterator[tuple[tuple[str, ...], str]]:
     document = schema("train_config")
-    for key, item in resolved(node, document).get("properties", {}).items():
-        inner = resolved(item, document)
+    for key, item in resolve_node(node, document).get("properties", {}).items():
+        inner = resolve_node(item, document)
         came = inner.get("x-since", since)
         if "properties" in inner:
             yield from _settings(inner, (*above, key), came)

@@ -37,7 +37,7 @@ class RunLock:
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while (descriptor := _held(self._path)) is None:
+        while (descriptor := _take_lock(self._path)) is None:
             if time.monotonic() > deadline:
                 raise ProblemError([_in_use(self._path)], exit_code=2)
             time.sleep(0.02)
@@ -73,7 +73,7 @@ def is_alive(folder: Path) -> bool:
         os.close(descriptor)
 
 
-def _held(path: Path) -> int | None:
+def _take_lock(path: Path) -> int | None:
     """Return a descriptor of the lock file with the lock on it, None where another process has it."""
     descriptor = platform.open_lock(path, create=True)
     try:

@@ -20,7 +20,7 @@ from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
@@ -122,7 +122,7 @@ def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> l
 
 def _change(folder: Path, change: NotesEdit, now: datetime) -> Notes:
     before = read_notes(folder)
-    after = _changed(before, change, now)
+    after = _apply(before, change, now)
     if after == before:
         return before
     after = replace(after, changed_at=now.isoformat(timespec="milliseconds"))
@@ -149,7 +149,7 @@ def tags_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
 
 
-def _changed(notes: Notes, change: NotesEdit, now: datetime) -> Notes:
+def _apply(notes: Notes, change: NotesEdit, now: datetime) -> Notes:
     tags = dict.fromkeys(tag for tag in (*notes.tags, *change.add) if tag not in change.remove)
     archived_at = notes.archived_at
     if change.archive is not None:
@@ -187,7 +187,7 @@ def _as_document(notes: Notes) -> dict[str, Any]:
 def _bad_tag(tag: str) -> Problem:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     then = "Write it as one word, for example with a hyphen: first-try."
-    return problem_of(BAD_WORDS, file="", what=f"{shown(tag)} cannot be a tag.", why=None, expected=expected, next=then)
+    return problem_of(BAD_WORDS, file="", what=f"{show(tag)} cannot be a tag.", why=None, expected=expected, next=then)
 
 
 def _not_ours(path: Path, what: str) -> Problem:

@@ -26,7 +26,7 @@ def secret_path() -> Path:
     return user_folder() / "seal.key"
 
 
-def sealed(content: bytes) -> str:
+def make_seal(content: bytes) -> str:
     """Return the seal over a content; the first call makes the secret.
 
     Raises:

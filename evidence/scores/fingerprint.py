@@ -87,7 +87,7 @@ def fingerprint_of(states: NDArray[Any]) -> str | None:
     parts = []
     for values, places in _windows(states):
         modulus = _modulus(places)
-        coefficients = _interpolated(places % modulus, _bits(values[places]))
+        coefficients = _interpolate(places % modulus, _bits(values[places]))
         parts.append(np.concatenate([[modulus], coefficients]).astype(">u2").tobytes())
     return base64.b64encode(b"".join(parts)).decode("ascii")
 
@@ -117,7 +117,7 @@ def agreement(fingerprint: str, states: NDArray[Any]) -> StateDistance:
         at += 1 + len(places)
         if len(part) < 1 + len(places) or not 0 < part[0] <= PRIME:
             break
-        stated = _evaluated(part[1:] % PRIME, places % part[0])
+        stated = _evaluate(part[1:] % PRIME, places % part[0])
         steps.append(np.abs(_ordinal(stated) - _ordinal(_bits(values[places]))))
     else:
         if at == len(numbers):
@@ -173,7 +173,7 @@ def _inverses() -> Ints:
     return inverses
 
 
-def _interpolated(x: Ints, y: Ints) -> Ints:
+def _interpolate(x: Ints, y: Ints) -> Ints:
     """Return the coefficients, constant first, of the polynomial over the field that is y at each x.
 
     Newton's divided differences, then multiplied out. Through (1, 2), (2, 5): `-1 + 3x`, that is `[65520, 3]`.
@@ -190,7 +190,7 @@ def _interpolated(x: Ints, y: Ints) -> Ints:
     return coefficients
 
 
-def _evaluated(coefficients: Ints, x: Ints) -> Ints:
+def _evaluate(coefficients: Ints, x: Ints) -> Ints:
     """Return the polynomial at each x, by Horner's rule."""
     y = np.zeros_like(x)
     for coefficient in coefficients[::-1]:

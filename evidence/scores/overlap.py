@@ -101,7 +101,7 @@ class _Grams:
         self._item = {gram: number for gram, number in self._item.items() if held[gram] == 1}
         self._sizes = sorted({len(gram) for gram in self._item})
         self._figures = {number: figures_of(words_of(items[number]["prompt"])) for number in self._item.values()}
-        self._answers = {number: _spaced(words_of(accepted_of(items[number])[0])) for number in self._item.values()}
+        self._answers = {number: _as_words(words_of(accepted_of(items[number])[0])) for number in self._item.values()}
         self._near: dict[Words, list[int]] = defaultdict(list)
         self._others = Counter[Words]()
 
@@ -110,7 +110,7 @@ class _Grams:
         held = [gram for size in self._sizes for gram in filter(self._item.__contains__, in_a_row(words, size))]
         if not held:
             return
-        figures, whole = figures_of(words), _spaced((*words, *words_of(learned)))
+        figures, whole = figures_of(words), _as_words((*words, *words_of(learned)))
         for gram in set(held):
             number = self._item[gram]
             if self._figures[number] in figures and self._answers[number] in whole:
@@ -132,6 +132,6 @@ def in_a_row(words: Words, size: int) -> Iterator[Words]:
     return zip(*(words[start:] for start in range(size)), strict=False)
 
 
-def _spaced(words: Words) -> str:
+def _as_words(words: Words) -> str:
     """Return words in one text that is found in another only as whole words; nothing is in every text."""
     return f" {' '.join(words)} " if words else ""

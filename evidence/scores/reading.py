@@ -94,7 +94,7 @@ class Scoring:
         if self.compare == "numeric":
             return same_number(answer, expected, self.tolerance)
         if self.compare == "folded":
-            return folded(answer) == folded(expected)
+            return fold(answer) == fold(expected)
         return answer.strip() == expected.strip()
 
 
@@ -133,7 +133,7 @@ def is_right_leniently(text: str, expected: str) -> bool:
     if number_of(expected) is not None:
         return same_number(last_number(plain) or "", expected, TOLERANCE)
     if is_choice(expected):
-        return folded(last_choice(plain) or "") == folded(expected.strip("(). "))
+        return fold(last_choice(plain) or "") == fold(expected.strip("(). "))
     words = re.findall(r"\w+", expected.casefold())
     if not words:
         return plain.rstrip().endswith(expected.strip())
@@ -159,6 +159,6 @@ def is_choice(text: str) -> bool:
     return _LETTER.fullmatch(text.strip()) is not None
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Return a text without case, and with one space for any white space."""
     return " ".join(text.casefold().split())

@@ -17,7 +17,7 @@ def words_of(text: str) -> tuple[str, ...]:
     arithmetic, other symbols, and marks that belong to a letter: "12 - 5" and "12 + 5" are not the same.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-")
-    words = _ONE_LETTER_WORDS.sub(r" \1 ", _NOT_A_WORD.sub(_kept, plain)).split()
+    words = _ONE_LETTER_WORDS.sub(r" \1 ", _NOT_A_WORD.sub(_kept_part, plain)).split()
     return tuple(words) or ((plain.strip(),) if plain.strip() else ())
 
 
@@ -26,7 +26,7 @@ def figures_of(words: tuple[str, ...]) -> str:
     return "".join(f" {word}" for word in words if not word[0].isalpha()) + " "
 
 
-def _kept(match: re.Match[str]) -> str:
+def _kept_part(match: re.Match[str]) -> str:
     """Return what stays of a character that is neither letter, digit nor white space."""
     sign, text, at = match[0], match.string, match.start()
     before, after = text[at - 1 : at], text[at + 1 : at + 2]

@@ -15,7 +15,7 @@ from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS
 from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, ForeignScore, Prediction, found_at
 from schemas.problems.problem import Problem
-from schemas.problems.words import counted, shown
+from schemas.problems.words import quantity, show
 
 _OF_ANOTHER = re.compile(
     r"(?:^|[^a-z])(?:baseline|base|before|untrained|pretrained|previous|reference|parent|teacher|zero_?shot)(?:[^a-z]|$)"
@@ -55,7 +55,7 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
     for scores in _shares(view, len(judged)).values():
         for score in _not_following(scores, share):
             what = (
-                f"{score.name} is stated as {shown(score.value)}; {sum(judged)} of {len(judged)} answers in "
+                f"{score.name} is stated as {show(score.value)}; {sum(judged)} of {len(judged)} answers in "
                 f"{view.predictions[0].source.file} are right."
             )
             yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"{share:.6g}")
@@ -75,7 +75,7 @@ def _at_most(view: ForeignRun) -> Iterator[Problem]:
         share = score.value / 100 if score.value > 1 else score.value
         if share > most + _PART_OF_A_PERCENT:
             what = (
-                f"{score.name} is stated as {shown(score.value)}; {wrong} of {counted(len(answers), 'answer')} in "
+                f"{score.name} is stated as {show(score.value)}; {wrong} of {quantity(len(answers), 'answer')} in "
                 f"{answers[0].source.file} are plainly other than expected, which leaves {most:.6g} at most."
             )
             yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"at most {most:.6g}")
@@ -138,8 +138,8 @@ def _counts(view: ForeignRun) -> Iterator[Problem]:
     if not scored or any(fact.value == len(view.predictions) for fact in scored):
         return
     fact = scored[0]
-    has = f"{view.predictions[0].source.file} has {counted(len(view.predictions), 'answer')}"
-    what = f"{fact.name} is {shown(fact.value)} in {fact.source}; {has}."
+    has = f"{view.predictions[0].source.file} has {quantity(len(view.predictions), 'answer')}"
+    what = f"{fact.name} is {show(fact.value)} in {fact.source}; {has}."
     yield found_at(view, fact.source, rules.STATED_TWICE, what)
 
 
@@ -151,8 +151,8 @@ def _marks(view: ForeignRun, answers: Sequence[Prediction]) -> Iterator[Problem]
     first = wrong[0]
     verbs = "is marked as right and differs" if len(wrong) == 1 else "are marked as right and differ"
     what = (
-        f"{len(wrong)} of {counted(len(answers), 'answer')} {verbs} from what is expected; the first "
-        f"({first.source}) is {shown(first.output_text)} where {shown(first.expected)} is expected."
+        f"{len(wrong)} of {quantity(len(answers), 'answer')} {verbs} from what is expected; the first "
+        f"({first.source}) is {show(first.output_text)} where {show(first.expected)} is expected."
     )
     yield found_at(view, first.source, rules.STATED_TWICE, what)
 

@@ -21,7 +21,7 @@ from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, MetricRow, found_at
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 
 def contradictions(view: ForeignRun) -> Iterator[Problem]:
@@ -45,11 +45,11 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
         shows = _shows(last)
         if fact.name == "result.last_loss" and (last or mean):
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
-            what = f"The final loss is stated as {shown(fact.value)}; {shows}.{means_it}"
-            expected = shown(last.values["loss"]) if last and last.values["loss"] is not None else None
+            what = f"The final loss is stated as {show(fact.value)}; {shows}.{means_it}"
+            expected = show(last.values["loss"]) if last and last.values["loss"] is not None else None
             yield found_at(view, fact.source, rules.FINAL_IS_NOT_LAST, what, expected=expected)
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
-            what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
+            what = f"The loss {show(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield found_at(view, fact.source, rules.MEAN_AT_A_STEP, what)
 
 
@@ -69,7 +69,7 @@ def _shows(last: MetricRow | None) -> str:
     if last is None:
         return "no row shows the last one"
     loss = last.values["loss"]
-    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else shown(loss)}"
+    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else show(loss)}"
 
 
 def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRow]) -> bool:
@@ -97,11 +97,11 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
         and not counted_anew
         and not any(fact.value == short.value for fact in view.facts_named("training.steps_done"))
     ):
-        said = f"{shown(short.value)} steps ({short.source})"
+        said = f"{show(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
         yield found_at(view, done.source, rules.ENDS_EARLY, what)
     elif error is not None and done.source.file == error.source.file and not view.metrics:
-        what = f"The run is said to have finished; {error.source} has {shown(error.value)} and no row follows."
+        what = f"The run is said to have finished; {error.source} has {show(error.value)} and no row follows."
         yield found_at(view, done.source, rules.ENDS_EARLY, what)
 
 
@@ -211,7 +211,7 @@ def _are_of_ranks(one: str, other: str) -> bool:
 
 
 def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Problem:
-    values = f"{shown(one[0])} in {one[1].source} and {shown(two[0])} in {two[1].source}"
+    values = f"{show(one[0])} in {one[1].source} and {show(two[0])} in {two[1].source}"
     place = Citation(file=two[1].source.file, line=two[1].source.line)
     return found_at(view, place, rules.STATED_TWICE, f"The {name} at {at} is {values}.")
 

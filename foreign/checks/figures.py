@@ -13,7 +13,7 @@ from evidence.run.figures import Figures
 from foreign.checks.contradictions import is_finished
 from foreign.checks.sameness import same_fact
 from foreign.readers.rows import course_of
-from foreign.readers.statement import Fact, stated
+from foreign.readers.statement import Fact, state
 from foreign.readers.view import ForeignRun, MetricRow
 
 _HPARAMS = "hparams.yaml"
@@ -68,22 +68,22 @@ def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
     return beside in view.files and step is not None and epoch is not None and (step > epoch or step == 0)
 
 
-def _agreed(view: ForeignRun, name: str) -> Fact | None:
+def _agreed_fact(view: ForeignRun, name: str) -> Fact | None:
     """Return the first fact of a name, if all others of that name say the same or nothing that can be compared."""
     facts = view.facts_named(name)
-    comparable = [fact for fact in facts if same_fact(stated(fact), stated(fact))]
-    if not comparable or any(not same_fact(stated(comparable[0]), stated(fact)) for fact in comparable[1:]):
+    comparable = [fact for fact in facts if same_fact(state(fact), state(fact))]
+    if not comparable or any(not same_fact(state(comparable[0]), state(fact)) for fact in comparable[1:]):
         return None
     return comparable[0]
 
 
 def _text(view: ForeignRun, name: str) -> str | None:
-    fact = _agreed(view, name)
+    fact = _agreed_fact(view, name)
     return fact.value if fact is not None and isinstance(fact.value, str) else None
 
 
 def _number(view: ForeignRun, name: str) -> float | None:
-    fact = _agreed(view, name)
+    fact = _agreed_fact(view, name)
     return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None
 
 

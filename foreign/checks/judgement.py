@@ -50,19 +50,19 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
     if not view.looks_like_run:
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
     if not view.shows_a_run:
-        return "template", (*_unmeasured(findings), *(problem.what for problem in contradicting[:MOST_REASONS]))
+        return "template", (*_unmeasured_reasons(findings), *(problem.what for problem in contradicting[:MOST_REASONS]))
     if contradicting:
         more = len(contradicting) - MOST_REASONS
         told = tuple(problem.what for problem in contradicting[:MOST_REASONS])
         return "contradictory", (*told, f"{more} more.") if more > 0 else told
     if not view.is_measured:
-        return "template", _unmeasured(findings)
-    if reasons := tuple(_unfinished(view)):
+        return "template", _unmeasured_reasons(findings)
+    if reasons := tuple(_unfinished_reasons(view)):
         return "partial", reasons
     return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(view.tools), last='and')}.",)
 
 
-def _unmeasured(findings: Sequence[Problem]) -> tuple[str, ...]:
+def _unmeasured_reasons(findings: Sequence[Problem]) -> tuple[str, ...]:
     """Return that nothing was measured, and which forms were found instead."""
     forms = [problem for problem in findings if problem.code == rules.UNFILLED.code]
     told = tuple(f"{Path(problem.file).name}: {problem.what}" for problem in forms[:MOST_REASONS])
@@ -70,7 +70,7 @@ def _unmeasured(findings: Sequence[Problem]) -> tuple[str, ...]:
     return ("No step and no answer was measured.", *told, *([f"{more} more."] if more else []))
 
 
-def _unfinished(view: ForeignRun) -> Iterator[str]:
+def _unfinished_reasons(view: ForeignRun) -> Iterator[str]:
     """Yield why a folder shows less than a whole run."""
     statuses = [fact for fact in view.facts_named("run.status") if not is_finished(fact.value)]
     if statuses and str(statuses[-1].value).lower() in {
@@ -91,7 +91,7 @@ def _unfinished(view: ForeignRun) -> Iterator[str]:
         yield "Figures are stated, and no row and no answer shows how they came about."
     yield from _not_finite(view)
     yield from _unread(view)
-    yield from _answered(view)
+    yield from _answers_reasons(view)
     yield from _short(view)
 
 
@@ -116,7 +116,7 @@ def _unread(view: ForeignRun) -> Iterator[str]:
             yield f"{name} could not be read whole: {damaged[0].what}"
 
 
-def _answered(view: ForeignRun) -> Iterator[str]:
+def _answers_reasons(view: ForeignRun) -> Iterator[str]:
     if not view.predictions or len({one.source.file for one in view.predictions}) > 1:
         return
     for fact in view.facts_named("evaluation.items")[:1]:

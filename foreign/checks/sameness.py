@@ -90,14 +90,14 @@ def contradict(one: Statement, two: Statement) -> bool:
     if not one.scope.may_be(two.scope):
         return False
     if one.is_range or two.is_range:
-        return all(each.is_range or not _meant(each)[0] for each in (one, two)) and _apart(one, two)
+        return all(each.is_range or not _subject_of(each)[0] for each in (one, two)) and _apart(one, two)
     if name.startswith("score."):
         return not same_score(_figure(one), _figure(two))
     if name.startswith("figure.") and " at step " in name:
         return not same_score(_figure(one), _figure(two))
     if name == "evaluation.items":
         return _figure(one) != _figure(two)
-    if _meant(one) != _meant(two):
+    if _subject_of(one) != _subject_of(two):
         return False
     if name == "result.train_seconds" and _is_of_one_clock(one) and _is_of_one_clock(two):
         return not agree(_figure(one), _figure(two))
@@ -149,7 +149,7 @@ def _figure(statement: Statement) -> float:
     return math.nan if value is None or isinstance(value, str) else float(value)
 
 
-def _meant(fact: Statement) -> tuple[str, str]:
+def _subject_of(fact: Statement) -> tuple[str, str]:
     """Return which of the things of this name a fact is about: by its group, and by its key where keys differ."""
     name = fact.fact
     group, _, key = (fact.source.pointer or "").rpartition("/")

@@ -15,7 +15,7 @@ from foreign.readers.statement import Citation, Fact, Statement
 from foreign.readers.text import finite
 from foreign.readers.view import FileReading, ForeignScore, Prediction
 from schemas.problems.problem import Lines, pointer_to
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 LM_EVAL = "lm-evaluation-harness"
 
@@ -35,7 +35,7 @@ def read_samples(values: Sequence[tuple[int, dict[str, Any]]], file: str) -> Fil
             source=Citation(file=file, line=line),
             id=text_of(row["doc_id"]),
             prompt=_question(row.get("doc")),
-            expected=_expected(row["target"]),
+            expected=_expected_answer(row["target"]),
             output_text=text_of(row["filtered_resps"]),
             correct=_flag(row),
         )
@@ -44,7 +44,7 @@ def read_samples(values: Sequence[tuple[int, dict[str, Any]]], file: str) -> Fil
     of_filter: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for _, row in values:
         of_filter[str(row.get("filter", "none"))].append(row)
-    statements = [one for name, rows in of_filter.items() for one in _recomputed(name, rows, file)]
+    statements = [one for name, rows in of_filter.items() for one in _recompute(name, rows, file)]
     first = next(iter(of_filter.values()))
     _, scope = metric_and_scope("acc", file)
     items = len({str(row["doc_id"]) for row in first})
@@ -52,7 +52,7 @@ def read_samples(values: Sequence[tuple[int, dict[str, Any]]], file: str) -> Fil
     return FileReading(tool=LM_EVAL, predictions=tuple(answers), statements=tuple(statements))
 
 
-def _recomputed(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterator[Statement]:
+def _recompute(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterator[Statement]:
     for key in sorted(set().union(*rows)):
         if plain(key) not in SCORE_KEYS | {"acc_norm"}:
             continue
@@ -71,7 +71,7 @@ def _recomputed(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterato
             scope=scope,
             low=mean - 1e-9,
             high=mean + 1e-9,
-            told=f"the {counted(len(numbers), 'sample')} in {file} give {mean:.4g}",
+            told=f"the {quantity(len(numbers), 'sample')} in {file} give {mean:.4g}",
         )
 
 
@@ -114,7 +114,7 @@ def _question(document: Any) -> str | None:
     return text_of(document.get("question")) if isinstance(document, dict) else None
 
 
-def _expected(target: Any) -> str | None:
+def _expected_answer(target: Any) -> str | None:
     """Return the right answer: of a worked solution, as GSM8K has them, what stands behind its four signs."""
     text = text_of(target)
     marked = _BEHIND_MARKS.search(text) if text else None
@@ -162,7 +162,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
         facts=tuple(facts),
         scores=tuple(scores),
         predictions=answers,
-        statements=(*items, *_given(answers, file)),
+        statements=(*items, *_given_accuracy(answers, file)),
     )
 
 
@@ -217,7 +217,7 @@ def _prompt(value: Any) -> str | None:
     return text_of(value)
 
 
-def _given(answers: Sequence[Prediction], file: str) -> Iterator[Statement]:
+def _given_accuracy(answers: Sequence[Prediction], file: str) -> Iterator[Statement]:
     """Yield the accuracy that the answers give: every sample counts once, as `evals.metrics.get_accuracy` has it."""
     judged = [one.correct for one in answers if one.correct is not None]
     if not judged or len(judged) < len(answers):

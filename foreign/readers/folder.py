@@ -11,7 +11,7 @@ from foreign import rules
 from foreign.readers.view import FileReading
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 from schemas.reading.json_text import read_json
 from schemas.reading.limits import LARGEST_DOCUMENT
 
@@ -39,17 +39,17 @@ def other_runs(readings: Mapping[str, FileReading]) -> tuple[str, list[str]] | N
     for folder, files in inside.items():
         place = PurePosixPath(folder)
         is_part = folder == "." or _PARTS_OF_ONE.search(place.name)
-        if not is_part and len(files) >= _A_RUN and _measured(files) and len(_measured(files)) < len(files):
+        if not is_part and len(files) >= _A_RUN and _measured_files(files) and len(_measured_files(files)) < len(files):
             beside[str(place.parent), frozenset(files)].append(folder)
     runs = max(beside.values(), key=len, default=[])
-    elsewhere = any(_measured(files) for folder, files in inside.items() if folder not in runs)
+    elsewhere = any(_measured_files(files) for folder, files in inside.items() if folder not in runs)
     if len(runs) < _A_RUN or elsewhere:
         return None
     read = max(runs, key=lambda folder: (sum(len(one.metrics) for one in inside[folder].values()), folder))
     return read, sorted(folder for folder in runs if folder != read)
 
 
-def _measured(files: Mapping[str, FileReading]) -> set[str]:
+def _measured_files(files: Mapping[str, FileReading]) -> set[str]:
     return {name for name, reading in files.items() if reading.metrics}
 
 
@@ -79,10 +79,10 @@ def absent_shards(folder: Path, names: Collection[str]) -> Iterator[Problem]:
         shards = sorted({one for one in weights.values() if isinstance(one, str)}) if isinstance(weights, dict) else []
         absent = [one for one in shards if (f"{above}/{one}" if above else one) not in names]
         if absent:
-            more = [counted(len(absent) - _NAMED, "other")] if len(absent) > _NAMED else []
+            more = [quantity(len(absent) - _NAMED, "other")] if len(absent) > _NAMED else []
             verb = "is" if len(absent) == 1 else "are"
             what = (
-                f"{name} names {counted(len(shards), 'file')} of weights; "
+                f"{name} names {quantity(len(shards), 'file')} of weights; "
                 f"{listed([*absent[:_NAMED], *more], last='and')} {verb} not in the folder."
             )
             yield problem_of(rules.SHARDS_ABSENT, file=str(path), what=what, pointer="/weight_map")

@@ -9,7 +9,7 @@ from foreign.readers.keys import is_timing
 from foreign.readers.rows import course_of, loss_series, times
 from foreign.readers.statement import Statement
 from foreign.readers.view import ForeignRun, MetricRow
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _FEWEST = 3
 """Rows from which on a course says something about what lies between them."""
@@ -43,7 +43,7 @@ def follows(view: ForeignRun) -> Iterator[Statement]:
     yield from _header(view)
     yield from times(view)
     yield from _batches(view)
-    yield from _planned(view)
+    yield from _planned_steps(view)
 
 
 def interval_of(metrics: Sequence[MetricRow]) -> float:
@@ -94,7 +94,7 @@ def _mean(view: ForeignRun, course: Sequence[MetricRow]) -> Iterator[Statement]:
         kind="measured",
         low=least - slack,
         high=most + slack,
-        told=f"the losses of its {counted(len(losses), 'row')} lie between {least:g} and {most:g} ({lowest.source})",
+        told=f"the losses of its {quantity(len(losses), 'row')} lie between {least:g} and {most:g} ({lowest.source})",
     )
 
 
@@ -140,7 +140,7 @@ def _rates(view: ForeignRun) -> Iterator[Statement]:
             kind="measured",
             low=max(rates) / _RATE_SLACK,
             high=max(rates) / _AFTER_THE_PEAK if is_whole else None,
-            told=f"the largest of its {counted(len(rates), 'row')} is {max(rates):g} ({peak.source})",
+            told=f"the largest of its {quantity(len(rates), 'row')} is {max(rates):g} ({peak.source})",
         )
 
 
@@ -233,7 +233,7 @@ def _batches(view: ForeignRun) -> Iterator[Statement]:
             )
 
 
-def _planned(view: ForeignRun) -> Iterator[Statement]:
+def _planned_steps(view: ForeignRun) -> Iterator[Statement]:
     """Yield how many steps a run did at most: those that it was to do, the most where several are stated."""
     planned = [fact for fact in view.facts_named("training.steps_planned") if isinstance(fact.value, int | float)]
     if planned:

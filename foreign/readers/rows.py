@@ -146,9 +146,9 @@ def course_of(metrics: Sequence[MetricRow]) -> Rows:
     parts = [rows for rows in loss_series(metrics).values() if rows]
     course = max(parts, key=len, default=[])
     while later := next((rows for rows in parts if goes_on(course, rows)), None):
-        course = _joined(course, later)
+        course = _join(course, later)
     while earlier := next((rows for rows in parts if goes_on(rows, course)), None):
-        course = _joined(earlier, course)
+        course = _join(earlier, course)
     return course
 
 
@@ -165,7 +165,7 @@ def goes_on(one: Sequence[MetricRow], other: Sequence[MetricRow]) -> bool:
     return not begins_anew and second[0] > (first[0] + first[-1]) / 2 and second[-1] > first[-1]
 
 
-def _joined(one: Rows, other: Rows) -> Rows:
+def _join(one: Rows, other: Rows) -> Rows:
     """Return two series as one; from where the second begins, the first one's steps were done again."""
     begins = _steps(other)[0]
     return [*(row for row in one if (row.values.get("step") or 0) < begins), *other]

@@ -106,7 +106,7 @@ _ECHOED = re.compile(
 )
 
 
-def echoed(text: str) -> str:
+def echoed_command(text: str) -> str:
     """Return the command that a shell printed before it ran it (`set -x`); empty where a line is none.
 
     Example:

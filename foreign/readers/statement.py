@@ -118,6 +118,6 @@ class Statement:
         return self.low is not None or self.high is not None
 
 
-def stated(fact: Fact, kind: Kind = "effective") -> Statement:
+def state(fact: Fact, kind: Kind = "effective") -> Statement:
     """Return what a fact states."""
     return Statement(fact=fact.name, value=fact.value, source=fact.source, how=fact.how, kind=kind)

@@ -20,15 +20,15 @@ from foreign.readers.evaluation_tools import is_record, is_samples, read_record,
 from foreign.readers.predictions import predictions_in, predictions_of
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values
 from foreign.readers.statement import Citation, Fact
-from foreign.readers.template import is_example_name, remark_of, unfilled
+from foreign.readers.template import is_example_name, remark_of, unfilled_places
 from foreign.readers.text import Text, finite
 from foreign.readers.training_tools import is_history, read_history
 from foreign.readers.view import FileReading, MetricRow
 from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import counted, shown
+from schemas.problems.words import quantity, show
 from schemas.reading.json_text import read_json
-from schemas.reading.text import Parsed
+from schemas.reading.text import ParseResult
 
 _FACTS = {
     "global_step": "training.steps_done",
@@ -134,7 +134,7 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
     remark = remark_of(value)
     found.results_too = remark is None and not is_example_name(file)
     walk(_without(value, answers.where), found)
-    gaps = list(unfilled(value))
+    gaps = list(unfilled_places(value))
     problems = _form_problems(found, remark, gaps, where)
     is_form = bool(problems)
     summary = isinstance(value, dict) and is_trainer_summary(value)
@@ -246,11 +246,11 @@ def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str
     problems: list[Problem] = []
     if not found.results_too:
         what = "The document says that it is a template or an example" if remark else "The file is named as an example"
-        left = f"; not read: {counted(found.withheld, 'result')}." if found.withheld else "."
+        left = f"; not read: {quantity(found.withheld, 'result')}." if found.withheld else "."
         problems.append(problem_of(rules.UNFILLED, file=where, what=what + left, pointer=remark))
     problems += first_few(
         (
-            problem_of(rules.UNFILLED, file=where, what=f"The value is still {shown(text)}.", pointer=pointer)
+            problem_of(rules.UNFILLED, file=where, what=f"The value is still {show(text)}.", pointer=pointer)
             for pointer, text in gaps
         ),
         limit=3,
@@ -263,7 +263,7 @@ def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str
     return problems
 
 
-def _json(text: str, where: str) -> Parsed:
+def _json(text: str, where: str) -> ParseResult:
     """Return a JSON value; what our own documents must not have (NaN, a key twice) is a warning here."""
     parsed = read_json(text, file=where)
     return replace(parsed, problems=tuple(replace(problem, severity="warning") for problem in parsed.problems))

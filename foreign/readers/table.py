@@ -10,7 +10,7 @@ from dataclasses import replace
 from foreign.readers.follows import follows
 from foreign.readers.keys import SCORE_KEYS, is_timing, split_name
 from foreign.readers.scores import identity, metric_and_scope
-from foreign.readers.statement import Fact, Kind, Scope, Statement, stated
+from foreign.readers.statement import Fact, Kind, Scope, Statement, state
 from foreign.readers.view import ForeignRun, MetricRow
 
 MOST_OF_A_SERIES = 20_000
@@ -39,7 +39,7 @@ def table_of(view: ForeignRun) -> tuple[Statement, ...]:
 
 
 def _of_fact(view: ForeignRun, fact: Fact) -> Statement:
-    statement = stated(fact, _kind(view, fact.source.file))
+    statement = state(fact, _kind(view, fact.source.file))
     if fact.name == "run.status" and view.files[fact.source.file].tool == "console log":
         return replace(statement, fact="run.words_of_the_end")  # What a log says of one of several parts.
     if fact.name == "evaluation.model" and not view.metrics and _has_one_model(view):

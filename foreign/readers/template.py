@@ -113,7 +113,7 @@ def remark_of(document: Any) -> str | None:
     return None
 
 
-def unfilled(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+def unfilled_places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
     """Yield pointer and text of every place of a document where a value was to be put."""
     if isinstance(value, str):
         if UNFILLED.search(value) and len(value) < 200:
@@ -121,7 +121,7 @@ def unfilled(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         return
     members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in members:
-        yield from unfilled(item, (*path, key))
+        yield from unfilled_places(item, (*path, key))
 
 
 def _is_value(line: LogLine) -> bool:

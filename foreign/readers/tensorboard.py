@@ -58,7 +58,7 @@ def crc32c(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-def masked(crc: int) -> int:
+def mask(crc: int) -> int:
     """Return a CRC as TFRecord stores it: turned right by 15 bits, plus a constant, so that a CRC of CRCs is none."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -76,7 +76,7 @@ def records(data: bytes) -> Iterator[bytes]:
             message = f"the last record is cut off at byte {start}"
             raise BrokenRecordError(message)
         length, length_crc = struct.unpack("<QI", head)
-        if masked(crc32c(head[:8])) != length_crc:
+        if mask(crc32c(head[:8])) != length_crc:
             message = f"the length of the record at byte {start} does not match its checksum"
             raise BrokenRecordError(message)
         if MOST_BYTES < length <= len(data):
@@ -87,7 +87,7 @@ def records(data: bytes) -> Iterator[bytes]:
         if len(body) < length or len(tail) < 4:
             message = f"the last record is cut off at byte {start}"
             raise BrokenRecordError(message)
-        if masked(crc32c(body)) != struct.unpack("<I", tail)[0]:
+        if mask(crc32c(body)) != struct.unpack("<I", tail)[0]:
             message = f"the record at byte {start} does not match its checksum"
             raise BrokenRecordError(message)
         yield body
@@ -245,15 +245,15 @@ def _tensor(message: bytes) -> float | None:
     dtype = next((field.whole for field in fields(message) if field.number == _DTYPE and field.wire == 0), 0)
     for field in fields(message):
         if field.number == _CONTENT and dtype in _OF_DTYPE:
-            return _unpacked(_OF_DTYPE[dtype], field.content)
+            return _unpack(_OF_DTYPE[dtype], field.content)
         if field.number in (_FLOATS, _DOUBLES):
-            return _unpacked("<f" if field.number == _FLOATS else "<d", field.content)
+            return _unpack("<f" if field.number == _FLOATS else "<d", field.content)
         if field.number in (_INTS, _INT64S):
             return _packed_whole(field)
     return None
 
 
-def _unpacked(form: str, content: bytes) -> float | None:
+def _unpack(form: str, content: bytes) -> float | None:
     return float(struct.unpack(form, content)[0]) if len(content) == struct.calcsize(form) else None
 
 

@@ -150,7 +150,7 @@ def read_text(data: bytes, *, file: str) -> Text:
         data: The file's content.
         file: Its name in problems.
     """
-    text, encoding = _decoded(data)
+    text, encoding = _decode(data)
     problems = []
     if encoding != "UTF-8":
         what = f"The file is {encoding}."
@@ -159,7 +159,7 @@ def read_text(data: bytes, *, file: str) -> Text:
     return Text(text=text, encoding=encoding, problems=tuple(problems))
 
 
-def _decoded(data: bytes) -> tuple[str, str]:
+def _decode(data: bytes) -> tuple[str, str]:
     """Return text and encoding: byte order mark first, then the pattern of NUL bytes, then UTF-8, then Windows-1252."""
     if data.startswith(UTF8_BOM):
         return data[3:].decode("utf-8", "replace"), "UTF-8 with a byte order mark"
@@ -187,15 +187,15 @@ def _mojibake(text: str, file: str) -> Iterator[Problem]:
         known.add(piece)
         if len(known) > _MOST_PIECES:
             return
-        reader, meant = _meant(piece)
+        reader, meant = _misread(piece)
         if reader and reader not in said:
             said.add(reader)
-            what = f"{_quoted(piece)} is {_quoted(meant)}: UTF-8 that was read as {reader}."
+            what = f"{_quote(piece)} is {_quote(meant)}: UTF-8 that was read as {reader}."
             line = text.count("\n", 0, match.start()) + 1
             yield problem_of(rules.MOJIBAKE, file=file, what=what, line=line)
 
 
-def _meant(piece: str) -> tuple[str | None, str]:
+def _misread(piece: str) -> tuple[str | None, str]:
     """Return by which wrong reader a piece came about and what it stood for; None where it is what it looks like."""
     for codec, name in _WRONG_READERS:
         for end in range(len(piece), 1, -1):
@@ -216,5 +216,5 @@ def _byte(sign: str, codec: str) -> bytes:
     return sign.encode(codec)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f"“{text[:12]}…”" if len(text) > 12 else f"“{text}”"

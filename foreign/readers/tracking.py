@@ -93,7 +93,7 @@ def _last_loss(fact: Fact, *, by_trainer: bool) -> Fact:
     return replace(fact, name="result.last_loss", how="inferred", note=_LAST)
 
 
-def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
+def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
     """Return the files that are older copies or belong to older runs, and a warning for the latter.
 
     Only the newest MLflow or W&B run is read, and of the copies of a trainer_state.json, or of trainings in folders
@@ -107,7 +107,7 @@ def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[s
             if match := pattern.match(name):
                 of_run.setdefault(match.group("run"), []).append(name)
         if len(of_run) > 1:
-            newest = max(of_run, key=lambda run: (_started(of_run[run], readings), run))
+            newest = max(of_run, key=lambda run: (_started_name(of_run[run], readings), run))
             others = [run for run in of_run if run != newest]
             left_out |= {name for run in others for name in of_run[run]}
             shown = listed([PurePosixPath(run).name for run in others[:3]], last="and")
@@ -163,7 +163,7 @@ def _other_trainings(readings: Mapping[str, FileReading]) -> list[str]:
     return sorted(furthest.keys() - {read})
 
 
-def _started(names: list[str], readings: Mapping[str, FileReading]) -> str:
+def _started_name(names: list[str], readings: Mapping[str, FileReading]) -> str:
     times = [str(fact.value) for name in names for fact in readings[name].facts if fact.name == "run.started_at"]
     return min(times, default="")
 

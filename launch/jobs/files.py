@@ -7,26 +7,26 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launch.jobs.process import Started
+from launch.jobs.process import StartedProcess
 
 _LARGEST_PID = 2**31 - 1
 _LATEST = 1e11
 """A time in seconds since 1970; every process was created before it."""
 
 
-def read_started(path: Path) -> Started | None:
+def read_started(path: Path) -> StartedProcess | None:
     """Return the process that a file names, None if it names no process."""
     return started_in(read_object(path))
 
 
-def started_in(value: Any) -> Started | None:
+def started_in(value: Any) -> StartedProcess | None:
     """Return the process that a value from a file names, None if it cannot be one."""
     if not isinstance(value, dict):
         return None
     pid, created, booted = value.get("pid"), _time(value.get("created")), _time(value.get("booted"))
     if type(pid) is not int or not 0 < pid <= _LARGEST_PID or created is None:
         return None
-    return Started(pid=pid, created=created, booted=booted)
+    return StartedProcess(pid=pid, created=created, booted=booted)
 
 
 def no_link(path: Path) -> Path:

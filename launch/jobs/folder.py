@@ -27,7 +27,7 @@ from evidence.run import seal
 from evidence.run.layout import MANIFEST, new_run_id
 from evidence.run.write import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, started_in
-from launch.jobs.process import Started, is_alive
+from launch.jobs.process import StartedProcess, is_alive
 from schemas.reading.values import at, text_at
 
 LAUNCH = ".launch"
@@ -88,7 +88,7 @@ class Job:
     device: str
     created_at: str
     position: int
-    started: Started | None
+    started: StartedProcess | None
     exit_code: int | None
     state: State
     place: str = LOCAL
@@ -154,7 +154,7 @@ def enqueue(
         "created_at": now.isoformat(),
         **_place(place),
     }
-    write_json(folder / _JOB, {**value, "seal": seal.sealed(_sealed_content(folder, value))})
+    write_json(folder / _JOB, {**value, "seal": seal.make_seal(_sealed_content(folder, value))})
 
 
 def jobs(root: Path) -> list[Job]:
@@ -182,7 +182,7 @@ class JobReader:
 
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None if there is none."""
-    value = _stated(folder)
+    value = _read_job(folder)
     if value is None:
         return None
     processes = read_object(folder / PROCESS) or {}
@@ -215,7 +215,7 @@ def mark_cancelled(job: Job, now: datetime) -> None:
     write_text(job.folder / _CANCELLED, now.isoformat() + "\n")
 
 
-def mark_started(job: Job, started: Started, worker: Started) -> None:
+def mark_started(job: Job, started: StartedProcess, worker: StartedProcess) -> None:
     """Note which process runs the job, and which will write its exit code down."""
     write_json(job.folder / PROCESS, {"job": asdict(started), "worker": asdict(worker)})
 
@@ -225,7 +225,9 @@ def mark_ended(job: Job, exit_code: int) -> None:
     write_text(job.folder / EXIT_CODE, f"{exit_code}\n")
 
 
-def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
+def _state(
+    started: StartedProcess | None, worker: StartedProcess | None, exit_code: int | None, *, cancelled: bool
+) -> State:
     if exit_code is not None:
         if cancelled and exit_code == STOPPED_BEFORE:
             return "cancelled"
@@ -244,7 +246,7 @@ def _sealed_code(run: Path) -> int | None:
     return code if type(code) is int else None
 
 
-def _stated(folder: Path) -> dict[str, Any] | None:
+def _read_job(folder: Path) -> dict[str, Any] | None:
     """Return what `job.json` says, each value of its type; None if it is not a job, or leads out of the root."""
     value = read_object(folder / _JOB)
     run, resumes = text_at(value, "run") or "", text_at(value, "resumes")

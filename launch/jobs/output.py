@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evidence.bundle.secrets.masking import masked, visible
+from evidence.bundle.secrets.masking import mask, visible
 from launch.jobs.files import no_link
 
 _TAIL_BYTES = 16_384
@@ -27,4 +27,4 @@ def tail(path: Path, lines: int = 40) -> str:
     shown = [line.rstrip("\r").rpartition("\r")[2] for line in whole]
     while shown and not shown[-1].strip():
         shown.pop()
-    return masked(visible("\n".join(shown[-lines:])))
+    return mask(visible("\n".join(shown[-lines:])))

@@ -25,7 +25,7 @@ ONLY_PARENT_INTERRUPTS = sys.platform == "win32"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class StartedProcess:
     """A started process: its id, and when it and the machine were started, in seconds since 1970 by the same clock."""
 
     pid: int
@@ -65,12 +65,12 @@ def start(
     return subprocess.Popen(command, cwd=folder, env=environment, stdin=input, stdout=output, stderr=errors, **apart)
 
 
-def started_now(pid: int) -> Started:
+def started_now(pid: int) -> StartedProcess:
     """Return the identity of a process that we have just started and not yet waited for."""
-    return Started(pid=pid, created=psutil.Process(pid).create_time(), booted=psutil.boot_time())
+    return StartedProcess(pid=pid, created=psutil.Process(pid).create_time(), booted=psutil.boot_time())
 
 
-def is_alive(started: Started) -> bool:
+def is_alive(started: StartedProcess) -> bool:
     """Return whether that very process still runs; one that has ended and waits to be reaped does not."""
     try:
         process = psutil.Process(started.pid)
@@ -79,7 +79,7 @@ def is_alive(started: Started) -> bool:
         return False
 
 
-def _is_same(created: float, started: Started) -> bool:
+def _is_same(created: float, started: StartedProcess) -> bool:
     """Return whether a process of the same id, created then, is the one meant.
 
     If the clock is set, Linux moves the start of every process along with that of the machine.
@@ -92,7 +92,7 @@ def _is_same(created: float, started: Started) -> bool:
     return abs(after_boot - (started.created - started.booted)) <= _CLOCK_SECONDS
 
 
-def interrupt(started: Started) -> None:
+def interrupt(started: StartedProcess) -> None:
     """Ask the process to end in good order, as Ctrl-C does; it seals its run and may take a while."""
     if not is_alive(started):
         return
@@ -105,7 +105,7 @@ def interrupt(started: Started) -> None:
         os.kill(started.pid, signal.SIGCONT)  # A suspended process would never receive it.
 
 
-def kill(started: Started) -> None:
+def kill(started: StartedProcess) -> None:
     """End the process and everything it started, at once."""
     if not is_alive(started):
         return
@@ -117,7 +117,7 @@ def kill(started: Started) -> None:
         os.killpg(started.pid, signal.SIGKILL)
 
 
-def kill_all(started: Started) -> None:
+def kill_all(started: StartedProcess) -> None:
     """End the process and everything it started, also what has a session of its own, at once."""
     if is_alive(started):
         with suppress(psutil.NoSuchProcess):

@@ -27,7 +27,7 @@ def resume_arguments(stopped: Path, run_folder: Path, *, force: bool) -> list[st
     return _train("--resume", stopped, run_folder, force=force)
 
 
-def shown(arguments: Sequence[str]) -> str:
+def as_command_line(arguments: Sequence[str]) -> str:
     """Return a command as a line to copy into a terminal."""
     return shlex.join(["trainproof", *arguments])
 

@@ -90,7 +90,7 @@ def resolve(document: dict[str, Any], reference: str) -> tuple[dict[str, Any], d
     return document, node
 
 
-def resolved(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def resolve_node(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """Return the node that a node of `document` means in the end, every `$ref` followed."""
     while "$ref" in node:
         document, node = resolve(document, node["$ref"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from schemas.catalog import resolved, schema, types_of
+from schemas.catalog import resolve_node, schema, types_of
 
 ROW_KIND = "metric_row"
 """The kind of document that a line of metrics.jsonl is."""
@@ -68,7 +68,7 @@ def row_fields() -> tuple[RowField, ...]:
 def number_names() -> tuple[str, ...]:
     """Return the names of the fields that are numbers, in the order of the schema."""
     document = schema(ROW_KIND)
-    nodes = {name: resolved(node, document) for name, node in document["properties"].items()}
+    nodes = {name: resolve_node(node, document) for name, node in document["properties"].items()}
     others = [name for name, node in nodes.items() if set(types_of(node)) - {"integer", "number", "null"}]
     if others != [TIME]:
         what = f"a metric row holds numbers and its time; the schema has {others}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.catalog import LARGEST_EXACT, schema, types_of
-from schemas.problems.words import counted, listed, shown
+from schemas.problems.words import listed, quantity, show
 
 LARGEST_FLOAT = 1.7976931348623157e308
 
@@ -32,9 +32,9 @@ def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
     `all_bounds` also names those that only say how far numbers are exact or finite, for a value that passes them.
     """
     if "const" in node:
-        return shown(node["const"])
+        return show(node["const"])
     if "enum" in node:
-        return listed(shown(value) for value in node["enum"])
+        return listed(show(value) for value in node["enum"])
     names = types_of(node)
     words = [_one_type(name, node, all_bounds=all_bounds) for name in names if name != "null"]
     if "null" in names:
@@ -48,11 +48,11 @@ def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
     if name == "string" and "pattern" in node:
         return pattern_words(node)
     if name == "string" and "maxLength" in node:
-        return f"text of at most {counted(node['maxLength'], 'character')}"
+        return f"text of at most {quantity(node['maxLength'], 'character')}"
     if name == "string" and node.get("minLength"):
         return "text that is not empty"
     if name == "array" and node.get("minItems"):
-        return f"a list of at least {counted(node['minItems'], 'item')}"
+        return f"a list of at least {quantity(node['minItems'], 'item')}"
     return TYPE_WORDS[name]
 
 

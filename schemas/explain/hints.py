@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from schemas.catalog import types_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 BY_PEOPLE = ("target", "train_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
@@ -42,7 +42,7 @@ def _by_value(node: dict[str, Any], value: Any) -> str | None:
 def _by_text(node: dict[str, Any], value: str) -> str | None:
     names = types_of(node)
     if near := get_close_matches(value, [one for one in node.get("enum", []) if isinstance(one, str)], n=1):
-        return f"Did you mean {shown(near[0])}?"
+        return f"Did you mean {show(near[0])}?"
     if "pattern" in node:
         return _by_pattern(node["pattern"], value)
     if ("number" in names or "integer" in names) and NUMBER.fullmatch(value):
@@ -56,9 +56,9 @@ def _by_text(node: dict[str, Any], value: str) -> str | None:
 
 def _by_pattern(pattern: str, value: str) -> str | None:
     if re.search(pattern, value.strip()):
-        return f"Delete the white space around {shown(value.strip())}."
+        return f"Delete the white space around {show(value.strip())}."
     if re.search(pattern, value.lower()):
-        return f"Write it in lower case: {shown(value.lower())}."
+        return f"Write it in lower case: {show(value.lower())}."
     if value and re.search(pattern, value + "Z"):
-        return f"Add the offset: {shown(value + 'Z')} if it is UTC."
+        return f"Add the offset: {show(value + 'Z')} if it is UTC."
     return None

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.explain.expectations import not_of_type_words
 from schemas.explain.validators import Path
 from schemas.problems.rule import Rule
-from schemas.problems.words import counted, shown
+from schemas.problems.words import quantity, show
 
 WRONG_TYPE = Rule(
     "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
@@ -58,7 +58,7 @@ def _type_sentence(place: BrokenRule) -> tuple[Rule, str]:
 
 
 def _const_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not {shown(place.node['const'])}."
+    return NOT_ALLOWED, f"{_subject(place.value)} is not {show(place.node['const'])}."
 
 
 def _enum_sentence(place: BrokenRule) -> tuple[Rule, str]:
@@ -75,7 +75,7 @@ def _length_sentence(place: BrokenRule) -> tuple[Rule, str]:
 
 
 def _too_long_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return TOO_LONG, f"The text has {counted(len(place.value), 'character')}."
+    return TOO_LONG, f"The text has {quantity(len(place.value), 'character')}."
 
 
 def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[Rule, str]]:
@@ -83,7 +83,7 @@ def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[Ru
 
 
 def _subject(value: Any) -> str:
-    words = shown(value)
+    words = show(value)
     return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
 
 

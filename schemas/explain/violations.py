@@ -19,7 +19,7 @@ from schemas.explain.validators import Path, validator_of
 from schemas.explain.wrong_part import first_wrong
 from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import listed, shown
+from schemas.problems.words import listed, show
 
 MISSING_KEY = Rule(
     "TP122", "Missing key", "An object lacks a key that it must have.", "Add it, with null if there is no value."
@@ -157,10 +157,10 @@ def _missing(place: BrokenRule, *, file: str, lines: Lines) -> Problem:
     known = known_keys(place.node, place.document, place.value)
     missing = [key for key in place.node["required"] if key not in place.value]
     if len(missing) == 1:
-        what = f"The key {shown(missing[0])} is missing."
+        what = f"The key {show(missing[0])} is missing."
         expected: str | None = _key_words(missing[0], known, place.document)
     else:
-        what = f"The keys {listed(map(shown, missing), 'and')} are missing."
+        what = f"The keys {listed(map(show, missing), 'and')} are missing."
         expected = None
     return problem_of(
         MISSING_KEY,
@@ -180,14 +180,14 @@ def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, A
     while "$ref" in node:
         document, node = resolve(document, node["$ref"])
         meaning = meaning or node.get("description", "")
-    return f"{shown(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+    return f"{show(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
 
 
 def _unknown(place: BrokenRule, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
     near = get_close_matches(key, known, n=1)
     elsewhere = [] if near else _groups_with(key, place.kind)
     if near:
-        advice = f"Did you mean {shown(near[0])}?"
+        advice = f"Did you mean {show(near[0])}?"
     elif elsewhere:
         advice = f"Did you mean {listed(elsewhere)}?"
     else:
@@ -197,7 +197,7 @@ def _unknown(place: BrokenRule, key: str, known: list[str], *, file: str, lines:
         file=file,
         line=line_at((*place.path, key), lines),
         pointer=pointer_to((*place.path, key)),
-        what=f"The key {shown(key)} is unknown.",
+        what=f"The key {show(key)} is unknown.",
         why=None,
         expected=f"one of the keys {listed(known)}",
         next=advice,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, declared
+from schemas.problems.rule import Rule, declared_rules
 from schemas.problems.visible import visible
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
@@ -47,7 +47,7 @@ def as_github(problems: Iterable[Problem]) -> str:
 
 def as_sarif(problems: Sequence[Problem]) -> str:
     """Return a SARIF 2.1.0 log with one run, with title, meaning and fix of the codes that occur."""
-    known = {rule.code: rule for rule in declared()}
+    known = {rule.code: rule for rule in declared_rules()}
     codes = sorted({problem.code for problem in problems})
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",

@@ -41,7 +41,7 @@ class Rule:
         _DECLARED[self.code] = self
 
 
-def declared() -> tuple[Rule, ...]:
+def declared_rules() -> tuple[Rule, ...]:
     """Return the rules of all modules that are loaded, by code."""
     return tuple(_DECLARED[code] for code in sorted(_DECLARED))
 

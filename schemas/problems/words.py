@@ -9,12 +9,12 @@ from typing import Any
 LONGEST_SHOWN = 60
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Return a value as a message shows it: JSON for a single value, shortened; lists and objects by their size."""
     if isinstance(value, dict):
-        return f"an object with {counted(len(value), 'key')}"
+        return f"an object with {quantity(len(value), 'key')}"
     if isinstance(value, list | tuple):
-        return f"a list of {counted(len(value), 'item')}"
+        return f"a list of {quantity(len(value), 'item')}"
     text = json.dumps(value, ensure_ascii=False)
     if len(text) <= LONGEST_SHOWN:
         return text
@@ -22,7 +22,7 @@ def shown(value: Any) -> str:
     return f'{cut}…" ({len(value)} characters)' if isinstance(value, str) else f"{cut}…"
 
 
-def counted(count: int, noun: str) -> str:
+def quantity(count: int, noun: str) -> str:
     """Return a number with its noun: `1 key`, `3,000 keys`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 

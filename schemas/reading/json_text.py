@@ -15,7 +15,7 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.reading.fast_json import UNSURE, sure
 from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.positions import DuplicateKey, NotFinite, is_finite, scan, too_deep
-from schemas.reading.text import Parsed, unread
+from schemas.reading.text import ParseResult, unread
 
 NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
 DUPLICATE_KEY = Rule(
@@ -85,15 +85,15 @@ class _JsonReader:
         self.is_odd = True
 
 
-def read_json(text: str, *, file: str) -> Parsed:
+def read_json(text: str, *, file: str) -> ParseResult:
     """Return the value of a JSON text; a duplicate key has its last value, a number that is not finite is null."""
     value = sure(text)
     if value is UNSURE:
         return _read_strictly(text, file=file)
-    return Parsed(value=value, is_read=True, problems=(), lines=lines_of(text))
+    return ParseResult(value=value, is_read=True, problems=(), lines=lines_of(text))
 
 
-def _read_strictly(text: str, *, file: str) -> Parsed:
+def _read_strictly(text: str, *, file: str) -> ParseResult:
     deep = too_deep(text, MOST_LEVELS)
     if deep:
         return unread(_too_deep(*deep, file=file))
@@ -107,9 +107,9 @@ def _read_strictly(text: str, *, file: str) -> Parsed:
     problems: list[Problem] = []
     if reader.is_odd:
         positions = scan(text)
-        problems += [_repeated(one, file=file) for one in positions.repeated]
+        problems += [_repeated_key(one, file=file) for one in positions.repeated]
         problems += [_not_finite(one, file=file) for one in positions.not_finite]
-    return Parsed(value=value, is_read=True, problems=tuple(problems), lines=lines_of(text))
+    return ParseResult(value=value, is_read=True, problems=tuple(problems), lines=lines_of(text))
 
 
 def lines_of(text: str) -> Lines:
@@ -127,7 +127,7 @@ def is_text(value: Any) -> bool:
     return not LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False))
 
 
-def _repeated(one: DuplicateKey, *, file: str) -> Problem:
+def _repeated_key(one: DuplicateKey, *, file: str) -> Problem:
     first = f", first on line {one.first_line}" if one.first_line != one.line else ""
     what = f"Duplicate key {json.dumps(one.key, ensure_ascii=False)} in one object{first}."
     return problem_of(DUPLICATE_KEY, file=file, line=one.line, pointer=one.pointer, what=what)

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from schemas.reading.fast_yaml import read_plain
 from schemas.reading.json_text import read_json
-from schemas.reading.text import Parsed, decode, unread
+from schemas.reading.text import ParseResult, decode, unread
 
 
-def parse_json(data: bytes, *, file: str) -> Parsed:
+def parse_json(data: bytes, *, file: str) -> ParseResult:
     """Return the value of a JSON file and its problems; `file` is the name that they carry."""
     text, problems = decode(data, file=file)
     if text is None:
@@ -21,14 +21,14 @@ def parse_json(data: bytes, *, file: str) -> Parsed:
     return replace(parsed, problems=(*problems, *parsed.problems))
 
 
-def parse_yaml(data: bytes, *, file: str) -> Parsed:
+def parse_yaml(data: bytes, *, file: str) -> ParseResult:
     """Return the value of a YAML file and its problems, as `parse_json` does."""
     text, problems = decode(data, file=file)
     if text is None:
         return unread(*problems)
     if plain := read_plain(text):
         value, lines = plain
-        return Parsed(value=value, is_read=True, problems=problems, lines=lines.get)
+        return ParseResult(value=value, is_read=True, problems=problems, lines=lines.get)
     # Configurations that people wrote; whoever reads runs does not wait for this import.
     from schemas.reading.yaml_text import read_yaml
 

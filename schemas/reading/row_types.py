@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union
 
 import msgspec
 
-from schemas.catalog import LARGEST_EXACT, resolved, schema, types_of
+from schemas.catalog import LARGEST_EXACT, resolve_node, schema, types_of
 from schemas.reading.fast_json import quotation_marks
 from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
 
@@ -98,7 +98,7 @@ def fixed_quotation_marks(document: dict[str, Any]) -> int | None:
 
     It is the same for rows that need all their keys and whose only strings are times: these hold no quotation mark.
     """
-    nodes = [resolved(node, document) for node in document["properties"].values()]
+    nodes = [resolve_node(node, document) for node in document["properties"].values()]
     strings = [node for node in nodes if "string" in node.get("type", ()) or "enum" in node or "const" in node]
     all_needed = len(document["required"]) == len(nodes)
     if not all_needed or any(node is not schema("types")["$defs"]["time"] for node in strings):
@@ -107,7 +107,7 @@ def fixed_quotation_marks(document: dict[str, Any]) -> int | None:
 
 
 def _type_of(node: dict[str, Any], document: dict[str, Any]) -> Any:
-    node = resolved(node, document)
+    node = resolve_node(node, document)
     if "const" in node or "enum" in node:
         return Literal[tuple(node.get("enum", [node.get("const")]))]
     names = types_of(node)
@@ -117,15 +117,15 @@ def _type_of(node: dict[str, Any], document: dict[str, Any]) -> Any:
 def _one_type(name: str, node: dict[str, Any], document: dict[str, Any]) -> Any:
     if name == "array":
         items: Any = list[_type_of(node["items"], document)]  # type: ignore[misc]  # made of a schema
-        return _limited(items, {"min_length": node["minItems"]} if "minItems" in node else {})
+        return _limit(items, {"min_length": node["minItems"]} if "minItems" in node else {})
     if name == "string":
-        return _limited(str, {ours: node[theirs] for theirs, ours in LENGTHS.items() if theirs in node})
+        return _limit(str, {ours: node[theirs] for theirs, ours in LENGTHS.items() if theirs in node})
     bounds = {ours: node[theirs] for theirs, ours in BOUNDS.items() if theirs in node}
-    whole = _limited(int, {ours: _as_int(bound, ours) for ours, bound in bounds.items()})
+    whole = _limit(int, {ours: _as_int(bound, ours) for ours, bound in bounds.items()})
     if name == "integer":
         return whole
     if name == "number":
-        return Union[whole, _limited(float, bounds)]  # noqa: UP007 - made of values
+        return Union[whole, _limit(float, bounds)]  # noqa: UP007 - made of values
     return PLAIN_TYPES[name]
 
 
@@ -135,5 +135,5 @@ def _as_int(bound: float, name: str) -> int:
     return max(-LARGEST_EXACT, min(LARGEST_EXACT, inner))
 
 
-def _limited(type_: Any, limits: dict[str, Any]) -> Any:
+def _limit(type_: Any, limits: dict[str, Any]) -> Any:
     return Annotated[type_, msgspec.Meta(**limits)] if limits else type_

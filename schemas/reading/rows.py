@@ -21,7 +21,7 @@ from schemas.catalog.row_fields import ROW_KIND
 from schemas.explain.violations import violations
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.columns import read_table
 from schemas.reading.json_text import read_json
 from schemas.reading.limits import LARGEST_ROWS, LONGEST_ROW, line_of, too_large
@@ -253,12 +253,12 @@ class _RowReader:
     def _more_blank_lines(self) -> Problem:
         more = self.blank - MOST_EXPLAINED
         was = "was" if more == 1 else "were"
-        return replace(self._blank_line(), line=None, what=f"{counted(more, 'more blank line')} {was} skipped.")
+        return replace(self._blank_line(), line=None, what=f"{quantity(more, 'more blank line')} {was} skipped.")
 
     def _more_lines(self) -> Problem:
         have = "has" if self.unexplained == 1 else "have"
         unread = "; what follows them was not read" if self.unexplained == MOST_COUNTED else ""
-        what = f"{counted(self.unexplained, 'more line')} of this file {have} problems{unread}."
+        what = f"{quantity(self.unexplained, 'more line')} of this file {have} problems{unread}."
         why = f"The first {MOST_EXPLAINED} are explained one by one."
         return problem_of(MORE_LINES, file=self.file, what=what, why=why)
 

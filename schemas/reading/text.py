@@ -10,7 +10,7 @@ from typing import Any
 
 from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 EMPTY = Rule(
     "TP102",
@@ -53,7 +53,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsed:
+class ParseResult:
     """The result of reading a text.
 
     Attributes:
@@ -69,9 +69,9 @@ class Parsed:
     lines: Lines
 
 
-def unread(*problems: Problem) -> Parsed:
+def unread(*problems: Problem) -> ParseResult:
     """Return the result of a reading without a value."""
-    return Parsed(value=None, is_read=False, problems=problems, lines=unknown_lines)
+    return ParseResult(value=None, is_read=False, problems=problems, lines=unknown_lines)
 
 
 def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
@@ -112,7 +112,7 @@ def nul_bytes(data: bytes, *, file: str) -> Problem:
     """Return the problem of a text that holds NUL bytes."""
     first = data.index(b"\x00")
     count = data.count(b"\x00")
-    what = f"The text has {counted(count, 'NUL byte')}."
+    what = f"The text has {quantity(count, 'NUL byte')}."
     return problem_of(NUL_BYTES, file=file, line=data.count(b"\n", 0, first) + 1, what=what)
 
 

@@ -41,12 +41,12 @@ def refused_by_system(error: OSError) -> Problem:
     """Return the problem of a path that the system refused: too long, in a folder without access, on a full disk."""
     return problem_of(
         UNREADABLE,
-        file=_shortened(str(error.filename)) if error.filename is not None else "",
+        file=_shorten(str(error.filename)) if error.filename is not None else "",
         what=f"The system refuses this: {error.strerror or error}.",
         why=None,
         next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
     )
 
 
-def _shortened(path: str) -> str:
+def _shorten(path: str) -> str:
     return path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"

@@ -13,11 +13,11 @@ import yaml
 
 from schemas.problems.problem import Problem, ProblemError, pointer_to
 from schemas.problems.rule import problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from schemas.reading.fast_yaml import NOT_YAML, NotFiniteError, is_plain_text, value_of
 from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, NOT_FINITE, TOO_DEEP, is_text
 from schemas.reading.limits import MOST_LEVELS
-from schemas.reading.text import Parsed, unread
+from schemas.reading.text import ParseResult, unread
 
 LONGEST_SHOWN = 40
 MOST_CHARACTERS = 1 << 20
@@ -48,7 +48,7 @@ class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as above
 
 
-def read_yaml(text: str, *, file: str) -> Parsed:
+def read_yaml(text: str, *, file: str) -> ParseResult:
     """Return the value of a YAML text; a duplicate key has its last value, `.nan` and `.inf` are null."""
     if len(text) > MOST_CHARACTERS:
         return unread(_too_long(len(text), file=file))
@@ -67,7 +67,7 @@ def read_yaml(text: str, *, file: str) -> Parsed:
         return unread(_no_character(file=file))
     if not is_text(value):
         return unread(_no_character(file=file))
-    return Parsed(value=value, is_read=True, problems=tuple(reader.problems), lines=reader.lines.get)
+    return ParseResult(value=value, is_read=True, problems=tuple(reader.problems), lines=reader.lines.get)
 
 
 def write_yaml(value: Any) -> str:
@@ -146,7 +146,7 @@ class _YamlReader:
             return None
 
     def _repeated(self, key: str, pointer: str, line: int) -> Problem:
-        what = f"Duplicate key {shown(key)} in one group, first on line {self.lines[pointer]}."
+        what = f"Duplicate key {show(key)} in one group, first on line {self.lines[pointer]}."
         return problem_of(DUPLICATE_KEY, file=self.file, line=line, pointer=pointer, what=what)
 
     def _not_finite(self, text: str, pointer: str, line: int) -> Problem:

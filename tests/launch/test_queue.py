@@ -42,7 +42,7 @@ from launch.jobs.folder import (
     read_job,
 )
 from launch.jobs.output import tail
-from launch.jobs.process import Started
+from launch.jobs.process import StartedProcess
 from launch.places.place import Place
 from launch.worker import startable
 from schemas.problems.problem import ProblemError
@@ -408,7 +408,7 @@ def test_a_number_that_now_belongs_to_another_process_is_left_alone(monkeypatch:
     for name in ("kill", "killpg"):
         monkeypatch.setattr(os, name, lambda pid, number: sent.append((pid, number)))
     own = process.started_now(os.getpid())
-    recycled = Started(pid=own.pid, created=own.created - 3600)
+    recycled = StartedProcess(pid=own.pid, created=own.created - 3600)
     assert not process.is_alive(recycled)
     process.interrupt(recycled)
     process.kill(recycled)

@@ -8,7 +8,7 @@ import jsonschema
 import jsonschema_rs
 import pytest
 
-from schemas.catalog import KINDS, resolved, schemas_of, types_of
+from schemas.catalog import KINDS, resolve_node, schemas_of, types_of
 from schemas.explain.sentences import SENTENCES
 from schemas.reading.parse import parse_json
 
@@ -57,7 +57,7 @@ def test_every_property_is_described_there_or_by_its_type():
         f"{kind}{where}/{name}"
         for kind, where, node in ALL_NODES
         for name, inner in node.get("properties", {}).items()
-        if not (inner.get("description") or resolved(inner, SCHEMAS[kind]).get("description"))
+        if not (inner.get("description") or resolve_node(inner, SCHEMAS[kind]).get("description"))
     ]
     assert silent == []
 
@@ -65,7 +65,7 @@ def test_every_property_is_described_there_or_by_its_type():
 def test_every_null_says_what_it_means():
     for kind, where, node in ALL_NODES:
         for name, inner in node.get("properties", {}).items():
-            if "null" in types_of(resolved(inner, SCHEMAS[kind])) and "Null" not in inner["description"]:
+            if "null" in types_of(resolve_node(inner, SCHEMAS[kind])) and "Null" not in inner["description"]:
                 # One sentence may speak for all fields of an object.
                 assert "Null" in node["description"], f"{kind}{where}/{name}"
 

@@ -12,7 +12,7 @@ from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.format.documents import FileHash, content_sha256, hash_lines
-from evidence.bundle.zip.container import Stored, ending, local_header
+from evidence.bundle.zip.container import LocalHeader, ending, local_header
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:
@@ -29,7 +29,9 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def pack(files: dict[str, bytes], path: Path) -> Path:
     """Write an archive in our own form."""
-    stored = [Stored(name=name, size_bytes=len(files[name]), crc32=zlib.crc32(files[name])) for name in sorted(files)]
+    stored = [
+        LocalHeader(name=name, size_bytes=len(files[name]), crc32=zlib.crc32(files[name])) for name in sorted(files)
+    ]
     body = b"".join(local_header(each) + files[each.name] for each in stored)
     path.write_bytes(body + ending(stored))
     return path

@@ -297,14 +297,14 @@ def evaluate_again(folder: Path) -> int:
 def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
     """Let every evaluation of this process give these answers; no checkpoint is read and nothing computed."""
 
-    def answers(evaluator: Evaluator, _state: Any, _frozen: Any, *, file: str, what: str) -> evaluate.Answered:
+    def answers(evaluator: Evaluator, _state: Any, _frozen: Any, *, file: str, what: str) -> evaluate.ModelAnswers:
         with RowWriter(evaluator.folder / file) as writer:
             for row in rows:
                 writer.append(row)
         done = evaluate.PredictionsFile(
             complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=evaluator.folder / file
         )
-        return evaluate.Answered(evaluated=done, checkpoint=checkpoint)
+        return evaluate.ModelAnswers(evaluated=done, checkpoint=checkpoint)
 
     Evaluator.answers = answers
     evaluation.restored_state = lambda *_: ([None], {})

@@ -279,7 +279,7 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr("trainer.loop.restoring.restored", full)
+    monkeypatch.setattr("trainer.loop.restoring.restore_checkpoint", full)
     order = order_of(replace(config, limits=LimitsConfig(steps=3)), "more", resume=parent)
     assert refusal(order) == (
         4,

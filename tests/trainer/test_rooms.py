@@ -22,7 +22,7 @@ from trainer.methods import METHODS
 from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import Microbatch, Sums
-from trainer.objectives.supervised import Supervised, supervised_of
+from trainer.objectives.supervised import SupervisedLoss, supervised_of
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -39,7 +39,7 @@ class LastNorm(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulled(Supervised):
+class Pulled(SupervisedLoss):
     """Pulls the logits of every position toward a constant."""
 
     constant: float = 3.0

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from synthetic import write_run
 
-from trainer.objectives.supervised import Supervised
+from trainer.objectives.supervised import SupervisedLoss
 from trainproof import neighbours
 from trainproof.command import main
 
@@ -118,7 +118,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
         raise TypeError(message)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(Supervised, "loss_sums", mistaken)
+    monkeypatch.setattr(SupervisedLoss, "loss_sums", mistaken)
     with pytest.raises(SystemExit) as ended:
         main([*TRAIN, "--output", str(tmp_path / "run"), "--set", "evaluation.eval_set=null"])
     [kept] = tmp_path.glob("trainproof-error-*.txt")

@@ -17,7 +17,7 @@ def test_what_was_compiled_whole_answers_later(tmp_path: Path, monkeypatch: pyte
         made.append(flags)
         return {"exact": flags.exact, "quick": flags.quick}
 
-    monkeypatch.setattr(plan, "planned", planned)
+    monkeypatch.setattr(plan, "make_plan", planned)
 
     def asked(**flags: bool) -> dict[str, Any]:
         return answer_of(PlanFlags(config=Path("trainer/configs/tiny.yaml"), on="kaggle-t4x2", **flags))

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.catalog import VERSION, resolved, schema
+from schemas.catalog import VERSION, resolve_node, schema
 
 
 def with_earlier_meaning(document: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with each key that came later set to what its version did, unless it states the key."""
     version = str(document.get("schema_version", VERSION))
-    return document if version == VERSION else _completed(document, schema("train_config"), version)
+    return document if version == VERSION else _complete(document, schema("train_config"), version)
 
 
-def _completed(document: dict[str, Any], node: dict[str, Any], version: str) -> dict[str, Any]:
+def _complete(document: dict[str, Any], node: dict[str, Any], version: str) -> dict[str, Any]:
     result = dict(document)
     for key, item in node.get("properties", {}).items():
-        inner = resolved(item, schema("train_config"))
+        inner = resolve_node(item, schema("train_config"))
         if "properties" in inner:
-            if group := _completed(document.get(key, {}), inner, version):
+            if group := _complete(document.get(key, {}), inner, version):
                 result[key] = group
         elif key not in document and "x-before" in inner and inner["x-since"] > version:
             result[key] = inner["x-before"]

@@ -18,7 +18,7 @@ from schemas.reading.limits import MOST_DIGITS
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import PRESENT_NAMES, set_at
-from trainer.config.sources import FLAGS, given, placed, read_file
+from trainer.config.sources import FLAGS, locate_problem, read_file, source_of_setting
 from trainer.config.tree import Config, config_of, document_of
 
 SETTING_WITHOUT_KEY = Rule(
@@ -59,15 +59,16 @@ def load_config(
     problems += [malformed_setting(text) for text in settings if not SETTING.fullmatch(text)]
     document: dict[str, Any] = {}
     for source in sources:
-        document = merged(document, source.document)
+        document = merge(document, source.document)
     for name, key, value in single_values(flags or {}, settings):
         set_at(document, PRESENT_NAMES.get(key, key), value)
-        sources.append(given(name, key, value))
+        sources.append(source_of_setting(name, key, value))
     # A file that could not be read leaves nothing to check; its own problem explains everything.
     if all(source is not None for source, _ in files):
         known = {(problem.file, problem.pointer) for problem in problems}
         found = [
-            placed(problem, document, sources) for problem in check_value("train_config", document, file=str(path))
+            locate_problem(problem, document, sources)
+            for problem in check_value("train_config", document, file=str(path))
         ]
         problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
@@ -85,12 +86,12 @@ def single_values(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator
             yield "--set", setting["key"], setting_value(setting["value"])
 
 
-def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """Return `below` with the keys of `above` put over it, group by group."""
     result = deepcopy(below)
     for key, value in above.items():
         both_groups = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], value) if both_groups else value
+        result[key] = merge(result[key], value) if both_groups else value
     return result
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 SETTING_STATED_TWICE = Rule(
     "TP005", "Setting stated twice", "An old key name and the present one differ.", "Keep the present name."
@@ -103,7 +103,7 @@ def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: 
         file=file,
         line=lines(pointer),
         pointer=pointer,
-        what=f"{old} is {shown(value)}, but {new}, which is the same setting, is {shown(stated)}.",
+        what=f"{old} is {show(value)}, but {new}, which is the same setting, is {show(stated)}.",
         expected="one value",
         next=f"Keep {new} and remove {old}.",
         why=None,

@@ -62,7 +62,7 @@ def read_file(path: Path) -> tuple[ConfigSource | None, list[Problem]]:
     return source, [*parsed.problems, *problems]
 
 
-def given(name: str, key: str, value: Any) -> ConfigSource:
+def source_of_setting(name: str, key: str, value: Any) -> ConfigSource:
     """Return what a flag or one `--set` states: a value at a dotted key, which may be an older name."""
     document: dict[str, Any] = {}
     present = PRESENT_NAMES.get(key, key)
@@ -72,7 +72,7 @@ def given(name: str, key: str, value: Any) -> ConfigSource:
     )
 
 
-def placed(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:
+def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:
     """Return a problem of the whole configuration as one of the source that stated the value, with its line.
 
     What is missing from a group is missing from the weakest source that has the group.

@@ -18,7 +18,7 @@ from evidence.scores.scoring import extract_answer
 from evidence.scores.written_numbers import number_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few, problem_of
-from schemas.problems.words import listed, shown
+from schemas.problems.words import listed, show
 from trainer.config.tree import EvaluationConfig
 from trainer.data.render import learned_text
 from trainer.data.rows import RowFile
@@ -81,12 +81,12 @@ def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
         try:
             machine_of(settings.answer_regex or "")
         except PatternError as error:
-            said = f"evaluation.answer_regex is {shown(settings.answer_regex)}: {error}."
+            said = f"evaluation.answer_regex is {show(settings.answer_regex)}: {error}."
             missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
             problems.append((NO_REGEX, "answer_regex", missing if settings.answer_regex is None else said))
     elif settings.answer_regex is not None:
         what = (
-            f"evaluation.answer_regex is set, and evaluation.answer is {shown(settings.answer)}, which does not use it."
+            f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
         )
         problems.append((READER_UNUSED, "answer_regex", what))
     usual = None if settings.answer is None else USUAL.get(settings.answer, "exact")
@@ -110,7 +110,7 @@ def scoring_from(
         rows: training rows, of which the first are looked at.
         items: of the evaluation set; none where nothing is evaluated yet.
     """
-    answer = settings.answer or told(list(map(learned_text, islice(rows, MOST_ROWS))), items)
+    answer = settings.answer or infer_answer(list(map(learned_text, islice(rows, MOST_ROWS))), items)
     return Scoring(
         answer=answer,
         answer_regex=settings.answer_regex,
@@ -125,7 +125,7 @@ def scoring_document(scoring: Scoring) -> dict[str, Any]:
     return stated | {"sha256": sha256_json(stated)}
 
 
-def told(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
+def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
     """Return how answers are read, from the texts that are learned."""
     if 2 * sum(extract_answer(text) is not None for text in texts) > len(texts):
         return "tags"
@@ -159,7 +159,7 @@ def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
         for one in accepted_of(item):
             if not (why := _why_unreadable(one, scoring)):
                 continue
-            what = f"{item['id']} expects {shown(shortened(one))}, which {why}."
+            what = f"{item['id']} expects {show(one_line(one))}, which {why}."
             yield problem_of(UNREADABLE, file=str(items.path), line=line, pointer="/expected", what=what)
 
 
@@ -173,7 +173,7 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
         read = scoring.compare != "exact" or could_read(pattern, expected)
-        return "" if read else f"evaluation.answer_regex {shown(pattern)} never reads"
+        return "" if read else f"evaluation.answer_regex {show(pattern)} never reads"
     if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
     return ""
@@ -197,7 +197,7 @@ def rows_of_another_form(
     kind = " of the kind that the items expect" if answers else ""
     what = (
         f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
-        f"The first teaches {shown(shortened(texts[0]))}."
+        f"The first teaches {show(one_line(texts[0]))}."
     )
     return [problem_of(OTHER_FORM, file=file, what=what)]
 
@@ -213,12 +213,12 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = listed([shown(shortened(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
+    examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
     what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
     return [problem_of(NONE_READ, file=file, what=what)]
 
 
-def shortened(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a text of one line, its end where it is long: there the answer would stand."""
     plain = " ".join(text.split())
     return plain if len(plain) <= LONGEST_SHOWN else "…" + plain[1 - LONGEST_SHOWN :]

@@ -91,7 +91,7 @@ def encode_rows(
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
     end_id = end_token_id(tokenizer, form)
-    lost, tally = Lost(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
+    lost, tally = UntaughtRows(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
 
     render_side = partial(render_row, tokenizer=tokenizer, every_turn=every_turn, template=template)
     rendered = each_rendered(rows, lambda row: list(map(render_side, sides_of(row))), file=file, lines=places)
@@ -117,7 +117,7 @@ def encode_rows(
     )
 
 
-class Lost:
+class UntaughtRows:
     """What would not be learned of rows: answers that are cut off or that the tokenizer does not know, and every end.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from trainer.data.files.pairs import sides_of
 
 Kind = Literal["trace", "pair", "conversation", "text", "begun"]
@@ -97,7 +97,7 @@ def refused_template(template: str | None, file: str) -> list[Problem]:
     """
     if template is None or "{prompt}" in template:
         return []
-    what = f"data.template is {shown(template)}, in which {{prompt}} does not stand."
+    what = f"data.template is {show(template)}, in which {{prompt}} does not stand."
     return [problem_of(NO_PROMPT, file=file, pointer="/data/template", what=what)]
 
 
@@ -110,7 +110,7 @@ def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator
         file: the dataset, for messages.
     """
     if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:
-        what = f"data.template is {shown(template)}, and every row is a conversation, which the chat template writes."
+        what = f"data.template is {show(template)}, and every row is a conversation, which the chat template writes."
         yield problem_of(TEMPLATE_UNUSED, file=file, pointer="/data/template", what=what)
     if len(kinds) > 1:
         counts = ", ".join(f"{count:,} {_NAMES[kind]}" for kind, count in kinds.most_common())

@@ -43,7 +43,7 @@ def one_each(rows: int) -> Sequences:
     return Sequences(np.arange(rows), np.arange(rows))
 
 
-def packed(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
+def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
     """Return sequences of at most `capacity` tokens; every row is in one of them, whole.
 
     Lengths 5, 3, 2, 4 and a capacity of 7 give the rows [0, 2] and [3, 1]; in order they give [0], [1, 2] and [3].

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from trainer.data.chat_template import SHOWN_ROWS
 
 NO_END = Rule(
@@ -109,7 +109,7 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
             UNKNOWN,
             file=where.file,
             line=where.lines[index],
-            what=f"The model's tokenizer makes {shown(text)} of what row {index} teaches; its answer is not in it.",
+            what=f"The model's tokenizer makes {show(text)} of what row {index} teaches; its answer is not in it.",
             next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
         )
         for index, text in list(texts.items())[:SHOWN_ROWS]

@@ -62,7 +62,7 @@ class RowFile:
     """What was odd about the file and keeps nobody from using it."""
 
 
-class Taken(RowTable):
+class ConvertedRows(RowTable):
     """Rows of a file in one of our shapes, each converted when it is asked for.
 
     Args:
@@ -162,7 +162,7 @@ def read_table(path: Path, kind: RowKind) -> RowFile:
             break
     if problems:
         raise ProblemError(list(first_few(problems)), exit_code=2)
-    taken = Taken(table, kind)
+    taken = ConvertedRows(table, kind)
     return RowFile(name=path.name, path=path, rows=taken, lines=Lines(taken), sha256=table.sha256, warnings=())
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from trainer.config.tree import Config
 from trainer.data.buckets import batches_of_one_length, lengths_of
 from trainer.data.order import order_of_pass, rows_in
-from trainer.data.packing import Sequences, one_each, packed
+from trainer.data.packing import Sequences, one_each, pack_rows
 
 HostBatch = dict[str, np.ndarray]
 """Arrays by name, in the host's memory."""
@@ -115,7 +115,7 @@ class RowSource:
         return grouped
 
 
-class Prefetched:
+class PrefetchingSource:
     """A source whose next batch is made in a thread while the devices work on this one.
 
     Since a batch follows from its step alone, it is the same whoever makes it, and when.
@@ -131,7 +131,7 @@ class Prefetched:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
         self._next: tuple[int, Future[HostBatch]] | None = None
 
-    def __enter__(self) -> Prefetched:
+    def __enter__(self) -> PrefetchingSource:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -179,7 +179,7 @@ def row_source(
     pack = config.data.packing
     return RowSource(
         examples=examples,
-        sequences=packed(lengths, config.data.max_length, in_order=not config.data.shuffle)
+        sequences=pack_rows(lengths, config.data.max_length, in_order=not config.data.shuffle)
         if pack
         else one_each(len(examples)),
         lengths=lengths,

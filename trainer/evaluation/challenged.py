@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.scores.claims import LEVEL, ExactMatch, chance_of_less
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainer.evaluation.familiar import Familiar
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
-from trainer.evaluation.reanswer import Reanswered, Verdict
+from trainer.evaluation.reanswer import RepeatedAnswer, Verdict
 
 SAID: Mapping[Verdict, str] = {
     "identical": "written anew, identical",
@@ -24,7 +24,7 @@ SAID: Mapping[Verdict, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Challenged:
+class ChallengeAnswers:
     """A model's answers to a judge."""
 
     stated: ExactMatch
@@ -34,7 +34,7 @@ class Challenged:
     questions: Questions
     answers: Sequence[dict[str, Any]]
     """To the questions, as rows of predictions."""
-    again: Sequence[Reanswered]
+    again: Sequence[RepeatedAnswer]
     """Stated answers that were given again."""
     items: int
     """Stated answers in all."""
@@ -80,7 +80,7 @@ class Challenged:
         return "identical" if is_same else "within tolerance"
 
 
-def receipt_groups(found: Challenged) -> dict[str, Any]:
+def receipt_groups(found: ChallengeAnswers) -> dict[str, Any]:
     """Return the groups of a receipt that say what came of a challenge."""
     failures = [row for row in found.answers if not row["correct"]]
     return {
@@ -103,9 +103,9 @@ def receipt_groups(found: Challenged) -> dict[str, Any]:
     }
 
 
-def in_words(found: Challenged) -> str:
+def in_words(found: ChallengeAnswers) -> str:
     """Return what came of a challenge, in a few sentences for a judge."""
-    asked = counted(len(found.answers), "new question")
+    asked = quantity(len(found.answers), "new question")
     score = (
         f"Scored {in_interval(found.found)} on {asked}, and states {in_interval(found.stated)} on {found.stated_set}"
     )

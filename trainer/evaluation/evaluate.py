@@ -45,7 +45,7 @@ class PredictionsFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class ModelAnswers:
     """One model's answers, and which parameters gave them."""
 
     evaluated: PredictionsFile
@@ -204,8 +204,8 @@ def generation_of(asking: Sampler) -> dict[str, Any]:
 
 
 def summary_of(
-    trained: Answered,
-    baseline: Answered | None,
+    trained: ModelAnswers,
+    baseline: ModelAnswers | None,
     *,
     run_id: str,
     items: RowFile,
@@ -229,12 +229,12 @@ def summary_of(
         },
         "generation": generation_of(asking),
         "scoring": scoring_document(asking.scoring),
-        **scored(trained),
-        "baseline": None if baseline is None else scored(baseline),
+        **score(trained),
+        "baseline": None if baseline is None else score(baseline),
     }
 
 
-def scored(answered: Answered) -> dict[str, Any]:
+def score(answered: ModelAnswers) -> dict[str, Any]:
     """Return which parameters answered, the file of the answers, and the scores that follow from it."""
     evaluated = answered.evaluated
     return {

@@ -14,11 +14,11 @@ from schemas.problems.render import as_sentence
 from trainer.data.answers import none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Sampler
-from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
+from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
 from trainer.objectives.data import Data
@@ -40,7 +40,7 @@ class Evaluator:
     begins: Callable[[], None] = field(default=lambda: None)
     """Called before the first of the answers is made."""
 
-    def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> Answered | None:
+    def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> ModelAnswers | None:
         """Return the untrained model's answers, None where none are asked for or the model is trained already.
 
         A run that was stopped before its first step is continued with the untrained model, which is asked then.
@@ -59,7 +59,7 @@ class Evaluator:
         )
         return None
 
-    def evaluate(self, state: TrainState, frozen: Params, baseline: Answered | None, recorder: Recorder) -> bool:
+    def evaluate(self, state: TrainState, frozen: Params, baseline: ModelAnswers | None, recorder: Recorder) -> bool:
         """Put the set to the trained model, record the summary of both, and return whether every item was answered."""
         trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="evaluation")
         summary = summary_of(
@@ -83,13 +83,13 @@ class Evaluator:
             recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
         return trained.evaluated.complete
 
-    def unread(self, answered: Answered) -> list[Problem]:
+    def unread(self, answered: ModelAnswers) -> list[Problem]:
         """Return the warning that no output had an answer of the form that is read."""
         return none_read(answered.evaluated.rows, self.asking.scoring, file=layout.PREDICTIONS)
 
-    def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> Answered:
+    def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
         """Return a model's answers, each written to `file` as it came."""
-        params = apart_on_devices(joined(state.trained, frozen))
+        params = apart_on_devices(combine(state.trained, frozen))
         self.begins()
         evaluated = answer_set(
             self.items,
@@ -100,7 +100,7 @@ class Evaluator:
             progress=lambda count, total: self.watch.done(what, count, total),
         )
         checkpoint = {"step": int(state.step), "params_sha256": params_sha256(params)}
-        return Answered(evaluated=evaluated, checkpoint=checkpoint)
+        return ModelAnswers(evaluated=evaluated, checkpoint=checkpoint)
 
 
 def evaluator_of(

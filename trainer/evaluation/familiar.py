@@ -18,7 +18,7 @@ from evidence.scores.claims import LEVEL
 from evidence.scores.reading import accepted_of
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Sampler
-from trainer.evaluation.one_pass import followed
+from trainer.evaluation.one_pass import follow_texts
 from trainer.model.params import Params
 
 SHUFFLES = 9_999
@@ -66,7 +66,7 @@ def familiar(asking: Sampler, params: Params, stated: RowFile, new: RowFile) -> 
         for item, cost in answer_costs(asking, params, items):
             costs.setdefault((item.get("category"), item.get("difficulty")), ([], []))[side].append(cost)
     both = [(np.array(ours), np.array(others)) for ours, others in costs.values() if ours and others]
-    return compared(both) if both else None
+    return compare_costs(both) if both else None
 
 
 def answer_costs(asking: Sampler, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
@@ -78,11 +78,11 @@ def answer_costs(asking: Sampler, params: Params, items: RowFile) -> list[tuple[
         if prompt and answer and len(prompt) + len(answer) <= asking.max_positions:
             asked.append(item)
             texts.append((prompt, answer))
-    passes = followed(asking.graphdef, params, texts, batch_size=asking.settings.batch_size, options=asking.options)
+    passes = follow_texts(asking.graphdef, params, texts, batch_size=asking.settings.batch_size, options=asking.options)
     return [(item, float(passed.losses.mean())) for item, passed in zip(asked, passes, strict=True)]
 
 
-def compared(groups: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Familiar:
+def compare_costs(groups: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> Familiar:
     """Return the comparison of stated and new costs by exchanges within each group.
 
     Example:

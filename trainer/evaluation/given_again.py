@@ -14,9 +14,9 @@ from typing import Any
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, unanswered_row
-from trainer.evaluation.one_pass import followed
+from trainer.evaluation.one_pass import follow_texts
 from trainer.evaluation.reanswer import (
-    Reanswered,
+    RepeatedAnswer,
     difference,
     is_same,
     other_item,
@@ -39,7 +39,7 @@ def given_again(
     anew: Collection[str],
     platforms: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Reanswered, ...]:
+) -> tuple[RepeatedAnswer, ...]:
     """Return what came of every stated answer, in their order.
 
     Args:
@@ -54,8 +54,11 @@ def given_again(
     by_id = {item["id"]: item for item in items.rows}
     prompts = dict(zip(by_id, asking.prompts_of(items), strict=True))
     rest = [row for row in stated if row["id"] not in anew]
-    found: dict[str, Reanswered] = {}
-    for row in (*unanswered(rest, by_id, prompts, asking), *taken(rest, by_id, prompts, asking, params, platforms)):
+    found: dict[str, RepeatedAnswer] = {}
+    for row in (
+        *rows_without_answer(rest, by_id, prompts, asking),
+        *rows_reproduced(rest, by_id, prompts, asking, params, platforms),
+    ):
         found[row["id"]] = as_stated(row)
         progress(len(found), len(stated))
     left, before = [row for row in stated if row["id"] not in found], len(found)
@@ -69,7 +72,7 @@ def given_again(
     return tuple(found[row["id"]] for row in stated)
 
 
-def unanswered(
+def rows_without_answer(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
@@ -85,7 +88,7 @@ def unanswered(
             yield row
 
 
-def taken(
+def rows_reproduced(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
@@ -105,15 +108,15 @@ def taken(
         if tokens is not None:
             known.append((row, (prompt, tokens)))
     pairs, batch_size = [pair for _, pair in known], asking.settings.batch_size
-    passes = followed(asking.graphdef, params, pairs, batch_size=batch_size, options=asking.options)
+    passes = follow_texts(asking.graphdef, params, pairs, batch_size=batch_size, options=asking.options)
     for (row, _), passed in zip(known, passes, strict=True):
         if not difference(row, passed, platforms)[0]:
             yield row
 
 
-def as_stated(row: Mapping[str, Any]) -> Reanswered:
+def as_stated(row: Mapping[str, Any]) -> RepeatedAnswer:
     """Return what came of an answer of which every token is one that the model takes."""
-    return Reanswered(
+    return RepeatedAnswer(
         id=row["id"],
         verdict="followed",
         why="",
@@ -124,7 +127,7 @@ def as_stated(row: Mapping[str, Any]) -> Reanswered:
     )
 
 
-def items_group(trained: Sequence[Reanswered], untrained: Sequence[Reanswered] = ()) -> dict[str, Any]:
+def items_group(trained: Sequence[RepeatedAnswer], untrained: Sequence[RepeatedAnswer] = ()) -> dict[str, Any]:
     """Return a receipt's group `items`.
 
     `drawn` counts the answers that were written anew. `different` counts all that differ, and all of those were.

@@ -24,7 +24,7 @@ from trainer.recorder.processor import CompilerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Followed:
+class AnswerTrace:
     """How a model follows one given answer."""
 
     states: NDArray[Any]
@@ -37,14 +37,14 @@ class Followed:
     """`[tokens]`: of each token, in nats."""
 
 
-def followed(
+def follow_texts(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     batch_size: int,
     options: CompilerOptions = (),
-) -> Iterator[Followed]:
+) -> Iterator[AnswerTrace]:
     """Yield what the model makes of each text, in order; all go through one program.
 
     Args:
@@ -70,7 +70,7 @@ def followed(
         found = jax.device_get(call(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
         for row, (_, answer) in enumerate(batch):
             states, margins, losses = (each[row, : len(answer)] for each in found)
-            yield Followed(states=states, margins=margins, losses=losses)
+            yield AnswerTrace(states=states, margins=margins, losses=losses)
 
 
 def follow(

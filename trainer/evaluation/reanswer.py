@@ -20,8 +20,8 @@ from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, prediction_row, text_of, unanswered_row
-from trainer.evaluation.one_pass import Followed, followed
-from trainer.evaluation.tolerance import allowed
+from trainer.evaluation.one_pass import AnswerTrace, follow_texts
+from trainer.evaluation.tolerance import allowance
 from trainer.model.params import Params
 
 Verdict = Literal["identical", "within tolerance", "followed", "different"]
@@ -29,7 +29,7 @@ Verdict = Literal["identical", "within tolerance", "followed", "different"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reanswered:
+class RepeatedAnswer:
     """One item, answered again."""
 
     id: str
@@ -64,7 +64,7 @@ def reanswer(
     *,
     platforms: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Reanswered, ...]:
+) -> tuple[RepeatedAnswer, ...]:
     """Answer items again and return how each answer compares with the stated one, in the order of `stated`.
 
     Args:
@@ -89,17 +89,17 @@ def reanswer(
             most = asking.max_prompt_tokens
             found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
         progress(len(found), len(stated))
-    return compared(asking, params, stated, found, prompts, platforms)
+    return compare_answers(asking, params, stated, found, prompts, platforms)
 
 
-def compared(
+def compare_answers(
     asking: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     found: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
     platforms: Collection[str],
-) -> tuple[Reanswered, ...]:
+) -> tuple[RepeatedAnswer, ...]:
     """Return how stated answers compare with those found; ones of other bits are followed in one pass.
 
     Args:
@@ -116,9 +116,9 @@ def compared(
     tokens = {each: answer for each, answer in tokens.items() if asking.has_room(prompts[each])}
     pairs = [(prompts[each], answer) for each, answer in tokens.items()]
     rows, options = asking.settings.batch_size, asking.options
-    passes = followed(asking.graphdef, params, pairs, batch_size=rows, options=options)
+    passes = follow_texts(asking.graphdef, params, pairs, batch_size=rows, options=options)
     by_id = dict(zip(tokens, passes, strict=True))
-    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
+    return tuple(judge(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
 
 
 def stated_tokens(row: Mapping[str, Any], asking: Sampler, *, vocab: int) -> list[int] | None:
@@ -142,13 +142,13 @@ def stated_tokens(row: Mapping[str, Any], asking: Sampler, *, vocab: int) -> lis
     return tokens if (whole or cut) and is_text else None
 
 
-def judged(
+def judge(
     stated: dict[str, Any],
     found: dict[str, Any] | None,
-    passed: Followed | None,
+    passed: AnswerTrace | None,
     platforms: Collection[str],
     scoring: Scoring,
-) -> Reanswered:
+) -> RepeatedAnswer:
     """Return the verdict on one stated answer.
 
     Args:
@@ -169,7 +169,7 @@ def judged(
         if not why and passed is not None:
             why, agreed = difference(stated, passed, platforms)
         verdict = "different" if why else "within tolerance"
-    return Reanswered(
+    return RepeatedAnswer(
         id=stated["id"],
         verdict=verdict,
         why=why,
@@ -207,10 +207,10 @@ def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
 
 
 def difference(
-    stated: dict[str, Any], passed: Followed, platforms: Collection[str]
+    stated: dict[str, Any], passed: AnswerTrace, platforms: Collection[str]
 ) -> tuple[str, StateDistance | None]:
     """Return why the model did not give a stated answer, empty if it may have, and how the fingerprint agrees."""
-    most, agreed = allowed(str(passed.states.dtype), platforms), None
+    most, agreed = allowance(str(passed.states.dtype), platforms), None
     if "fingerprint" in stated:
         try:
             agreed = agreement(stated["fingerprint"], passed.states)

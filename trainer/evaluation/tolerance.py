@@ -13,7 +13,7 @@ from evidence.scores.fingerprint import StateTolerance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowed:
+class HardwareTolerance:
     """What is put down to other hardware."""
 
     fingerprint: StateTolerance
@@ -21,10 +21,10 @@ class Allowed:
     """By how much the logit of a token that was taken may be below the largest."""
 
 
-TOLERANCE: Mapping[str, Allowed] = {
-    "float32": Allowed(fingerprint=StateTolerance(far_share=0.02, mean_steps=0.02), margin=0.001),
-    "bfloat16": Allowed(fingerprint=StateTolerance(far_share=0.08, mean_steps=1.1), margin=0.1),
-    "float16": Allowed(fingerprint=StateTolerance(far_share=0.04, mean_steps=0.25), margin=0.02),
+TOLERANCE: Mapping[str, HardwareTolerance] = {
+    "float32": HardwareTolerance(fingerprint=StateTolerance(far_share=0.02, mean_steps=0.02), margin=0.001),
+    "bfloat16": HardwareTolerance(fingerprint=StateTolerance(far_share=0.08, mean_steps=1.1), margin=0.1),
+    "float16": HardwareTolerance(fingerprint=StateTolerance(far_share=0.04, mean_steps=0.25), margin=0.02),
 }
 """At least twice the largest distance measured; of float32, where none was, one value of fifty. Margins are wider than
 measured, since logits of larger models are: an edited token was never less than 1.7 below."""
@@ -34,7 +34,7 @@ ROUGHER: Mapping[str, str] = {"gpu": "float16", "tpu": "bfloat16"}
 bfloat16. Among CPUs float32 is what it says."""
 
 
-def allowed(dtype: str, platforms: Collection[str]) -> Allowed:
+def allowance(dtype: str, platforms: Collection[str]) -> HardwareTolerance:
     """Return what is put down to other hardware.
 
     Args:

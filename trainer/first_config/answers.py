@@ -70,7 +70,7 @@ def question_key(question: str) -> str:
     return " ".join(words_of(question))
 
 
-def hashed(question: str) -> str:
+def hash_question(question: str) -> str:
     """Return the place of a question in an order that depends on its words alone, not on where it stands in a file."""
     return hashlib.sha256(question_key(question).encode()).hexdigest()
 

@@ -18,7 +18,7 @@ from trainer.config.tree import (
     ObjectiveConfig,
 )
 from trainer.data.prompts import Asked
-from trainer.first_config.look import Looked
+from trainer.first_config.look import ModelAndData
 from trainer.first_config.values import (
     evaluation_of,
     length_and_packing,
@@ -62,7 +62,7 @@ class Choice:
         return self.config.batch.microbatch_size * self.config.batch.accumulation_steps * self.devices
 
 
-def chosen(looked: Looked, target: Target, config: Config) -> Choice:
+def choose(looked: ModelAndData, target: Target, config: Config) -> Choice:
     """Return the first of the candidates that fits a machine; of those that do not, the one that needs least.
 
     Args:
@@ -86,7 +86,7 @@ def chosen(looked: Looked, target: Target, config: Config) -> Choice:
     )
     least: Choice | None = None
     for candidate in candidates(config, looked, target):
-        choice = measured(candidate, looked, target)
+        choice = measure(candidate, looked, target)
         if choice.fits:
             return choice
         if least is None or choice.need.peak_bytes <= least.need.peak_bytes:
@@ -95,7 +95,7 @@ def chosen(looked: Looked, target: Target, config: Config) -> Choice:
     return least
 
 
-def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Config]:
+def candidates(config: Config, looked: ModelAndData, target: Target) -> Iterator[Config]:
     """Yield configurations to try, the best first: by method, and of each from the largest microbatch down."""
     for method, base in methods_of(looked, target):
         adapted = replace(
@@ -112,7 +112,7 @@ def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Confi
             yield with_steps(replace(adapted, batch=BatchConfig(microbatch_size=size)), looked, target)
 
 
-def measured(config: Config, looked: Looked, target: Target) -> Choice:
+def measure(config: Config, looked: ModelAndData, target: Target) -> Choice:
     """Return a configuration with what it needs on a machine."""
     task = Task.of(config, looked.model.source, shapes_mesh(target.devices))
     asked = Asked(prompts=len(looked.evaluated.items), longest_tokens=longest_prompt(looked, config.data))
@@ -130,12 +130,12 @@ def measured(config: Config, looked: Looked, target: Target) -> Choice:
     )
 
 
-def longest_prompt(looked: Looked, data: DataConfig) -> int:
+def longest_prompt(looked: ModelAndData, data: DataConfig) -> int:
     """Return the tokens of the longest question: counted, or at most those of a row."""
     return looked.data.asked.longest_tokens if looked.data.asked else min(int(looked.widths.max()), data.max_length)
 
 
-def named(model: str, data: str, eval_set: str | None, name: str) -> Config:
+def base_config(model: str, data: str, eval_set: str | None, name: str) -> Config:
     """Return the configuration that is chosen from: names, and defaults for everything else."""
     return Config(
         name=name,

@@ -34,7 +34,7 @@ def file_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
         f"A first configuration for the model {model} and the rows {data}, made by `trainproof init`. It has "
         "not been tried. Keys that are left out have their default: docs/configuration.md explains every key."
     )
-    lines = [*commented(title, ""), ""]
+    lines = [*as_comment(title, ""), ""]
     for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):
         of_group = list(members)
         if of_group[0].key == group:
@@ -48,11 +48,11 @@ def file_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
 
 def of_one(reason: Reason, key: str, indent: str) -> Iterator[str]:
     """Yield the lines of one key."""
-    yield from commented(reason.because, indent)
+    yield from as_comment(reason.because, indent)
     yield indent + write_yaml({key: reason.value}).rstrip("\n")
 
 
-def commented(text: str, indent: str) -> list[str]:
+def as_comment(text: str, indent: str) -> list[str]:
     """Return a text as lines of comment; a line end inside it, as of a file's name, becomes a blank."""
     return textwrap.wrap(text, COLUMNS, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 

@@ -15,7 +15,7 @@ from evidence.scores.row_texts import row_texts
 from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, ObjectiveConfig
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
@@ -60,7 +60,7 @@ class EvalSetChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class ModelAndData:
     """The model and its data, as far as they decide a configuration."""
 
     model: Model
@@ -77,7 +77,7 @@ class Looked:
         return self.data.encoded.widths
 
 
-def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]) -> Looked | None:
+def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]) -> ModelAndData | None:
     """Return what there is, None if any of it is of no use.
 
     Args:
@@ -110,7 +110,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     warnings = [*read.warnings, *overlapping(evaluated, read, eval_set or data, problems)]
     if problems:
         return None
-    return Looked(
+    return ModelAndData(
         model=found,
         rows=rows,
         data=read,
@@ -154,7 +154,7 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
     ]
     if len(answered) < len(rows.table):
         lacking = len(rows.table) - len(answered)
-        what = f"{lacking:,} of {counted(len(rows.table), 'row')} have no answer that an output can be held against."
+        what = f"{lacking:,} of {quantity(len(rows.table), 'row')} have no answer that an output can be held against."
         problems.append(problem_of(NO_ANSWERS, file=name, what=what))
         return None
     return EvalSetChoice(name=None, because=f"the rows of {name} as items", items=items_of(iter(answered)))
@@ -185,7 +185,7 @@ def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[
     overlap = overlap_of(evaluated.items, (each for each in texts if split is None or not split.holds_back(each)))
     total = len(evaluated.items)
     if len(overlap.items_same) == total:
-        what = f"Training rows ask each of its {counted(total, 'item')} too."
+        what = f"Training rows ask each of its {quantity(total, 'item')} too."
         problems.append(problem_of(ASKED_IN_TRAINING, file=file, what=what))
         return []
     found = seen_in_training(overlap.document(), items=total)

@@ -15,9 +15,9 @@ from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import USAGE
 from trainer.config.tree import Config, ModelConfig
-from trainer.first_config.choice import Choice, chosen, named
+from trainer.first_config.choice import Choice, base_config, choose
 from trainer.first_config.file import file_text, refused_places, write
-from trainer.first_config.look import Looked, look_at
+from trainer.first_config.look import ModelAndData, look_at
 from trainer.first_config.reasons import Reason, reasons_of
 from trainer.first_config.split import line_of
 from trainer.first_config.values import percentiles, run_name
@@ -50,11 +50,11 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class WrittenConfig:
     """A configuration that was written."""
 
     order: Order
-    looked: Looked
+    looked: ModelAndData
     choice: Choice
     reasons: tuple[Reason, ...]
     written: tuple[Path, ...]
@@ -107,7 +107,7 @@ class Made:
         ]
 
 
-def make(order: Order) -> Made:
+def make(order: Order) -> WrittenConfig:
     """Look at a model and rows, choose, and write the configuration, with the rows of a split beside it.
 
     Raises:
@@ -125,21 +125,23 @@ def make(order: Order) -> Made:
     if looked is None or target is None or problems:
         raise ProblemError(problems, exit_code=USAGE)
     training, items = order.output.parent / TRAINING, order.output.parent / ITEMS
-    config = named(
+    config = base_config(
         order.model,
         str(training) if training in texts else order.data,
         str(items) if items in texts else looked.evaluated.name,
         run_name(order.model, order.data),
     )
-    choice = chosen(looked, target, config)
+    choice = choose(looked, target, config)
     reasons = tuple(reasons_of(choice, looked, target))
     texts[order.output] = [file_text(reasons, model=order.model, data=order.data)]
     write(texts)
     warnings = (*looked.warnings, *(() if choice.fits else (may_not_fit(choice, looked, order),)))
-    return Made(order=order, looked=looked, choice=choice, reasons=reasons, written=tuple(texts), warnings=warnings)
+    return WrittenConfig(
+        order=order, looked=looked, choice=choice, reasons=reasons, written=tuple(texts), warnings=warnings
+    )
 
 
-def rows_to_write(order: Order, looked: Looked) -> dict[Path, Iterable[str]]:
+def rows_to_write(order: Order, looked: ModelAndData) -> dict[Path, Iterable[str]]:
     """Return the lines of each file of rows that is to be written: of a split both, of other items one."""
     evaluated, folder = looked.evaluated, order.output.parent
     texts: dict[Path, Iterable[str]] = {}
@@ -150,7 +152,7 @@ def rows_to_write(order: Order, looked: Looked) -> dict[Path, Iterable[str]]:
     return texts
 
 
-def may_not_fit(choice: Choice, looked: Looked, order: Order) -> Problem:
+def may_not_fit(choice: Choice, looked: ModelAndData, order: Order) -> Problem:
     """Return the warning that the smallest suggestion may not fit, with the length of the rows that make it large."""
     lengths = percentiles(looked.widths)
     what = (

@@ -8,10 +8,10 @@ from typing import Any
 
 from evidence.targets.target import Target
 from schemas.problems.formats import short_count, size
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 from trainer.config.tree import Config
 from trainer.first_config.choice import Choice
-from trainer.first_config.look import Looked
+from trainer.first_config.look import ModelAndData
 from trainer.first_config.values import SMALL_PARAMETERS, percentiles
 
 
@@ -25,7 +25,7 @@ class Reason:
     because: str
 
 
-def reasons_of(choice: Choice, looked: Looked, target: Target) -> Iterator[Reason]:
+def reasons_of(choice: Choice, looked: ModelAndData, target: Target) -> Iterator[Reason]:
     """Yield the lines of the file in its order; keys that keep their default for a plain reason are left out."""
     config = choice.config
     yield from model_reasons(choice, looked)
@@ -42,7 +42,7 @@ def reasons_of(choice: Choice, looked: Looked, target: Target) -> Iterator[Reaso
     )
 
 
-def model_reasons(choice: Choice, looked: Looked) -> Iterator[Reason]:
+def model_reasons(choice: Choice, looked: ModelAndData) -> Iterator[Reason]:
     """Yield the lines on the run and its model."""
     config, source = choice.config, looked.model.source
     yield Reason(key="name", value=config.name, because="the run's folder begins with it")
@@ -56,13 +56,13 @@ def model_reasons(choice: Choice, looked: Looked) -> Iterator[Reason]:
     )
 
 
-def data_reasons(config: Config, looked: Looked) -> Iterator[Reason]:
+def data_reasons(config: Config, looked: ModelAndData) -> Iterator[Reason]:
     """Yield the lines on the rows."""
     rows, lengths = looked.rows, percentiles(looked.widths)
     repeated = looked.data.document()["duplicates"]
-    twice = f"; {counted(repeated, 'row')} with a question of an earlier one" if repeated else ""
+    twice = f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
     held = "; those of the evaluation are taken out" if looked.evaluated.split else ""
-    told = f"{counted(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}{held}"
+    told = f"{quantity(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}{held}"
     yield Reason(key="data.dataset", value=config.data.dataset, because=told)
     if config.data.kind == "text":
         yield Reason(key="data.kind", value="text", because="plain text, of which every token is learned")
@@ -83,7 +83,7 @@ def data_reasons(config: Config, looked: Looked) -> Iterator[Reason]:
     )
 
 
-def method_reasons(choice: Choice, looked: Looked) -> Iterator[Reason]:
+def method_reasons(choice: Choice, looked: ModelAndData) -> Iterator[Reason]:
     """Yield the lines on what learns, and how fast."""
     config, small = choice.config, choice.parameters < SMALL_PARAMETERS
     if config.objective.kind == "dpo":
@@ -130,11 +130,11 @@ def step_reasons(choice: Choice, target: Target) -> Iterator[Reason]:
     yield Reason(
         key="batch.accumulation_steps",
         value=config.batch.accumulation_steps,
-        because=f"{counted(choice.batch_size, 'sequence')} a step{on}",
+        because=f"{quantity(choice.batch_size, 'sequence')} a step{on}",
     )
 
 
-def machine_reasons(choice: Choice, looked: Looked, target: Target) -> Iterator[Reason]:
+def machine_reasons(choice: Choice, looked: ModelAndData, target: Target) -> Iterator[Reason]:
     """Yield the lines that follow from the machine: element types, recomputing, saving."""
     config = choice.config
     if target.platform != "cpu":
@@ -155,7 +155,7 @@ def machine_reasons(choice: Choice, looked: Looked, target: Target) -> Iterator[
         yield Reason(key="recording.log_every_steps", value=logged, because="about a hundred points on each curve")
 
 
-def evaluation_reasons(config: Config, looked: Looked) -> Iterator[Reason]:
+def evaluation_reasons(config: Config, looked: ModelAndData) -> Iterator[Reason]:
     """Yield the lines on the evaluation, or the one that says why there is none."""
     evaluated = looked.evaluated
     yield Reason(key="evaluation.eval_set", value=config.evaluation.eval_set, because=evaluated.because)

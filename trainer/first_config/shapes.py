@@ -9,7 +9,7 @@ from typing import Any
 from schemas.names import DATASETS, no_dataset
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, first_few, problem_of
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 from trainer.data.files.columns import RowKind, other_columns, shape_of
 from trainer.data.files.pairs import is_pair
 from trainer.data.files.table import RowTable, table_of
@@ -112,7 +112,7 @@ def kind_of(row: dict[str, Any]) -> tuple[RowKind, tuple[str, ...]] | None:
 def several_kinds(path: Path, found: Shapes) -> Problem:
     """Return the problem of a file with rows of several kinds."""
     each = [
-        f"{counted(len(lines), 'row')} with {listed(columns, last='and')} (first in line {lines[0]})"
+        f"{quantity(len(lines), 'row')} with {listed(columns, last='and')} (first in line {lines[0]})"
         for (_, columns), lines in found.items()
     ]
     return problem_of(MIXED_ROWS, file=str(path), what=f"The file holds {listed(each, last='and')}.")

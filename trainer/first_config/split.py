@@ -10,7 +10,7 @@ from typing import Any
 from evidence.scores.row_texts import RowTexts, row_texts
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import RowTable
-from trainer.first_config.answers import hashed, items_of, question_and_answer, question_key
+from trainer.first_config.answers import hash_question, items_of, question_and_answer, question_key
 from trainer.first_config.shapes import RowsShape
 
 MOST_ITEMS = 100
@@ -71,7 +71,7 @@ def split_of(rows: RowsShape) -> tuple[Split | None, str]:
     if len(found) < FEWEST_ROWS:
         return None, f"the rows ask {len(found):,} different questions, and fewer than {FEWEST_ROWS} are not split"
     count = min(MOST_ITEMS, max(FEWEST_ITEMS, len(found) // SHARE))
-    drawn = sorted(found, key=hashed)[:count]
+    drawn = sorted(found, key=hash_question)[:count]
     in_order = sorted((found[key] for key in drawn), key=lambda each: each[0])
     split = Split(table=rows.table, items=items_of(iter(in_order)), questions=frozenset(drawn))
     return split, f"drawn from {len(found):,} questions by the hash of each"

@@ -13,7 +13,7 @@ import numpy as np
 
 from evidence.targets.target import Target
 from trainer.config.tree import Config, ElementType, EvaluationConfig, LimitsConfig, OptimizerConfig, PrecisionConfig
-from trainer.first_config.look import Looked
+from trainer.first_config.look import ModelAndData
 from trainer.model.params import parameter_count
 from trainer.planning.subject import PACKED_FRACTION
 
@@ -39,7 +39,7 @@ LONGEST_NAME = 40
 Base = Literal["plain", "nf4"]
 
 
-def length_and_packing(looked: Looked) -> tuple[int, bool]:
+def length_and_packing(looked: ModelAndData) -> tuple[int, bool]:
     """Return `data.max_length`, and whether rows share sequences.
 
     The length holds every row whole. Rows of 20 to 93 tokens, 40 on average, would be padded to 96, 58 % of it empty;
@@ -59,7 +59,7 @@ def length_and_packing(looked: Looked) -> tuple[int, bool]:
     return length, False
 
 
-def methods_of(looked: Looked, target: Target) -> list[tuple[Literal["full", "lora"], Base]]:
+def methods_of(looked: ModelAndData, target: Target) -> list[tuple[Literal["full", "lora"], Base]]:
     """Return methods to try in order; four bits save memory on accelerators alone."""
     small = not looked.model.reads_weights or parameter_count(looked.model.shapes) < SMALL_PARAMETERS
     found: list[tuple[Literal["full", "lora"], Base]] = [("full", "plain")] if small else []
@@ -69,7 +69,7 @@ def methods_of(looked: Looked, target: Target) -> list[tuple[Literal["full", "lo
     return found
 
 
-def precision_of(config: Config, looked: Looked, target: Target) -> PrecisionConfig:
+def precision_of(config: Config, looked: ModelAndData, target: Target) -> PrecisionConfig:
     """Return the element types: 16 bits where the device has them, for parameters only those that do not learn."""
     if target.platform == "cpu":
         return PrecisionConfig()
@@ -79,7 +79,7 @@ def precision_of(config: Config, looked: Looked, target: Target) -> PrecisionCon
     return PrecisionConfig(params="float32" if config.method.kind == "full" else compute, compute=compute)
 
 
-def sizes(config: Config, looked: Looked, target: Target) -> Iterator[int]:
+def sizes(config: Config, looked: ModelAndData, target: Target) -> Iterator[int]:
     """Yield microbatches from the largest worth trying down to one sequence, or one pair."""
     each = 2 if looked.rows.kind == "pairs" else 1
     worth = sequences_a_step(config, looked, target)
@@ -90,12 +90,12 @@ def sizes(config: Config, looked: Looked, target: Target) -> Iterator[int]:
         size = 0 if size <= each else size // 2
 
 
-def sequences_a_step(config: Config, looked: Looked, target: Target) -> int:
+def sequences_a_step(config: Config, looked: ModelAndData, target: Target) -> int:
     """Return how many sequences a step is to have: few enough for 25 steps a pass, one on each device at least."""
     return max(min(SEQUENCES_A_STEP, sequences_of(config, looked) // STEPS_A_PASS), target.devices, 1)
 
 
-def sequences_of(config: Config, looked: Looked) -> int:
+def sequences_of(config: Config, looked: ModelAndData) -> int:
     """Return the sequences of one pass over the rows that are learned from."""
     rows = len(looked.widths)
     held_back = len(looked.evaluated.items) if looked.evaluated.split else 0
@@ -105,7 +105,7 @@ def sequences_of(config: Config, looked: Looked) -> int:
     return (rows - held_back) * (2 if looked.rows.kind == "pairs" else 1)
 
 
-def with_steps(config: Config, looked: Looked, target: Target) -> Config:
+def with_steps(config: Config, looked: ModelAndData, target: Target) -> Config:
     """Return a configuration with the steps of some passes over the rows, and a learning rate for its method."""
     at_once = config.batch.microbatch_size * target.devices
     accumulation = max(1, sequences_a_step(config, looked, target) // at_once)
@@ -122,7 +122,7 @@ def with_steps(config: Config, looked: Looked, target: Target) -> Config:
     )
 
 
-def learning_rate_of(config: Config, looked: Looked) -> float:
+def learning_rate_of(config: Config, looked: ModelAndData) -> float:
     """Return a usual learning rate: large from random weights, smaller for adapters, small for a pretrained model."""
     lora = config.method.kind == "lora"
     if looked.rows.kind == "pairs":
@@ -133,7 +133,7 @@ def learning_rate_of(config: Config, looked: Looked) -> float:
     return 2e-4 if lora else 5e-4 if tiny else 5e-5
 
 
-def evaluation_of(evaluation: EvaluationConfig, looked: Looked) -> EvaluationConfig:
+def evaluation_of(evaluation: EvaluationConfig, looked: ModelAndData) -> EvaluationConfig:
     """Return how many tokens an output may have: a quarter more than the longest answer of the rows."""
     if evaluation.eval_set is None:
         return evaluation

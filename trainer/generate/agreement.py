@@ -39,7 +39,7 @@ def agreement(before: LanguageModel, after: LanguageModel, tokenizer: Any, path:
         path: the file, for llama.cpp.
     """
     prompts = [tokenizer(text).input_ids for text in PROMPTS]
-    answers = [answered(before, prompts), answered(after, prompts)]
+    answers = [answer_prompts(before, prompts), answer_prompts(after, prompts)]
     theirs = llama_cpp(path, prompts)
     return {
         "prompts": len(PROMPTS),
@@ -57,7 +57,7 @@ def agreement(before: LanguageModel, after: LanguageModel, tokenizer: Any, path:
     }
 
 
-def answered(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+def answer_prompts(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the greedy answer to each prompt."""
     room = NEW_TOKENS
     if model.spec.learned_positions:

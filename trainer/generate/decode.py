@@ -112,7 +112,7 @@ def completion(written: list[int], stop_token_id: int, states: NDArray[Any] | No
     return Completion(tokens=tokens, finish_reason="stop" if stopped else "length", states=kept)
 
 
-class Written(NamedTuple):
+class GeneratedBatch(NamedTuple):
     """What a batch was answered with."""
 
     tokens: Int[Array, "batch max_new_tokens"]
@@ -152,7 +152,7 @@ def decode(
     *,
     max_new_tokens: int,
     keep_states: bool = False,
-) -> Written:
+) -> GeneratedBatch:
     """Return the greedy continuation of each left-padded prompt, and the states it was chosen from if they are kept.
 
     The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
@@ -160,7 +160,7 @@ def decode(
     decoder = bind(graphdef, params)
     begun = begin(decoder, prompts, lengths, stop, max_new_tokens=max_new_tokens, keep_states=keep_states)
     ended = go_on(decoder, begun, lengths, stop, upto=max_new_tokens)
-    return Written(tokens=ended.written, states=ended.states)
+    return GeneratedBatch(tokens=ended.written, states=ended.states)
 
 
 def begin(
@@ -206,23 +206,3 @@ def go_on(
         hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
         return with_token(decoder, state, hidden[:, 0], caches, stop)
 
-    return jax.lax.while_loop(unfinished, step, begun)
-
-
-def with_token(
-    decoder: Decoder, state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues], stop: Array
-) -> DecodeState:
-    """Return the state with the likeliest next token of each row."""
-    token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
-    written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
-    states = state.states
-    if states is not None:
-        states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
-    return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
-
-
-@cache
-def decode_under(options: CompilerOptions = ()) -> Any:
-    """Return `decode` under `jax.jit`, compiled under further options; the same function for the same options."""
-    static = ("graphdef", "max_new_tokens", "keep_states")
-    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)

@@ -14,7 +14,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.program import Compiled, draw_program
 from trainer.loop.restoring import frozen_sha256_of, restore
 from trainer.loop.run_programs import Beginning, compiled_beginning
-from trainer.loop.state import placed, state_shapes
+from trainer.loop.state import state_shapes, with_shardings
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task, reference_of
 from trainer.methods.method import split
@@ -22,7 +22,7 @@ from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
 from trainer.model.params import Params, params_sha256
 from trainer.model.runs import members
-from trainer.model.stacking import stacked
+from trainer.model.stacking import stack_params
 from trainer.recorder.failure import explain_full_device
 
 ANOTHER_BASE = Rule(
@@ -109,10 +109,10 @@ def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None
     if not model.reads_weights:
         drawn: Params = (draw or draw_program(task, wanted).compile()).call()
         return drawn
-    read = load_params(model.source, placed(model.base, task), on_devices=not task.is_scanned)
+    read = load_params(model.source, with_shardings(model.base, task), on_devices=not task.is_scanned)
     read = {name: value for name, value in read.items() if wanted(name)}
-    found = stacked(
-        read, {name: shape for name, shape in placed(task.shapes, task).items() if members(name)[0] in read}
+    found = stack_params(
+        read, {name: shape for name, shape in with_shardings(task.shapes, task).items() if members(name)[0] in read}
     )
     if model.adapters:
         found |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()

@@ -21,10 +21,10 @@ from evidence.run.write import write_bytes
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.state import placed
+from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
 from trainer.model.params import Params
-from trainer.model.placing import owned
+from trainer.model.placing import own_copy
 from trainer.model.stacking import apart
 
 BAD_PARAMS = Rule(
@@ -96,7 +96,7 @@ def kept_params(folder: Path, task: Task) -> Params | None:
     Raises:
         ProblemError: exit code 2; the file is no safetensors, or does not hold what the run's configuration trains.
     """
-    path, wanted = folder / layout.TRAINED_PARAMS, placed(task.model.trained, task)
+    path, wanted = folder / layout.TRAINED_PARAMS, with_shardings(task.model.trained, task)
     if not path.is_file():  # a pipe would never end, nor would a link to a device
         return None
     most = params_bytes(task.model.trained) + MOST_HEADER_BYTES
@@ -117,7 +117,7 @@ def kept_params(folder: Path, task: Task) -> Params | None:
         others = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         what = f"{len(others):,} arrays are not as the configuration has them, the first is {others[0]}."
         raise ProblemError([bad(path, what)], exit_code=2)
-    return {name: owned(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
+    return {name: own_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
 
 
 def bad(path: Path, what: str) -> Problem:

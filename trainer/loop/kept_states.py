@@ -22,9 +22,9 @@ from trainer.loop.kept import MOST_HEADER_BYTES, arrays_in
 from trainer.loop.segments import parts_of, segments_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.stored import StoredState, state_of, stored
+from trainer.loop.stored import StoredState, state_of, to_stored
 from trainer.loop.task import Task
-from trainer.model.placing import owned
+from trainer.model.placing import own_copy
 
 MOST_STATES = 4
 """States that a run keeps at most."""
@@ -115,7 +115,7 @@ def write_state(folder: Path, state: TrainState) -> None:
 
 def state_content(state: TrainState) -> bytes:
     """Return a state as it is kept: safetensors, its arrays named by their places."""
-    named = {name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in named_leaves(stored(state)).items()}
+    named = {name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in named_leaves(to_stored(state)).items()}
     content: bytes = save(named)
     return content
 
@@ -133,7 +133,7 @@ def read_state(path: Path, like: TrainState) -> TrainState:
         OSError: it cannot be read.
         SafetensorError: it is damaged.
     """
-    shapes = named_leaves(stored(like))
+    shapes = named_leaves(to_stored(like))
     if path.stat().st_size > bytes_of(like) + MOST_HEADER_BYTES:
         raise StateFileError
     arrays = arrays_in(path.read_bytes())
@@ -141,7 +141,7 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     if found != {name: (tuple(shape.shape), str(shape.dtype)) for name, shape in shapes.items()}:
         raise StateFileError
     leaves = [
-        owned(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
+        own_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
     ]
-    state: StoredState = jax.tree.unflatten(jax.tree.structure(stored(like)), leaves)
+    state: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
     return state_of(state, like)

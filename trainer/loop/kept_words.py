@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.problems.formats import size
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainer.loop.disk import bytes_of
 from trainer.loop.kept import are_kept, params_bytes
 from trainer.loop.kept_states import steps_to_keep
@@ -35,7 +35,7 @@ def _of_states(task: Task, first: int) -> str:
     each = bytes_of(state_shapes(task))
     count = len(steps_to_keep(task.config, each, first=first))
     if count:
-        return f"{counted(count, 'train state')} of {size(each)} too, so that others can repeat its end"
+        return f"{quantity(count, 'train state')} of {size(each)} too, so that others can repeat its end"
     most = task.config.recording.states_mib
     return (
         f"no train state is (each has {size(each)}; recording.states_mib keeps {most} MiB), so that a judge asks for "

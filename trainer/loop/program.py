@@ -27,10 +27,10 @@ from trainer.data.prompts import Asked
 from trainer.generate.decode import decode_under, padded
 from trainer.loop.alarms import without_alarms
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.state import first_state_of, optimizer_of, placed, random_params, shardings_of, state_shapes
+from trainer.loop.state import first_state_of, optimizer_of, random_params, shardings_of, state_shapes, with_shardings
 from trainer.loop.step import LossSums, Params, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.build import without_adapters
 from trainer.model.decoder import Decoder
 from trainer.model.lora import is_lora
@@ -153,7 +153,7 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
     def drawn() -> Params:
         return {name: value for name, value in random_params(task).items() if wanted(name)}
 
-    shapes = placed({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
+    shapes = with_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
     function = jitted(task, drawn, out_shardings=shardings_of(shapes))
     return Program(function=function, arguments=(), settings={})
 
@@ -170,26 +170,26 @@ def start_program(task: Task) -> Program:
 def export_program(task: Task) -> Program:
     """Return the parameters of the plain model that trained and frozen ones make together."""
     plain = jax.eval_shape(task.model.merged, task.model.shapes)
-    kept, added = parted(placed(task.model.shapes, task), plain)
+    kept, added = split_plain(with_shardings(task.model.shapes, task), plain)
     function = jitted(
         task,
         lambda kept, added: task.model.merged({**kept, **added}),
         donate_argnums=(0,),
-        out_shardings=shardings_of(placed(plain, task)),
+        out_shardings=shardings_of(with_shardings(plain, task)),
     )
     return Program(function=function, arguments=(kept, added), settings={}, donated=(0,))
 
 
-def parted(params: Params, plain: Params) -> tuple[Params, Params]:
+def split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
     """Return the parameters that a plain model has too, and the others."""
     kept = {name: value for name, value in params.items() if name in plain}
     return kept, {name: value for name, value in params.items() if name not in plain}
 
 
-def exported(params: Params, task: Task) -> Params:
+def export_params(params: Params, task: Task) -> Params:
     """Return the parameters of the plain model that all of these make together; they are used up."""
     plain: Params = jax.eval_shape(task.model.merged, task.model.shapes)
-    found: Params = export_program(task).compile().call(*parted(params, plain))
+    found: Params = export_program(task).compile().call(*split_plain(params, plain))
     return found
 
 
@@ -201,7 +201,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
         length: tokens of each sequence, one of `task.lengths`. None: the longest.
     """
     state = state_shapes(task)
-    frozen = placed(task.frozen, task)
+    frozen = with_shardings(task.frozen, task)
     optimizer = optimizer_of(task)
     config = task.config
     step = build_step(
@@ -228,7 +228,7 @@ def decode_program(task: Task, asked: Asked) -> Program:
         function=decode_under(task.compiler_options),
         arguments=(
             task.model.graphdef,
-            placed(task.model.shapes, task),
+            with_shardings(task.model.shapes, task),
             described((rows, width), jnp.int32),
             described((rows,), jnp.int32),
             described((), jnp.int32),
@@ -244,7 +244,7 @@ def loss_of(task: Task) -> LossSums:
     drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
     def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
-        decoder = bind(task.graphdef, joined(trained, without_reference(frozen)))
+        decoder = bind(task.graphdef, combine(trained, without_reference(frozen)))
         dropout_key = key if drops else None
         if not objective.needs_reference:
             return objective.loss_sums(decoder, batch, dropout_key)
@@ -256,4 +256,4 @@ def loss_of(task: Task) -> LossSums:
 def reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
     """Return the model as it was before training: its adapters switched off, or with the parameters kept of then."""
     kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    return bind(task.graphdef, kept) if kept else without_adapters(bind(task.graphdef, joined(trained, frozen)))
+    return bind(task.graphdef, kept) if kept else without_adapters(bind(task.graphdef, combine(trained, frozen)))

@@ -22,7 +22,7 @@ from trainer.loop.program import Compiled
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.task import Task
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.files.shrinking import made_small
 from trainer.model.params import Params, parameter_count, params_sha256
 from trainer.model.quantised import is_quantised, is_scales
@@ -87,7 +87,7 @@ def compiled_in(steps: Steps) -> str:
 
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
     """Return the group `model`; element types are those of most parameters and of the traced products."""
-    params = joined(state.trained, frozen)
+    params = combine(state.trained, frozen)
     stored = {name: value for name, value in (frozen or params).items() if not is_quantised(name)}
     trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
     return {

@@ -14,8 +14,8 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.saving import quiet_writers
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, stored
-from trainer.model.placing import owned
+from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, to_stored
+from trainer.model.placing import own_copy
 from trainer.recorder.failure import explain_full_device
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
@@ -59,14 +59,14 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
         raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
     try:
         with explain_full_device(str(run_folder)):
-            return restored(run_folder, step, like)
+            return restore_checkpoint(run_folder, step, like)
     except UNREADABLE as error:
         error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
         older = next((each for each in steps_of(run_folder)[1:] if is_whole(run_folder, each, like)), None)
-        raise ProblemError([damaged(run_folder, step, error, older=older)], exit_code=2) from error
+        raise ProblemError([damage_problem(run_folder, step, error, older=older)], exit_code=2) from error
 
 
-def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
+def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
     """Return the checkpoint of a step.
 
     A run may go on in another element type: a loss scale that is not needed is left out, one that is not there begins.
@@ -78,7 +78,7 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
         beside = manager.metadata(step).custom_metadata or {}
         shapes = saved_shapes(like, scaled=SCALED in beside)
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
-    parts: StoredState = jax.tree.map(owned, StoredState(**read))
+    parts: StoredState = jax.tree.map(own_copy, StoredState(**read))
     if beside.get(HASH) not in (None, state_sha256(parts)):
         raise StateMismatchError
     if like.loss_scale is None:
@@ -93,7 +93,7 @@ def saved_shapes(like: TrainState, *, scaled: bool) -> StoredState:
     scale = (like.loss_scale or jax.eval_shape(first_loss_scale)) if scaled else None
     shapes: StoredState = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
-        stored(like)._replace(loss_scale=scale),
+        to_stored(like)._replace(loss_scale=scale),
     )
     return shapes
 
@@ -108,7 +108,7 @@ def frozen_sha256_of(run_folder: Path) -> str | None:
 def is_whole(run_folder: Path, step: int, like: TrainState) -> bool:
     """Return whether the checkpoint of a step can be restored and is what was saved."""
     try:
-        restored(run_folder, step, like)
+        restore_checkpoint(run_folder, step, like)
     except UNREADABLE:
         return False
     return True
@@ -126,7 +126,7 @@ def no_checkpoint(run_folder: Path) -> Problem:
     )
 
 
-def damaged(run_folder: Path, step: int, error: BaseException, *, older: int | None) -> Problem:
+def damage_problem(run_folder: Path, step: int, error: BaseException, *, older: int | None) -> Problem:
     """Return the problem of a newest checkpoint that cannot be used, with the step that is left."""
     folder = run_folder / CHECKPOINTS / str(step)
     reason = (

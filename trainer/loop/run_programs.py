@@ -54,13 +54,13 @@ class RunPrograms:
         """Return the programs with each counted as a part of the run from its first call on."""
         begins = self.beginning
         if begins is not None:
-            draw = None if begins.draw is None else _observed("start", begins.draw, memory)
-            begins = Beginning(draw=draw, start=_observed("start", begins.start, memory))
-        steps = {length: _observed("train", step, memory) for length, step in self.steps.by_length.items()}
+            draw = None if begins.draw is None else _observe("start", begins.draw, memory)
+            begins = Beginning(draw=draw, start=_observe("start", begins.start, memory))
+        steps = {length: _observe("train", step, memory) for length, step in self.steps.by_length.items()}
         return replace(self, beginning=begins, steps=Steps(by_length=steps))
 
 
-def _observed(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
+def _observe(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
     """Return a program at whose first call a part of the run begins."""
     seen: list[str] = []
 

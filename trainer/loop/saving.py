@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from evidence.run.layout import CHECKPOINTS
 from trainer.loop.disk import refuse_full_disk
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, state_sha256, stored
+from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, state_sha256, to_stored
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""
@@ -75,7 +75,7 @@ class Checkpoints:
     def _write(self, step: int, state: TrainState, sha256: str | None) -> int | None:
         """Write the state and return None, or the operating system's error number and leave nothing behind."""
         try:
-            parts = stored(state)
+            parts = to_stored(state)
             scaled = {} if parts.loss_scale is None else {SCALED: True}
             self._manager.save(
                 step,

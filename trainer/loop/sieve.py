@@ -13,7 +13,7 @@ SLOW, FEATURES = b"slow_operation_alarm.cc", b"Loading XLA:CPU AOT result"
 STARS, QUESTION = b"****************", b"low compile?"
 
 
-def sifted(lines: Iterable[bytes]) -> Iterator[bytes]:
+def sift(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines that are no part of an alarm."""
     in_alarm = False
     for line in lines:
@@ -28,7 +28,7 @@ def sifted(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def main() -> None:
     """Pass on line by line, at once."""
-    for line in sifted(sys.stdin.buffer):
+    for line in sift(sys.stdin.buffer):
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
 

@@ -10,7 +10,7 @@ from trainer.loop.loss_scale import SMALLEST
 from trainer.loop.step import StepMetrics
 
 
-class Spoiled(NamedTuple):
+class NonfiniteState(NamedTuple):
     """Why a state is of no use to go on from."""
 
     error: str
@@ -18,19 +18,19 @@ class Spoiled(NamedTuple):
     because: str
 
 
-def spoiled_by(metrics: StepMetrics, *, step: int) -> Spoiled | None:
+def spoiled_by(metrics: StepMetrics, *, step: int) -> NonfiniteState | None:
     """Return which of a step's numbers makes its state useless, None if none does; waits for the step to end."""
     scale = metrics.named.get(SCALE)
     if not math.isfinite(metrics.loss):
         # The loss scale has no part in the forward pass, so it cannot help.
         why = "" if scale is None else f": activations may be beyond 65,504, where float16 ends; {INSTEAD}"
-        return Spoiled("non_finite_loss", f"the loss at step {step} is not finite{why}")
+        return NonfiniteState("non_finite_loss", f"the loss at step {step} is not finite{why}")
     if scale is None and not math.isfinite(metrics.grad_norm):
         # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
-        return Spoiled("non_finite_gradient", f"the gradient at step {step} is not finite")
+        return NonfiniteState("non_finite_gradient", f"the gradient at step {step} is not finite")
     if scale is not None and float(scale) < SMALLEST:
         what = f"the loss scale at step {step} is {float(scale):g}: gradients are beyond float16 without scaling too"
-        return Spoiled("loss_scale_collapsed", f"{what}; {INSTEAD}")
+        return NonfiniteState("loss_scale_collapsed", f"{what}; {INSTEAD}")
     return None
 
 

@@ -21,7 +21,7 @@ from trainer.model.build import build
 from trainer.model.params import Params, flatten
 
 
-def placed(shapes: Any, task: Task) -> Any:
+def with_shardings(shapes: Any, task: Task) -> Any:
     """Return shapes with the shardings under which a run's arrays lie."""
     shardings = state_shardings(shapes, task.mesh, shard_params=task.config.mesh.shard_params)
 
@@ -38,7 +38,7 @@ def shardings_of(tree: Any) -> Any:
 
 def state_shapes(task: Task) -> TrainState:
     """Return the shapes, types and shardings of a run's state; nothing is computed."""
-    state: TrainState = placed(unplaced_state(task), task)
+    state: TrainState = with_shardings(unplaced_state(task), task)
     return state
 
 
@@ -60,7 +60,7 @@ def _state_of_shapes(
     """
 
     def begun(trained: Params) -> TrainState:
-        return _begun(optimizer, steps, trained, scaled=scaled)
+        return _init_state(optimizer, steps, trained, scaled=scaled)
 
     state: TrainState = jax.eval_shape(begun, dict(shapes))
     return state
@@ -69,10 +69,10 @@ def _state_of_shapes(
 def first_state_of(task: Task, trained: Params) -> TrainState:
     """Return the state before a run's first step."""
     config = task.config
-    return _begun(config.optimizer, config.limits.steps, trained, scaled=is_scaled(config.precision))
+    return _init_state(config.optimizer, config.limits.steps, trained, scaled=is_scaled(config.precision))
 
 
-def _begun(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
+def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
     scale = first_loss_scale() if scaled else None
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale)
 

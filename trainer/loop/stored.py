@@ -39,7 +39,7 @@ class StoredState(NamedTuple):
         return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-def stored(state: TrainState) -> StoredState:
+def to_stored(state: TrainState) -> StoredState:
     """Return a state as it is stored: every layer by itself."""
     params, opt_state = tree_apart((state.trained, state.opt_state))
     return StoredState(step=state.step, params=params, opt_state=opt_state, loss_scale=state.loss_scale)

@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
-from trainer.data.source import BatchSource, Prefetched, batch_size_of
+from trainer.data.source import BatchSource, PrefetchingSource, batch_size_of
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
@@ -22,10 +22,10 @@ from trainer.loop.spoiled import spoiled_by
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.stopwatch import Stopwatch
-from trainer.loop.stored import state_sha256, stored
+from trainer.loop.stored import state_sha256, to_stored
 from trainer.loop.task import Task, without_reference
-from trainer.loop.waiting import Waited
-from trainer.methods.method import joined
+from trainer.loop.waiting import TimedSource
+from trainer.methods.method import combine
 from trainer.model.params import params_sha256
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
@@ -97,8 +97,8 @@ class Loop:
         Args:
             states: the first state alone, which is taken out: whoever held it would keep its memory.
         """
-        with Prefetched(self.source, steps=self.steps) as source:
-            return self.run_on(source if self.wait is None else Waited(source, self.wait), states)
+        with PrefetchingSource(self.source, steps=self.steps) as source:
+            return self.run_on(source if self.wait is None else TimedSource(source, self.wait), states)
 
     def run_on(self, source: BatchSource, states: list[TrainState]) -> Outcome:
         """Return what `run` returns, with batches from a source that makes them ahead."""
@@ -220,7 +220,7 @@ class Loop:
             state: after some step.
             params: hash of all parameters, where it is known.
         """
-        step, hashed = int(state.step), state_sha256(stored(state))
+        step, hashed = int(state.step), state_sha256(to_stored(state))
         position = self.data_position(step)
         self.recorder.link(step=step, data_position=position, state_sha256=hashed, params_sha256=params)
         return hashed
@@ -231,7 +231,7 @@ class Loop:
 
     def params_sha256(self, state: TrainState) -> str:
         """Return the hash of all parameters of the model."""
-        return params_sha256(joined(state.trained, without_reference(self.frozen)))
+        return params_sha256(combine(state.trained, without_reference(self.frozen)))
 
 
 def train(loop: Loop, states: list[TrainState], recorder: Recorder, checkpoints: Checkpoints) -> Outcome:

@@ -8,7 +8,7 @@ from trainer.data.source import BatchSource, HostBatch
 from trainer.recorder.system import DataWait
 
 
-class Waited:
+class TimedSource:
     """The same batches as those of another source, and the time until each was there."""
 
     def __init__(self, source: BatchSource, wait: DataWait) -> None:

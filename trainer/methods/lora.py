@@ -58,7 +58,7 @@ class LowRank(Method):
         Raises:
             ProblemError: exit code 2; a target names none.
         """
-        names = named(source)
+        names = projection_names(source)
         unknown = [target for target in self.targets if not any(fits(target, each) for each in names.values())]
         if unknown:
             raise ProblemError([no_target(target, source, names) for target in unknown], exit_code=2)
@@ -89,7 +89,7 @@ class LowRank(Method):
         }
 
 
-def named(source: ModelSource) -> dict[str, tuple[str, ...]]:
+def projection_names(source: ModelSource) -> dict[str, tuple[str, ...]]:
     """Return the names under which each projection of a model may be asked for: our own, and that of its files."""
     return {name: (name, module) for module, projections in modules(source).items() for name in projections}
 

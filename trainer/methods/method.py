@@ -57,6 +57,6 @@ def split(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
     return trained, {name: value for name, value in params.items() if name not in trained}
 
 
-def joined(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
+def combine(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
     """Return trained and frozen parameters together, in the order of their names; the inverse of `split`."""
     return dict(sorted({**frozen, **trained}.items()))

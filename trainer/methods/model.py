@@ -14,7 +14,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, split
-from trainer.model.adapters.merging import merged
+from trainer.model.adapters.merging import merge_loras
 from trainer.model.build import abstract, layer_kinds, projections
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import refuse_unusable_weights
@@ -75,12 +75,12 @@ class Layout(NamedTuple):
 def layout_of(structure: Structure) -> Layout:
     """Return the layers of a decoder; kept, as `built`."""
     runs = runs_of(layer_kinds(structure.spec, dict(structure.adapters), dict(structure.quantised)))
-    found = built(structure, runs)
+    found = build(structure, runs)
     projections = {member: shape for name, shape in found.projections.items() for member in members(name)}
     return Layout(runs, apart(found.shapes), projections)
 
 
-class Built(NamedTuple):
+class DecoderShapes(NamedTuple):
     """A decoder without arrays."""
 
     graphdef: nnx.GraphDef[Decoder]
@@ -89,7 +89,7 @@ class Built(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def built(structure: Structure, runs: tuple[range, ...] = ()) -> Built:
+def build(structure: Structure, runs: tuple[range, ...] = ()) -> DecoderShapes:
     """Return a decoder's structure, its shapes by name and those of its projections.
 
     Kept, because a plan asks for the same few models once for each change that it tries.
@@ -109,7 +109,7 @@ def built(structure: Structure, runs: tuple[range, ...] = ()) -> Built:
         runs=runs,
     )
     graphdef, shapes = flatten(decoder)
-    return Built(graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()})
+    return DecoderShapes(graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class Model:
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:
         """The decoder's structure, without parameters, every layer by itself."""
-        return built(self.structure).graphdef
+        return build(self.structure).graphdef
 
     @property
     def runs(self) -> tuple[range, ...]:
@@ -140,9 +140,9 @@ class Model:
         return layout_of(self.structure).runs
 
     @property
-    def stacked(self) -> Built:
+    def stacked(self) -> DecoderShapes:
         """The same decoder with equal layers stacked."""
-        return built(self.structure, self.runs)
+        return build(self.structure, self.runs)
 
     @property
     def origin(self) -> str:
@@ -160,7 +160,7 @@ class Model:
 
     def merged(self, params: Params) -> Params:
         """Return the parameters of the plain model that all of these make together: what an export holds."""
-        return merged(params, self.adapters) if self.adapters or self.quantised else params
+        return merge_loras(params, self.adapters) if self.adapters or self.quantised else params
 
     @property
     def base(self) -> Params:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from trainer.config.tree import Config, MethodConfig
 
 UNUSED = Rule(
@@ -34,7 +34,7 @@ def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
             UNUSED,
             file=config.model.name,
             pointer=f"/method/{key}",
-            what=f"method.{key} is {shown(value)}, which method.kind {config.method.kind} does not use.",
+            what=f"method.{key} is {show(value)}, which method.kind {config.method.kind} does not use.",
         )
         for key, value in unused.items()
         if value != getattr(MethodConfig(), key)

@@ -26,7 +26,7 @@ class KeyValues(NamedTuple):
     values: Array
 
 
-class Varied(NamedTuple):
+class LayerVariation(NamedTuple):
     """How one layer sees and turns, where a part of a program stands for several that differ in it."""
 
     window: Int[Array, ""]
@@ -56,7 +56,7 @@ class Context(NamedTuple):
     dropout: Dropout | None = None
     """For adapters that drop inputs. None: nothing is dropped."""
 
-    varied: Varied | None = None
+    varied: LayerVariation | None = None
     """None: a layer sees and turns as its block says."""
 
 

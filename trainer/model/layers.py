@@ -15,7 +15,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from trainer.model.lora import Dropout, Lora, added
+from trainer.model.lora import Dropout, Lora, lora_output
 from trainer.model.products import product, product_with_rows
 from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
@@ -89,7 +89,7 @@ class Linear(nnx.Module):
         flat = x.reshape(batch * seq, inputs)
         y = product(flat, kernel) if self.one_path else flat @ kernel
         if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
-            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, one_path=self.one_path)
+            y = y + lora_output(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, one_path=self.one_path)
         y = y.reshape(batch, seq, kernel.shape[1])
         if self.bias is None:
             return y

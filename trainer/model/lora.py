@@ -55,7 +55,7 @@ def first_matrices(
     return first, jnp.zeros((rank, outputs), jnp.float32)
 
 
-def added(
+def lora_output(
     x: Float[Array, "tokens inputs"],
     first: Float[Array, "inputs rank"],
     second: Float[Array, "rank outputs"],

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 
 @partial(jax.jit, donate_argnums=0)
-def owned(value: Array) -> Array:
+def own_copy(value: Array) -> Array:
     """Return an array in the device's own memory.
 
     A CPU's may share the host's, which could not be donated and would exist twice when the state is made. An array

@@ -38,7 +38,7 @@ def _forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Arra
 
 def _backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     first, second = factors
-    of_first, of_second = _plain(gradient, _turned(second), dtype), _plain(_turned(first), gradient, dtype)
+    of_first, of_second = _plain(gradient, _turn(second), dtype), _plain(_turn(first), gradient, dtype)
     return of_first.astype(first.dtype), of_second.astype(second.dtype)
 
 
@@ -52,7 +52,7 @@ def product_with_rows(
     dtype: DTypeLike | None = None,
 ) -> Float[Array, "*batch rows columns"]:
     """Return `first · secondᵀ`: `[[1, 2]]` times the row `[[3, 4]]` is `[[11]]`. As `product` otherwise."""
-    return _plain(first, _turned(second), dtype)
+    return _plain(first, _turn(second), dtype)
 
 
 def _forward_with_rows(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
@@ -61,7 +61,7 @@ def _forward_with_rows(first: Array, second: Array, dtype: DTypeLike | None) -> 
 
 def _backward_with_rows(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     first, second = factors
-    of_first, of_second = _plain(gradient, second, dtype), _plain(_turned(gradient), first, dtype)
+    of_first, of_second = _plain(gradient, second, dtype), _plain(_turn(gradient), first, dtype)
     return of_first.astype(first.dtype), of_second.astype(second.dtype)
 
 
@@ -74,5 +74,5 @@ def _plain(first: Array, second: Array, dtype: DTypeLike | None) -> Array:
     return jax.lax.dot_general(first, second, axes, preferred_element_type=dtype)
 
 
-def _turned(matrix: Array) -> Array:
+def _turn(matrix: Array) -> Array:
     return jnp.swapaxes(matrix, -1, -2)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.model.placing import owned
+from trainer.model.placing import own_copy
 from trainer.model.runs import is_stack, members
 
 Params = dict[str, Any]
@@ -48,7 +48,7 @@ def _layers(stack: Any) -> list[Any]:
     return list(stack)
 
 
-def stacked(params: Params, like: Mapping[str, Any]) -> Params:
+def stack_params(params: Params, like: Mapping[str, Any]) -> Params:
     """Return parameters by themselves in the stacks that `like` has; the dictionary is used up, so none exists twice.
 
     Args:
@@ -62,11 +62,11 @@ def _stack(layers: list[Any], name: str, like: Mapping[str, Any]) -> Any:
     """Return arrays or shapes one on the other, as the name says."""
     first, sharding = layers[0], like[name].sharding
     if not is_stack(name):
-        return owned(jax.device_put(first, sharding)) if isinstance(first, np.ndarray) else first
+        return own_copy(jax.device_put(first, sharding)) if isinstance(first, np.ndarray) else first
     if isinstance(first, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct((len(layers), *first.shape), first.dtype, sharding=sharding)
     if all(device.platform == "cpu" for device in sharding.device_set):
-        return owned(jax.device_put(np.stack([np.asarray(layer) for layer in layers]), sharding))
+        return own_copy(jax.device_put(np.stack([np.asarray(layer) for layer in layers]), sharding))
     return jax.device_put(jnp.stack(layers), sharding)
 
 
@@ -78,7 +78,10 @@ def tree_apart(tree: Any) -> Any:
 def tree_stacked(tree: Any, like: Any) -> Any:
     """Return a tree with its dictionaries in the stacks of another tree of this structure; they are used up."""
     return jax.tree.map(
-        lambda node, wanted: stacked(node, wanted) if isinstance(node, dict) else node, tree, like, is_leaf=_is_dict
+        lambda node, wanted: stack_params(node, wanted) if isinstance(node, dict) else node,
+        tree,
+        like,
+        is_leaf=_is_dict,
     )
 
 

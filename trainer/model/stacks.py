@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Key
 
 from trainer.model import rope
-from trainer.model.attention import Context, Varied, text_lengths
+from trainer.model.attention import Context, LayerVariation, text_lengths
 from trainer.model.layer import Layer
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Dropout
@@ -81,7 +81,7 @@ def through_stacks(
             here = context
             if turns is not None:
                 window, kind = varied
-                here = here._replace(varied=Varied(window, turns[0][kind], turns[1][kind]))
+                here = here._replace(varied=LayerVariation(window, turns[0][kind], turns[1][kind]))
             if dropout_key is not None:
                 here = here._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number), before))
             x, _ = call(nnx.merge(structure, state), x, here)

@@ -25,7 +25,7 @@ from trainer.objectives.unused import unused_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised:
+class SupervisedLoss:
     """Mean cross-entropy per supervised token, in nats."""
 
     max_length: int
@@ -99,7 +99,7 @@ class Supervised:
         return int(in_several_chunks(self.max_length, self.chunk_positions))
 
 
-def supervised_of(config: Config) -> Supervised:
+def supervised_of(config: Config) -> SupervisedLoss:
     """Return the objective as a configuration sets it; a chunk is some positions of every sequence, one at least.
 
     Raises:
@@ -109,7 +109,7 @@ def supervised_of(config: Config) -> Supervised:
         raise ProblemError(problems, exit_code=2)
     chunk_tokens = config.memory.loss_chunk_tokens
     positions = None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
-    return Supervised(
+    return SupervisedLoss(
         max_length=config.data.max_length,
         chunk_positions=positions,
         packing=config.data.packing,

@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from trainer.config.tree import Config, DataConfig, ObjectiveConfig
 
 WITHOUT_EFFECT = Rule(
@@ -40,5 +40,5 @@ def unused_by_pairs(config: Config) -> list[Problem]:
 
 def without_effect(config: Config, group: str, key: str, value: Any) -> Problem:
     """Return the problem of a setting that the objective does not use."""
-    what = f"{group}.{key} is {shown(value)}, which objective.kind {config.objective.kind} does not use."
+    what = f"{group}.{key} is {show(value)}, which objective.kind {config.objective.kind} does not use."
     return problem_of(WITHOUT_EFFECT, file=config.name, pointer=f"/{group}/{key}", what=what)

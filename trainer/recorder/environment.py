@@ -52,7 +52,7 @@ def environment(compiled_for: str | None = None) -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         **({"cpu": named} if (named := cpu_name()) else {}),
         "processor": processor(compiled_for),
-        "packages": {name: found for name in PACKAGES if (found := installed(name))},
+        "packages": {name: found for name in PACKAGES if (found := installed_version(name))},
         "flags": _flags(compiled_for),
     }
 
@@ -62,7 +62,7 @@ def _flags(compiled_for: str | None) -> dict[str, str]:
     return {name: found[name] for name in FLAGS if found.get(name)}
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return the version of an installed package, None for one that is not."""
     try:
         return version(package)

@@ -64,7 +64,7 @@ class Failure:
 def failure_of(error: BaseException, *, file: str) -> Failure:
     """Return what an exception means for the run in the folder `file`."""
     if isinstance(error, KeyboardInterrupt):
-        return cancelled(file)
+        return cancellation(file)
     if isinstance(error, ProblemError):
         return Failure(status="failed", kind="problem", exit_code=error.exit_code, problems=error.problems)
     if isinstance(error, OSError):
@@ -74,7 +74,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
     return internal(error, file)
 
 
-def cancelled(file: str) -> Failure:
+def cancellation(file: str) -> Failure:
     """Return the end of a run that was told twice to stop."""
     problem = problem_of(
         STOPPED_AT_ONCE,

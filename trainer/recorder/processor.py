@@ -94,7 +94,7 @@ def _why_not() -> str:
     own = [each for each in _flags() if each.lstrip("-").split("=")[0] in (*names, FLAG) and each != ASKED]
     if own:
         return f"XLA_FLAGS states {' '.join(own)}"
-    there = set(_described().get("flags", "").split())
+    there = set(_describe().get("flags", "").split())
     if not there:
         return f"this {platform.machine()} processor names no instructions of x86-64"
     missing = [each for each in NEEDED if each not in there]
@@ -107,7 +107,7 @@ def processor(compiled_for: str | None = None) -> dict[str, Any]:
     Args:
         compiled_for: the level of the run's programs. None: they run on other devices, or nothing was compiled.
     """
-    described = _described()
+    described = _describe()
     numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
     found = described.get("flags", described.get("Features", "")).split()
     return {
@@ -119,10 +119,10 @@ def processor(compiled_for: str | None = None) -> dict[str, Any]:
 
 def cpu_name() -> str | None:
     """Return the model of the processor as the operating system names it, or None if it names none."""
-    return _described().get("model name") or platform.processor() or None
+    return _describe().get("model name") or platform.processor() or None
 
 
-def _described() -> dict[str, str]:
+def _describe() -> dict[str, str]:
     """Return what Linux says of the first processor, by its names; nothing on other systems."""
     if not PROCESSORS.is_file():
         return {}

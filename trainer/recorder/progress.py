@@ -17,7 +17,7 @@ PLAIN_SECONDS = 10.0
 """Between two plain lines."""
 
 
-class Listened:
+class SafeOutput:
     """Standard output for as long as somebody reads it: a closed pipe or a lost terminal ends no work."""
 
     def write(self, text: str) -> int:
@@ -46,7 +46,7 @@ class Watch:
 
     def __init__(self, *, quiet: bool = False) -> None:
         """Draw bars only on a terminal; show nothing at all if `quiet`."""
-        self._output = cast("IO[str]", Listened())
+        self._output = cast("IO[str]", SafeOutput())
         self._console = Console(file=self._output, highlight=False, soft_wrap=True, quiet=quiet)
         self._bars: Progress | None = None
         if self._console.is_terminal:

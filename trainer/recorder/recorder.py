@@ -255,7 +255,7 @@ def refuse_folder(folder: Path) -> None:
     except OSError as error:
         raise ProblemError([*problems, unwritable(folder, error)], exit_code=2) from error
     if names:
-        problems.append(occupied(folder, names))
+        problems.append(occupied_problem(folder, names))
     if problems:
         raise ProblemError(problems, exit_code=2)
 
@@ -283,7 +283,7 @@ def unwritable(folder: Path, error: OSError) -> Problem:
     )
 
 
-def occupied(folder: Path, names: list[str]) -> Problem:
+def occupied_problem(folder: Path, names: list[str]) -> Problem:
     """Return the problem of a folder that is not empty."""
     holds_run = layout.MANIFEST in names
     shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")

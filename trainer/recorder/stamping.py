@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.proof.keys import needed_module
-from evidence.proof.rules import NOT_STAMPED, refused
+from evidence.proof.rules import NOT_STAMPED, refusal
 from evidence.proof.stamps.authority import address_problem
 from evidence.proof.stamps.record import Moment, stamp_run, start_of
 from evidence.run import layout
@@ -29,7 +29,7 @@ def refuse_authority(authority: str | None) -> None:
         return
     if why := address_problem(authority):
         then = "Give recording.time_authority the address of a time authority, or null."
-        raise ProblemError([refused(NOT_STAMPED, "recording.time_authority", why, next=then)], exit_code=2)
+        raise ProblemError([refusal(NOT_STAMPED, "recording.time_authority", why, next=then)], exit_code=2)
     needed_module("rfc3161_client", "Time stamps", extra="witness")
 
 
@@ -39,7 +39,7 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
         return
     sha256 = start_of(recorder.folder, recorder.manifest)
     assert sha256 is not None, "configuration, data and plan are recorded before"
-    failed = _stamped(recorder.folder, "start", sha256, authority)
+    failed = _stamp(recorder.folder, "start", sha256, authority)
     if failed is None:
         recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)
     else:
@@ -50,11 +50,11 @@ def stamp_end(folder: Path, authority: str | None) -> str | None:
     """Have an authority say that the sealed manifest exists; return what came of it, or None where nobody is asked."""
     if authority is None:
         return None
-    failed = _stamped(folder, "manifest", sha256_file(folder / layout.MANIFEST), authority)
+    failed = _stamp(folder, "manifest", sha256_file(folder / layout.MANIFEST), authority)
     return f"no time stamp of the end: {failed}" if failed else f"time stamp of the end by {authority}"
 
 
-def _stamped(folder: Path, of: Moment, sha256: str, authority: str) -> str | None:
+def _stamp(folder: Path, of: Moment, sha256: str, authority: str) -> str | None:
     try:
         return stamp_run(folder, of, sha256, authority, datetime.now(UTC))
     except OSError as error:

@@ -107,7 +107,7 @@ class SystemWatch:
             self.error = error
 
 
-def observed(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
+def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
     """Begin to watch the machine until the run is sealed, and return what the loop counts its waiting in.
 
     Args:

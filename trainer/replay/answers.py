@@ -12,15 +12,15 @@ from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Sampler
 from trainer.evaluation.given_again import given_again, items_group
-from trainer.evaluation.reanswer import Reanswered, set_of
+from trainer.evaluation.reanswer import RepeatedAnswer, set_of
 from trainer.loop.kept import kept_params
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
 from trainer.objectives.data import Data
-from trainer.replay.recorded import Recorded
+from trainer.replay.recorded import RecordedRun
 from trainer.replay.states import States
 
 
@@ -32,16 +32,16 @@ class RegeneratedAnswers:
     """Answers of the trained model that the run states."""
     untrained_of: int = 0
     """Those of the model before training."""
-    trained: list[Reanswered] = field(default_factory=list)
-    untrained: list[Reanswered] = field(default_factory=list)
+    trained: list[RepeatedAnswer] = field(default_factory=list)
+    untrained: list[RepeatedAnswer] = field(default_factory=list)
 
     @property
-    def found(self) -> list[Reanswered]:
+    def found(self) -> list[RepeatedAnswer]:
         """All that were looked at."""
         return [*self.untrained, *self.trained]
 
     @property
-    def different(self) -> list[Reanswered]:
+    def different(self) -> list[RepeatedAnswer]:
         """Those that the model does not give."""
         return [each for each in self.found if each.verdict == "different"]
 
@@ -79,7 +79,7 @@ def answered_again(
     data: Data,
     asked: EvaluationItems,
     progress: Callable[[int, int], None],
-) -> tuple[Reanswered, ...]:
+) -> tuple[RepeatedAnswer, ...]:
     """Return how the stated answers compare with those that parameters give here.
 
     Args:
@@ -97,7 +97,7 @@ def answered_again(
     return given_again(asking, params, stated, asked.items, anew=anew, progress=progress)
 
 
-def items_asked(run: Recorded, data: Data) -> EvaluationItems | None:
+def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
     """Return the set that a run was asked: its configuration's, or that of a later evaluation; None for neither."""
     if data.items is not None:
         return EvaluationItems(items=data.items.file, scoring=data.scoring)
@@ -106,7 +106,7 @@ def items_asked(run: Recorded, data: Data) -> EvaluationItems | None:
     return EvaluationItems(items=set_of(run.summary, run.answers), scoring=scoring_of(run.summary))
 
 
-def trained_params(run: Recorded, states: States, ended: TrainState | None) -> tuple[Params | None, str]:
+def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -> tuple[Params | None, str]:
     """Return the parameters that answered after training, and where they are from; None where there are none.
 
     They are those at the end of the repetition, of the run's last checkpoint, or of the file of its evidence that
@@ -129,7 +129,7 @@ def trained_params(run: Recorded, states: States, ended: TrainState | None) -> t
         return None, ""
     if kept is None:
         return None, ""
-    params = joined(kept, apart_on_devices(without_reference(states.frozen)))
+    params = combine(kept, apart_on_devices(without_reference(states.frozen)))
     if params_sha256(params) == stated:
         return params, layout.TRAINED_PARAMS
     states.remarks.append(f"{layout.TRAINED_PARAMS} does not hold the parameters that the evaluation states")

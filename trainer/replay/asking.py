@@ -13,9 +13,9 @@ from trainer.loop.kept_states import kept_steps, write_state
 from trainer.loop.segments import parts_of
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
-from trainer.replay.draw import Draw, drawn
+from trainer.replay.draw import Draw, draw_segments
 from trainer.replay.place import REFUSED, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, read_recorded
 from trainer.replay.repetition import Repetition
 from trainer.replay.request import ReplayRequest
 from trainer.replay.states import OTHER_STATE, States, frozen_of
@@ -57,9 +57,9 @@ class AskedStates:
         yield f"Then: trainproof replay {name} --seed {self.draw.number} --states states.zip"
 
 
-def states_asked(run: Recorded, request: ReplayRequest) -> AskedStates:
+def states_asked(run: RecordedRun, request: ReplayRequest) -> AskedStates:
     """Return the states that a judge's number names among all parts of a run, its last part's among them."""
-    draw = drawn(parts_of(run.segments), None, count=request.segments, number=request.seed or 0)
+    draw = draw_segments(parts_of(run.segments), None, count=request.segments, number=request.seed or 0)
     there = {run.first_step, *kept_steps(run.folder)}
     steps = tuple(part.first_step for part in draw.order if part.first_step not in there)
     return AskedStates(run_id=run.manifest["run_id"], draw=draw, steps=steps)
@@ -81,7 +81,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
         ProblemError: exit code 2, the chain states none at such a step; 3, it cannot be repeated here, or another state
             comes out.
     """
-    run = recorded(folder)
+    run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:
         what = f"The chain has no state at step {', '.join(map(str, unknown))}."
         raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)

@@ -76,7 +76,9 @@ def is_tolerated(difference: FieldDifference, tolerance: Tolerance, *, steps: in
     return abs(stated - found) <= allowed * scale
 
 
-def located(differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int) -> str:
+def locate_difference(
+    differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int
+) -> str:
     """Return where a segment differs first and in what, in a sentence or two with both values.
 
     Args:

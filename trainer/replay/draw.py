@@ -85,7 +85,7 @@ class Draw:
         return 1 - missed if false <= between else 1.0
 
 
-def drawn(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, number: int) -> Draw:
+def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, number: int) -> Draw:
     """Return what a number draws of a run: parts between the first and the last, uniformly over their steps.
 
     Each part has a lot, made of the hash of number and part, which anybody can compute, and of its length: the smallest

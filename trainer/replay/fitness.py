@@ -104,7 +104,7 @@ def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level)
         ("processor", there.get("cpu"), here.get("cpu")),
         ("number of processors", there["cpu_count"], here["cpu_count"]),
         *((f"processor's {key}", before.get(key), now.get(key)) for key in ("family", "model", "stepping")),
-        ("instructions", _listed(before), _listed(now)),
+        ("instructions", _join_names(before), _join_names(now)),
         ("compiled for", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
     ]
     # A level that could not be had is said with its reason, which no run states.
@@ -114,7 +114,7 @@ def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level)
     return remarks, not remarks
 
 
-def _listed(processor: Mapping[str, Any]) -> str | None:
+def _join_names(processor: Mapping[str, Any]) -> str | None:
     instructions = processor.get("instructions")
     return None if instructions is None else " ".join(instructions) or "none"
 
@@ -145,10 +145,10 @@ def _other_devices(there: Mapping[str, Any], devices: Devices, file: str) -> lis
 
 
 def _remark(name: str, before: Any, now: Any) -> str:
-    return f"{name}: {_said(before)} there, {_said(now)} here"
+    return f"{name}: {_as_text(before)} there, {_as_text(now)} here"
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "not stated" if value is None else str(value)
 
 

@@ -18,7 +18,7 @@ from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun
 from trainer.replay.request import ReplayRequest
 
 REFUSED = 3
@@ -34,7 +34,7 @@ class ReplaySetup:
     fitness: Fitness
 
 
-def place_of(run: Recorded, request: ReplayRequest) -> ReplaySetup:
+def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     """Return where and with what the run is repeated.
 
     Raises:
@@ -59,7 +59,7 @@ def place_of(run: Recorded, request: ReplayRequest) -> ReplaySetup:
     return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
 
 
-def config_here(run: Recorded, request: ReplayRequest) -> Config:
+def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
     """Return the run's configuration with its layers as they lay, its own number of devices and the files named."""
     layers = effective_of(run.manifest).get("memory.layers", "unrolled")
     config = replace(run.config, memory=replace(run.config.memory, layers=layers))
@@ -72,7 +72,7 @@ def config_here(run: Recorded, request: ReplayRequest) -> Config:
     return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
 
 
-def repeated_set(run: Recorded) -> RowFile | None:
+def repeated_set(run: RecordedRun) -> RowFile | None:
     """Return the evaluation set as the run's answers repeat it, if its file is not here; else None.
 
     Ids, prompts and expected answers in them are held against the hashes of the summary like those of every run.
@@ -88,7 +88,7 @@ def repeated_set(run: Recorded) -> RowFile | None:
     )
 
 
-def other_data(run: Recorded, data: Data) -> list[Problem]:
+def other_data(run: RecordedRun, data: Data) -> list[Problem]:
     """Return what is another file than the run's: its dataset, its evaluation set."""
     stated = run.manifest["dataset"]
     found = []

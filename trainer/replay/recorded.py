@@ -26,7 +26,7 @@ NOTHING_TO_REPEAT = Rule(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class RecordedRun:
     """A run as it is recorded."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Recorded:
         return self.segments[-1].last_step
 
 
-def recorded(folder: Path) -> Recorded:
+def read_recorded(folder: Path) -> RecordedRun:
     """Return what a run folder records.
 
     Raises:
@@ -87,7 +87,7 @@ def recorded(folder: Path) -> Recorded:
         raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
     states = {entry["step"]: entry["state_sha256"] for entry in facts.chain or []}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
-    return Recorded(
+    return RecordedRun(
         folder=folder,
         sha256=sha256_file(folder / layout.MANIFEST),
         config=config,

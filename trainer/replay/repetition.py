@@ -12,11 +12,11 @@ from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.stop import StopRequest
-from trainer.loop.stored import state_sha256, stored
+from trainer.loop.stored import state_sha256, to_stored
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
-from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, located, row_differences
-from trainer.replay.recorded import Recorded
+from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, locate_difference, row_differences
+from trainer.replay.recorded import RecordedRun
 from trainer.replay.states import States
 from trainer.replay.tolerance import Tolerance, tolerance_of
 
@@ -72,7 +72,7 @@ class RepeatedRows:
 class Repetition:
     """A run that is being repeated."""
 
-    run: Recorded
+    run: RecordedRun
     task: Task
     steps: Steps
     source: BatchSource
@@ -125,7 +125,7 @@ class Repetition:
 
     def is_stated(self, state: TrainState) -> bool:
         """Return whether a state is the one that the chain states after its step."""
-        return self.run.states.get(int(state.step)) == state_sha256(stored(state))
+        return self.run.states.get(int(state.step)) == state_sha256(to_stored(state))
 
     def _nearest(self, segment: Segment) -> int | None:
         """Return the last step up to a segment at which there is a state: one at hand, or one that can be read."""
@@ -157,7 +157,7 @@ class Repetition:
             self.part = self._part(segment, kept.rows, time.perf_counter() - began)
             return None
         state, self._step = outcome.state, int(outcome.state.step)
-        reached = kept.states.get(self._step) or state_sha256(stored(state))
+        reached = kept.states.get(self._step) or state_sha256(to_stored(state))
         same = self._same(segment, state, reached)
         came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
         if same:
@@ -211,7 +211,7 @@ class Repetition:
             segment=segment,
             verdict=verdict,
             seconds=seconds,
-            difference=located(differences, is_same_state=same, agreed=agreed, step=segment.last_step),
+            difference=locate_difference(differences, is_same_state=same, agreed=agreed, step=segment.last_step),
             worst=tuple(differences),
         )
 

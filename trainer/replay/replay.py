@@ -17,9 +17,9 @@ from trainer.loop.stop import StopRequest
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
 from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
-from trainer.replay.draw import Draw, drawn, drawn_items
+from trainer.replay.draw import Draw, draw_segments, drawn_items
 from trainer.replay.place import REFUSED, ReplaySetup, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, read_recorded
 from trainer.replay.repetition import Repetition, SegmentResult, ends, line_of
 from trainer.replay.request import ReplayRequest
 from trainer.replay.start import start_differences
@@ -50,7 +50,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         ProblemError: exit code 2, it is no run that can be read; 3, refused, since a difference would say nothing
             about the run; 4, the device has no room.
     """
-    request, run = request.numbered(), recorded(request.folder)
+    request, run = request.numbered(), read_recorded(request.folder)
     place = place_of(run, request)
     for remark in place.fitness.remarks:
         say(f"differs, and may not matter: {remark}")
@@ -78,7 +78,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
 
 
 def carried_out(
-    run: Recorded, place: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
+    run: RecordedRun, place: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
 ) -> ReplayFindings:
     """Repeat the parts and answers that are asked for, and return what came of them."""
     task, data = place.task, place.data
@@ -130,7 +130,7 @@ def carried_out(
 
 
 def answers_of_trained(
-    run: Recorded,
+    run: RecordedRun,
     states: States,
     ended: TrainState | None,
     give_again: Callable[..., Sequence[Any]],
@@ -156,7 +156,7 @@ def came_of(segment: Segment, repetition: Repetition) -> list[SegmentResult]:
     return [part, SegmentResult(segment=rest, verdict="not tried")]
 
 
-def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw | None:
+def drawn_parts(run: RecordedRun, states: States, request: ReplayRequest) -> Draw | None:
     """Return what the judge's number draws, or None if the whole run is repeated.
 
     Of a run whose maker sent states, it draws among all parts, and the states that it names must be here.
@@ -168,7 +168,7 @@ def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw |
         return None
     starts = states.steps
     among = None if request.states is not None else starts
-    draw = drawn(parts_of(run.segments), among, count=request.segments, number=request.seed)
+    draw = draw_segments(parts_of(run.segments), among, count=request.segments, number=request.seed)
     if request.states is not None:
         states.refuse_others()
         if absent := [part.first_step for part in draw.order if part.first_step not in starts]:
@@ -176,7 +176,7 @@ def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw |
     return draw
 
 
-def segments_asked(run: Recorded, draw: Draw | None, states: States, request: ReplayRequest) -> Iterator[Segment]:
+def segments_asked(run: RecordedRun, draw: Draw | None, states: States, request: ReplayRequest) -> Iterator[Segment]:
     """Yield the segments to repeat, in order: all, or those that can be reached of the parts that are drawn.
 
     Where the number drew nothing, the first parts of the run are repeated in their place; where time is given, all
@@ -216,7 +216,7 @@ def answer(
     return answered_again(params, stated, anew, place.task, place.data, items, progress)
 
 
-def not_sent(run: Recorded, number: int, steps: Sequence[int]) -> Problem:
+def not_sent(run: RecordedRun, number: int, steps: Sequence[int]) -> Problem:
     """Return the problem of states that a number names and that are not here."""
     named = ",".join(map(str, steps))
     what = f"The number {number} names states that are not here: of the steps {named.replace(',', ', ')}."
@@ -224,7 +224,7 @@ def not_sent(run: Recorded, number: int, steps: Sequence[int]) -> Problem:
     return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
 
 
-def nothing_reached(run: Recorded, found: ReplayFindings) -> Problem:
+def nothing_reached(run: RecordedRun, found: ReplayFindings) -> Problem:
     """Return the problem of a run of which no part could be repeated."""
     parent = run.manifest["parent"]
     if parent is not None and not found.is_out_of_time:

@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.records.by_name import flatten
 from evidence.run import layout
-from schemas.problems.words import shown
+from schemas.problems.words import show
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of
@@ -19,7 +19,7 @@ from trainer.loop.task import Task, without_reference
 from trainer.model.params import Params
 from trainer.objectives.data import Data
 from trainer.replay.answers import asking_of
-from trainer.replay.recorded import Recorded
+from trainer.replay.recorded import RecordedRun
 
 OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})
 """What is known only afterwards, or says how the run was started and what its files were called."""
@@ -29,7 +29,7 @@ OF_THE_BACKEND = ("training.donation.",)
 
 
 def start_differences(
-    run: Recorded, task: Task, data: Data, steps: Steps, state: TrainState, frozen: Params
+    run: RecordedRun, task: Task, data: Data, steps: Steps, state: TrainState, frozen: Params
 ) -> list[str]:
     """Return what the run states of its start and is not so here, as sentences with both values.
 
@@ -50,7 +50,7 @@ def start_differences(
         "dataset": data.document(),
     }
     said = [
-        f"{name} is {shown(stated)} in the run and {shown(found)} here"
+        f"{name} is {show(stated)} in the run and {show(found)} here"
         for name, stated, found in _differing(run.manifest, here)
     ]
     if run.summary is not None and data.items is not None:
@@ -59,7 +59,7 @@ def start_differences(
             "scoring": scoring_document(data.scoring),
         }
         said += [
-            f"{group}.{name} is {shown(stated)} in the run and {shown(found)} here"
+            f"{group}.{name} is {show(stated)} in the run and {show(found)} here"
             for group, how in here.items()
             for name, stated, found in _unequal(run.summary.get(group, {}), how)
             if name != "sha256"
@@ -76,7 +76,7 @@ def _other_examples(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iter
     if other:
         yield f"{layout.FIRST_EXAMPLES}: example {other[0]} is not the one that training sees first here"
     for name, one, another in _unequal(stated["counts"], found["counts"]):
-        yield f"{layout.FIRST_EXAMPLES}: {name} is {shown(one)} in the run and {shown(another)} here"
+        yield f"{layout.FIRST_EXAMPLES}: {name} is {show(one)} in the run and {show(another)} here"
 
 
 def _is_same(stated: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> bool:

@@ -15,15 +15,15 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.initial import initial_params
 from trainer.loop.kept_states import kept_steps, read_state, state_path
 from trainer.loop.program import start_program
-from trainer.loop.restoring import UNREADABLE, restored, steps_of
+from trainer.loop.restoring import UNREADABLE, restore_checkpoint, steps_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.stored import state_sha256, stored
+from trainer.loop.stored import state_sha256, to_stored
 from trainer.loop.task import Task, reference_of, without_reference
-from trainer.methods.method import joined, split
+from trainer.methods.method import combine, split
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
-from trainer.replay.recorded import Recorded
+from trainer.replay.recorded import RecordedRun
 
 OTHER_STATE = Rule(
     "TP764",
@@ -39,7 +39,7 @@ Read = Callable[[], TrainState]
 class States:
     """Where a repetition can begin."""
 
-    run: Recorded
+    run: RecordedRun
     task: Task
     frozen: Params
     """The parameters that do not learn."""
@@ -63,12 +63,12 @@ class States:
             for step in kept_steps(place):
                 yield step, f"the state {kind} of step {step}", partial(read_state, state_path(place, step), shapes)
         for step in steps_of(self.run.folder):
-            yield step, f"the checkpoint at step {step}", partial(restored, self.run.folder, step, shapes)
+            yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, self.run.folder, step, shapes)
         parent = self.run.manifest["parent"]
         if parent is not None:
             step, beside = parent["step"], self.run.folder.resolve().parent / parent["run_id"]
             if (beside / layout.CHECKPOINTS / str(step)).is_dir():
-                yield step, f"the checkpoint at step {step}", partial(restored, beside, step, shapes)
+                yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, beside, step, shapes)
 
     def at(self, step: int) -> TrainState | None:
         """Return the state after a step, or None if no state at hand is the one that the chain states."""
@@ -83,7 +83,7 @@ class States:
                 error.with_traceback(None)
                 self.remarks.append(f"{name} cannot be used ({type(error).__name__})")
                 continue
-            if state_sha256(stored(state)) == self.run.states.get(step):
+            if state_sha256(to_stored(state)) == self.run.states.get(step):
                 return state
             self.remarks.append(f"{name} is not the state that the chain states there")
         return None
@@ -100,7 +100,7 @@ class States:
         for step in kept_steps(self.answered):
             path, stated = state_path(self.answered, step), self.run.states.get(step)
             try:
-                found = state_sha256(stored(read_state(path, state_shapes(self.task))))
+                found = state_sha256(to_stored(read_state(path, state_shapes(self.task))))
             except (*UNREADABLE, SafetensorError) as error:
                 what = f"The state of step {step} that was sent cannot be read as one of this run: {error}."
                 problems.append(problem_of(OTHER_STATE, file=str(self.run.folder), what=what))
@@ -120,7 +120,7 @@ class States:
 
     def params_of(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, every layer by itself."""
-        return apart_on_devices(joined(state.trained, without_reference(self.frozen)))
+        return apart_on_devices(combine(state.trained, without_reference(self.frozen)))
 
     def params_sha256(self, state: TrainState) -> str:
         """Return the hash of all parameters of the model in a state."""

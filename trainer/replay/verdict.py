@@ -9,7 +9,7 @@ from typing import Any, Literal
 from evidence.proof.marks import REPEATED
 from trainer.replay.answers import RegeneratedAnswers
 from trainer.replay.draw import Draw
-from trainer.replay.recorded import Recorded
+from trainer.replay.recorded import RecordedRun
 from trainer.replay.repetition import SegmentResult
 
 Result = Literal["identical", "within tolerance", "different"]
@@ -19,7 +19,7 @@ Result = Literal["identical", "within tolerance", "different"]
 class ReplayFindings:
     """What a repetition found."""
 
-    run: Recorded
+    run: RecordedRun
     start: list[str] = field(default_factory=list)
     """What differs before the first step, as sentences."""
     segments: Sequence[SegmentResult] = ()

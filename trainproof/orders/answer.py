@@ -20,7 +20,7 @@ NO_STEPS = Rule(
 )
 
 
-def answered(run: Path, states: str, output: Path) -> int:
+def pack_answer(run: Path, states: str, output: Path) -> int:
     """Pack the states of a run that a judge named, and return their number.
 
     Args:

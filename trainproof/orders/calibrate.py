@@ -9,7 +9,7 @@ from typing import Any
 from evidence.run.layout import MANIFEST
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainer.planning import calibration
 from trainer.planning.calibration import Measured
 from trainer.planning.measured_runs import measured_of
@@ -22,7 +22,7 @@ NOTHING_MEASURED = Rule(
 )
 
 
-def calibrated(runs: Sequence[Path]) -> dict[str, Any]:
+def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
     """Hold runs against what is predicted of them, keep them for later plans, and return what came of each.
 
     Args:
@@ -47,7 +47,7 @@ def calibrated(runs: Sequence[Path]) -> dict[str, Any]:
     return {"file": str(file), "used": [each.document() for each in used], "left_out": left}
 
 
-def forgotten() -> dict[str, Any]:
+def forget_runs() -> dict[str, Any]:
     """Forget every run that plans were narrowed by."""
     return {"forgotten": calibration.forget()}
 
@@ -65,7 +65,7 @@ def calibration_text(answer: dict[str, Any]) -> str:
     """Return what was learned as text, one line a run."""
     if "forgotten" in answer:
         return "Forgotten.\n" if answer["forgotten"] else "There was nothing to forget.\n"
-    lines = [f"Plans are narrowed by {counted(len(answer['used']), 'run')} more, kept in {answer['file']}:"]
+    lines = [f"Plans are narrowed by {quantity(len(answer['used']), 'run')} more, kept in {answer['file']}:"]
     for each in answer["used"]:
         memory = "" if each["memory_ratio"] is None else f", memory {each['memory_ratio']:.3g} × ({each['method']})"
         lines.append(

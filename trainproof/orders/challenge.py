@@ -40,7 +40,9 @@ class ChallengeFlags:
     model: Path | None
 
 
-def challenged(path: Path, flags: ChallengeFlags, *, output: Path | None, quiet: bool, lines: bool) -> dict[str, Any]:
+def run_challenge(
+    path: Path, flags: ChallengeFlags, *, output: Path | None, quiet: bool, lines: bool
+) -> dict[str, Any]:
     """Question the model of a run or bundle, keep the receipt among this user's own, and return it.
 
     Args:

@@ -25,7 +25,7 @@ from trainer.export_run import export_run
 from trainer.recorder.progress import Watch
 from trainer.replay.place import REFUSED
 from trainer.run import RunRequest, run
-from trainproof.orders.replay import ReplayFlags, replayed
+from trainproof.orders.replay import ReplayFlags, run_replay
 from trainproof.orders.train import TrainFlags
 from trainproof.terminal.bundles import build_text, verdict_text
 
@@ -75,9 +75,9 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
         again: train again, beside the runs that exist.
         watch: shows what happens.
     """
-    smoke = trained(SMOKE, root, again=again, watch=watch)
-    full = trained(FULL, root, again=again, watch=watch)
-    folders = [smoke, full, trained(LORA, root, again=again, watch=watch, base=full)]
+    smoke = train_if_missing(SMOKE, root, again=again, watch=watch)
+    full = train_if_missing(FULL, root, again=again, watch=watch)
+    folders = [smoke, full, train_if_missing(LORA, root, again=again, watch=watch, base=full)]
     report = check_paths(folders)
     watch.say(f"\nCheck: trainproof check {' '.join(map(str, folders))}")
     watch.say(report_text(report).rstrip())
@@ -88,21 +88,21 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
     watch.say(f"\nVerify: trainproof verify {bundle}")
     verdict = verify_bundle(bundle)
     watch.say(verdict_text(verdict).rstrip())
-    code = repeated(smoke, watch)
+    code = repeat_training(smoke, watch)
     watch.say(f"\nScores: trainproof compare {' '.join(map(str, folders[1:]))}")
     for folder in folders[1:]:
         watch.say(score_text(folder))
     return 0 if report.ok and verdict.ok and code == 0 else 1
 
 
-def repeated(folder: Path, watch: Watch) -> int:
+def repeat_training(folder: Path, watch: Watch) -> int:
     """Train a run once more from its seed, say whether it is the same, and return the exit code of `replay`.
 
     A run of other versions, which an earlier demo left, cannot be repeated here: that is said and is no failure.
     """
     watch.say(f"\nReplay: trainproof replay {folder} --all")
     try:
-        receipt, code = replayed(folder, ALL_OF_IT, output=None, quiet=True, lines=False)
+        receipt, code = run_replay(folder, ALL_OF_IT, output=None, quiet=True, lines=False)
     except ProblemError as error:
         if error.exit_code != REFUSED:
             raise
@@ -112,7 +112,7 @@ def repeated(folder: Path, watch: Watch) -> int:
     return code
 
 
-def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: Path | None = None) -> Path:
+def train_if_missing(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: Path | None = None) -> Path:
     """Return the folder of a finished run of the demo, training it if it does not exist.
 
     Args:
@@ -133,7 +133,7 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: P
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
     flags = TrainFlags(smoke_steps=demo_run.smoke_steps).overrides() | {
-        "model.name": None if base is None else str(exported(base, watch)),
+        "model.name": None if base is None else str(export_if_missing(base, watch)),
     }
     order = RunRequest(
         config=load_config(demo_run.config, flags=flags),
@@ -146,7 +146,7 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: P
     return folder
 
 
-def exported(folder: Path, watch: Watch) -> Path:
+def export_if_missing(folder: Path, watch: Watch) -> Path:
     """Return the export of a run, written if it is not there."""
     target = folder / EXPORT
     return target if target.exists() else export_run(folder, target, watch)

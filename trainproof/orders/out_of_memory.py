@@ -18,7 +18,7 @@ from trainer.planning.out_of_memory.read import MOST_CHARACTERS, NOT_OUT_OF_MEMO
 STANDARD_INPUT = "-"
 
 
-def explained(source: str, *, config: Path | None, settings: Sequence[str]) -> dict[str, Any]:
+def explain(source: str, *, config: Path | None, settings: Sequence[str]) -> dict[str, Any]:
     """Return the answer to an out-of-memory text, as plain values.
 
     Args:

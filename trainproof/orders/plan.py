@@ -59,7 +59,7 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
         from trainer.planning.rehearsing import rehearsed
 
         config = rehearsed(config, target)
-    return cached(config, target, flags)
+    return cached_plan(config, target, flags)
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dic
     return answer_of(PlanFlags(config=config, device=device, settings=settings))
 
 
-def cached(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+def cached_plan(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     """Return the plan for a target of the table: the one kept of the same question, else made now.
 
     Where every program was compiled whole before (`--exact`), that answer is the one.
@@ -76,7 +76,7 @@ def cached(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     for asked in dict.fromkeys((key_of(config, target, exact), key := key_of(config, target, flags))):
         if (known := kept(f"answer-{asked}")) is not None:
             return known
-    plan = planned(config, target, flags)
+    plan = make_plan(config, target, flags)
     keep(f"answer-{key}", plan)
     return plan
 
@@ -92,7 +92,7 @@ def cached_here(config: Config, target: Target, flags: PlanFlags) -> dict[str, A
     key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     if (known := kept(f"answer-{key}")) is not None and (renewed := with_memory_of_now(known, target)) is not None:
         return renewed
-    plan = planned(config, target, flags)
+    plan = make_plan(config, target, flags)
     if not flags.grid and not flags.max_batch:
         keep(f"answer-{key}", plan)
     return plan
@@ -113,7 +113,7 @@ def with_memory_of_now(plan: dict[str, Any], target: Target) -> dict[str, Any] |
     return plan | {"available_bytes": available, "programs": programs, "target": machine, "disk": disk}
 
 
-def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+def make_plan(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     """Return the plan, made now."""
     from trainer.planning.plan import PlanOptions, plan_for
 
@@ -180,7 +180,7 @@ def row(name: str, config: Config, flags: PlanFlags) -> dict[str, Any]:
     """Return what `--where` says of one target; a run that asks for more devices than there are is unsupported."""
     target = targets()[name]
     anywhere = replace(config, mesh=replace(config.mesh, devices=None))
-    plan = cached(anywhere, target, replace(flags, advice=False, grid=False, max_batch=False))
+    plan = cached_plan(anywhere, target, replace(flags, advice=False, grid=False, max_batch=False))
     programs = plan["programs"]
     time = plan["time"]
     dearest = max(programs, key=lambda each: each["peak_bytes"]) if programs else None

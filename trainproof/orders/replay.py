@@ -18,7 +18,7 @@ from schemas.problems.render import as_dicts
 from schemas.problems.visible import as_lines
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked
-from trainer.replay.recorded import recorded
+from trainer.replay.recorded import read_recorded
 from trainer.replay.replay import replay
 from trainer.replay.request import ReplayRequest
 from trainproof.orders.challenge import keep
@@ -40,7 +40,7 @@ class ReplayFlags:
     states: Path | None = None
 
 
-def replayed(
+def run_replay(
     path: Path, flags: ReplayFlags, *, output: Path | None, quiet: bool, lines: bool
 ) -> tuple[dict[str, Any], int]:
     """Repeat a run or a bundle's, keep the receipt among this user's own, and return it with the exit code.
@@ -100,7 +100,7 @@ def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
         ProblemError: exit code 2 or 1, as `unpacked_run` and `recorded`.
     """
     with unpacked_run(path, flags.run_id) as folder:
-        asking = states_asked(recorded(folder), request_of(folder, flags))
+        asking = states_asked(read_recorded(folder), request_of(folder, flags))
     return as_json_text(asking.document()) if as_json else as_lines(asking.lines(path.name))
 
 

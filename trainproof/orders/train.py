@@ -70,7 +70,7 @@ class TrainFlags:
         }
 
 
-def checked(flags: TrainFlags, *, as_json: bool) -> int:
+def check_inputs(flags: TrainFlags, *, as_json: bool) -> int:
     """Read all that the run would read, print what came of it, and return the exit code.
 
     Raises:

@@ -22,7 +22,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 
 def default_output(runs: list[Path]) -> Path:
@@ -82,7 +82,7 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
 def verdict_text(verdict: BundleVerdict) -> str:
     """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
     state = "holds" if verdict.ok else "does not hold"
-    content = f"{counted(verdict.files, 'file')}, {size(verdict.size_bytes)}"
+    content = f"{quantity(verdict.files, 'file')}, {size(verdict.size_bytes)}"
     lines = [f"{verdict.path}: {state} ({content})."]
     lines += [_run_line(run) for run in verdict.runs]
     if verdict.partial:
@@ -171,7 +171,7 @@ def _no_file(path: Path) -> Problem:
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
     """Yield what was masked; the hash in the run manifest is that of the original, which cannot be checked here."""
     for each in redactions:
-        yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
+        yield f"  Redacted: {each.path}, {quantity(each.count, 'place')}; what stood there cannot be checked."
 
 
 def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
@@ -187,6 +187,6 @@ def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
 
 def _run_line(run: VerifiedRun) -> str:
     errors = sum(finding.severity == "error" for finding in run.findings)
-    found = f", {counted(errors, 'error')}" if errors else ""
+    found = f", {quantity(errors, 'error')}" if errors else ""
     covered = f" ({run.coverage})" if run.coverage else ""
     return f"  {run.run_id}: {run.grade}{covered}{found}. {' '.join(run.reasons)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence.proof.for_judges import for_judges
 from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 SHOWN = 5
 """Failures and differences that are shown; the receipt has more."""
@@ -28,7 +28,7 @@ def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
     yield f"  {chance_of(score)}"
     same, near, others = items["identical"], items["within_tolerance"], items["different"]
     drawn = f"{items['drawn']:,} written anew: {same} identical, {near} within tolerance, {others} different"
-    yield f"  {counted(receipt['marks']['score']['trained_of'], 'stated answer')} held against the weights; {drawn}."
+    yield f"  {quantity(receipt['marks']['score']['trained_of'], 'stated answer')} held against the weights; {drawn}."
     for each in items.get("differences", [])[:SHOWN]:
         yield f"    {each['id']}: {each['why']}"
     yield from (f"  {line}" for line in for_judges(receipt))
@@ -51,7 +51,7 @@ def chance_of(score: dict[str, Any]) -> str:
 def figures(score: dict[str, Any]) -> str:
     """Return a score with its interval and its number of items."""
     interval = f"{score['low']:.3f} to {score['high']:.3f}"
-    return f"{score['value']:.3f} (95 % interval {interval}, {counted(score['n'], 'item')})"
+    return f"{score['value']:.3f} (95 % interval {interval}, {quantity(score['n'], 'item')})"
 
 
 def left_out(questions: dict[str, Any]) -> str:

@@ -97,7 +97,7 @@ def _settings_text(comparison: Comparison) -> str:
         )
     rows = [("setting", "source", *comparison.names)]
     rows += [(setting.name, setting.source, *(_value(value) for value in setting.values)) for setting in told.differing]
-    return f"Settings that differ ({len(told.differing):,}; {besides})\n{aligned(rows)}"
+    return f"Settings that differ ({len(told.differing):,}; {besides})\n{align(rows)}"
 
 
 def _value(value: object) -> str:
@@ -118,7 +118,7 @@ def _headlines_text(comparison: Comparison) -> str:
     ]
     reasons = zip(comparison.names, comparison.withheld, strict=True)
     withheld = [f"  {name}: {reason}" for name, each in reasons for reason in each]
-    return f"Figures\n{aligned(rows)}{as_lines(withheld) if withheld else ''}"
+    return f"Figures\n{align(rows)}{as_lines(withheld) if withheld else ''}"
 
 
 def _pair_text(pair: Pair) -> str:
@@ -186,10 +186,10 @@ def _smoke_text(check: SmokeCheck) -> str:
     rows = [(answer.question, marks[answer.same]) for answer in check.answers]
     proved = as_lines(["  It proved:", *(f"    {sentence}" for sentence in check.proved)])
     left = as_lines(["  It did not prove:", *(f"    {sentence}" for sentence in check.not_proved)])
-    return as_lines([f"{check.smoke} as rehearsal of {check.full}"]) + aligned(rows) + proved + left
+    return as_lines([f"{check.smoke} as rehearsal of {check.full}"]) + align(rows) + proved + left
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
+def align(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines with columns two spaces apart, indented by two."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

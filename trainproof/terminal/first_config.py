@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from schemas.problems.formats import short_count, size
 from schemas.problems.render import as_text
-from schemas.problems.words import counted, listed
-from trainer.first_config.make import Made
+from schemas.problems.words import listed, quantity
+from trainer.first_config.make import WrittenConfig
 from trainer.first_config.values import percentiles
 
 WHAT = (
@@ -21,7 +21,7 @@ WHAT = (
 """Behind the commands of `Made.commands`."""
 
 
-def made_text(made: Made) -> str:
+def made_text(made: WrittenConfig) -> str:
     """Return the findings, the warnings and the next commands as text."""
     lines = [*found_lines(made), "", f"Written: {listed(map(str, made.written), last='and')}.", ""]
     if made.warnings:
@@ -32,7 +32,7 @@ def made_text(made: Made) -> str:
     return "\n".join(lines) + "\n"
 
 
-def found_lines(made: Made) -> Iterator[str]:
+def found_lines(made: WrittenConfig) -> Iterator[str]:
     """Yield what there is, a line each: model, rows, lengths, evaluation, memory."""
     looked, choice, config = made.looked, made.choice, made.choice.config
     lengths, rows, need = percentiles(looked.widths), looked.rows, made.choice.need
@@ -41,14 +41,14 @@ def found_lines(made: Made) -> Iterator[str]:
     )
     yield f"model       {made.order.model}: {looked.model.source.spec.family}, {learned}"
     repeated = looked.data.document()["duplicates"]
-    twice = f", {counted(repeated, 'question')} asked again" if repeated else ""
-    yield f"rows        {counted(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}"
+    twice = f", {quantity(repeated, 'question')} asked again" if repeated else ""
+    yield f"rows        {quantity(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}"
     spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
     length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"
     yield f"tokens      {spread}, the longest {lengths['longest']:,}; {length}"
-    items = f"{counted(len(looked.evaluated.items), 'item')}, " if looked.evaluated.items else ""
+    items = f"{quantity(len(looked.evaluated.items), 'item')}, " if looked.evaluated.items else ""
     yield f"evaluation  {items}{looked.evaluated.because}"
-    steps = f"{counted(config.limits.steps, 'step')} of {counted(choice.batch_size, 'sequence')}"
+    steps = f"{quantity(config.limits.steps, 'step')} of {quantity(choice.batch_size, 'sequence')}"
     verdict = {"fits": "fits", "unknown": "limit not known", "tight": "tight"}.get(need.verdict, "does not fit")
     there = f" of {size(need.available_bytes)}" if need.available_bytes is not None else ""
     yield f"run         {steps}; {size(need.peak_bytes)}{there} by formulas: {verdict}"

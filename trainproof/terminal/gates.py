@@ -59,7 +59,7 @@ def outcome_of(
     return GateResult(comparison=comparison, lines=tuple(lines))
 
 
-def printed(outcome: GateResult, *, as_json: bool) -> str:
+def format_gate(outcome: GateResult, *, as_json: bool) -> str:
     """Return the outcome as the command prints it."""
     if not as_json:
         shown = as_text(outcome.comparison) if outcome.comparison else ""

@@ -8,7 +8,7 @@ from typing import Any
 from evidence.judge.judgement import report_of
 from evidence.judge.record import JudgedRecord
 from evidence.judge.report import RunReport
-from evidence.records.importing import Imported
+from evidence.records.importing import ImportResult
 from evidence.records.ours import Run, read_run
 from evidence.run.figures import Figures
 from foreign.readers.rows import loss_series
@@ -18,7 +18,7 @@ from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines
-from schemas.problems.words import counted, shown
+from schemas.problems.words import quantity, show
 
 MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""
@@ -58,19 +58,19 @@ def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
     }
 
 
-def import_text(imported: Imported) -> str:
+def import_text(imported: ImportResult) -> str:
     """Return what an import made, in a few lines, with its findings."""
     report = _report(imported)
     kept = sum(1 for original in imported.document["originals"] if original["kept"])
     lines = [
-        f"Imported as {imported.path}: {counted(kept, 'file')} kept under original/, {_counts(imported.view)}.",
+        f"Imported as {imported.path}: {quantity(kept, 'file')} kept under original/, {_counts(imported.view)}.",
         f"grade: {report.grade.name}",
         *(f"  {reason}" for reason in report.grade.reasons),
     ]
     return as_lines(lines) + as_text((*report.findings, *imported.notes))
 
 
-def import_json(imported: Imported) -> dict[str, Any]:
+def import_json(imported: ImportResult) -> dict[str, Any]:
     """Return what `import_text` shows, as values."""
     report = _report(imported)
     return {
@@ -87,16 +87,16 @@ def import_json(imported: Imported) -> dict[str, Any]:
     }
 
 
-def _report(imported: Imported) -> RunReport:
+def _report(imported: ImportResult) -> RunReport:
     return report_of(read_run(imported.path))
 
 
 def _counts(view: ForeignRun) -> str:
     parts = (
-        counted(len(view.facts), "fact"),
-        counted(len(view.metrics), "metric row"),
-        counted(len(view.scores), "score"),
-        counted(len(view.predictions), "answer"),
+        quantity(len(view.facts), "fact"),
+        quantity(len(view.metrics), "metric row"),
+        quantity(len(view.scores), "score"),
+        quantity(len(view.predictions), "answer"),
     )
     return ", ".join(parts)
 
@@ -145,14 +145,14 @@ def _facts(view: ForeignRun) -> list[str]:
     ]
     facts = [*view.facts, *scores]
     series = [
-        f"  {counted(len(rows), 'row')} with a loss in {file}" + (f", stage {stage}" if stage > 1 else "")
+        f"  {quantity(len(rows), 'row')} with a loss in {file}" + (f", stage {stage}" if stage > 1 else "")
         for (file, stage), rows in loss_series(view.metrics).items()
     ]
     if not facts:
         return series
     width = max(len(fact.name) for fact in facts[:MOST_FACTS])
     lines = [
-        f"  {fact.name.ljust(width)}  {shown(fact.value)}  ({fact.how}: {fact.source})" for fact in facts[:MOST_FACTS]
+        f"  {fact.name.ljust(width)}  {show(fact.value)}  ({fact.how}: {fact.source})" for fact in facts[:MOST_FACTS]
     ]
     more = len(facts) - MOST_FACTS
     return ["what it states:", *lines, *([f"  {more} more"] if more > 0 else []), *series]

@@ -28,13 +28,13 @@ def plan_text(plan: dict[str, Any], *, width: int | None = None) -> str:
     """
     lines = plan_lines(plan)
     if width is not None:
-        lines = [piece for line in lines for piece in folded(line, width)]
+        lines = [piece for line in lines for piece in wrap_line(line, width)]
     if plan.get("grid"):
         lines += ["", *grid_lines(plan["grid"])]
     return "\n".join(lines) + "\n"
 
 
-def folded(line: str, width: int) -> list[str]:
+def wrap_line(line: str, width: int) -> list[str]:
     """Return a line in pieces of a terminal's width; the later ones begin where its last column does.
 
     >>> folded("  start   1.0 GiB  added up: no compiler is here", 40)

@@ -24,7 +24,7 @@ from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.values import number_at
 from trainproof.terminal.imports import foreign_json, foreign_text
 
@@ -45,7 +45,7 @@ def runs_text(summaries: Sequence[RunSummary]) -> str:
     lines = []
     for row in [heads, *rows]:
         cells = zip(heads, row, widths, strict=True)
-        lines.append("  ".join(_padded(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
+        lines.append("  ".join(_pad(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
     below = [line for summary in summaries for line in _below(summary)]
     return as_lines([*lines, "", *below] if below else lines)
 
@@ -196,7 +196,7 @@ def _width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
 
 
-def _padded(text: str, width: int, *, right: bool) -> str:
+def _pad(text: str, width: int, *, right: bool) -> str:
     padding = " " * (width - _width(text))
     return padding + text if right else text + padding
 
@@ -206,7 +206,7 @@ def print_runs(summaries: Sequence[RunSummary], *, archived: bool = False) -> No
     kept = [summary for summary in summaries if archived or not summary.archived]
     _print_table(kept)
     if hidden := len(summaries) - len(kept):
-        sys.stdout.write(f"{counted(hidden, 'archived run')} not listed; --archived lists them too.\n")
+        sys.stdout.write(f"{quantity(hidden, 'archived run')} not listed; --archived lists them too.\n")
 
 
 def _print_table(summaries: Sequence[RunSummary]) -> None:

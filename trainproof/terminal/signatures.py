@@ -12,18 +12,18 @@ from pathlib import Path
 
 from evidence.bundle.signature import check_signature, sign_bundle
 from evidence.bundle.verdict import BundleVerdict
-from evidence.proof.envelope import Signed, signature_of
+from evidence.proof.envelope import SignedStatement, signature_of
 from evidence.proof.keys import new_key, public_key, public_of
-from evidence.proof.rules import BAD_KEY, refused
+from evidence.proof.rules import BAD_KEY, refusal
 from evidence.proof.signing import sign_document
 from evidence.proof.trust import trusted_keys
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import as_lines
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from trainproof.terminal.bundles import verdict_on
 
 
-def signed(file: Path | None, key: Path | None, make: Path | None) -> str:
+def sign_file(file: Path | None, key: Path | None, make: Path | None) -> str:
     """Make a key, sign a bundle, receipt or statement, or both in this order, and return what the terminal shows.
 
     Raises:
@@ -33,14 +33,14 @@ def signed(file: Path | None, key: Path | None, make: Path | None) -> str:
     used = key or make
     if used is None:
         what = "No key was named." if file else "Neither a bundle nor a key was named."
-        raise ProblemError([refused(BAD_KEY, "", what)], exit_code=2)
+        raise ProblemError([refusal(BAD_KEY, "", what)], exit_code=2)
     lines = []
     if make:
         lines.append(f"{make}: new private key {new_key(make).key_id}; keep it to yourself.")
         lines.append(f"{public_of(make)}: its public key; give it to those who verify.")
     if file:
-        made = _signed(file, used)
-        others = f", beside {counted(made.others, 'other')}" if made.others else ""
+        made = _sign_one(file, used)
+        others = f", beside {quantity(made.others, 'other')}" if made.others else ""
         lines.append(f"{made.path}: signature of {file.name} with {made.key_id}{others}.")
     return as_lines(lines)
 
@@ -59,13 +59,13 @@ def with_signature(verdict: BundleVerdict, signature: Path | None, public_key_fi
     known = trusted_keys()
     if signature is not None and not known:
         what = "A signature proves nothing without the public key of whoever is to have made it."
-        raise ProblemError([refused(BAD_KEY, str(signature), what)], exit_code=2)
+        raise ProblemError([refusal(BAD_KEY, str(signature), what)], exit_code=2)
     if signature is None and not path.is_file():
         return verdict
     return replace(verdict, signature=check_signature(verdict, path, known, asked=signature is not None))
 
 
-def _signed(file: Path, key: Path) -> Signed:
+def _sign_one(file: Path, key: Path) -> SignedStatement:
     now = datetime.now(UTC)
     if file.suffix in {".json", ".jsonl"} and not zipfile.is_zipfile(file):
         return sign_document(file, key, now)

@@ -35,10 +35,10 @@ def challenge(
     from trainer.model.files.hub import nothing_fetched
 
     with ending_at_once("challenge", how="and nothing was written"), nothing_fetched(unless=fetch):
-        from trainproof.orders.challenge import ChallengeFlags, challenged
+        from trainproof.orders.challenge import ChallengeFlags, run_challenge
 
         flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)
-        receipt = challenged(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
+        receipt = run_challenge(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
     from evidence.run.write import as_json_text
     from trainproof.terminal.challenges import challenge_text
 

@@ -26,8 +26,8 @@ def compare(
 
     Exit 1: scores cannot be compared, or a requirement is not met.
     """
-    from trainproof.terminal.gates import outcome_of, printed
+    from trainproof.terminal.gates import format_gate, outcome_of
 
     outcome = outcome_of(runs, require=require or (), baseline=baseline, no_worse_than=no_worse_than)
-    sys.stdout.write(printed(outcome, as_json=as_json))
+    sys.stdout.write(format_gate(outcome, as_json=as_json))
     raise typer.Exit(0 if outcome.ok else 1)

@@ -106,9 +106,9 @@ def _refuse_what_excludes_each_other(**given: str | bool | None) -> None:
 def _explain(text: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
     """Explain a pasted out-of-memory text."""
     from trainer.planning.out_of_memory.explain import explanation_text
-    from trainproof.orders.out_of_memory import explained
+    from trainproof.orders.out_of_memory import explain
 
-    answer = explained(text, config=config, settings=settings)
+    answer = explain(text, config=config, settings=settings)
     sys.stdout.write(as_json_text(answer) if as_json else explanation_text(answer))
 
 
@@ -118,9 +118,9 @@ def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
         message = "--forget forgets every run; name none."
         raise typer.BadParameter(message)
     need("plan", "train")
-    from trainproof.orders.calibrate import calibrated, calibration_text, forgotten
+    from trainproof.orders.calibrate import calibrate_plans, calibration_text, forget_runs
 
-    answer = forgotten() if forget else calibrated(runs)
+    answer = forget_runs() if forget else calibrate_plans(runs)
     sys.stdout.write(as_json_text(answer) if as_json else calibration_text(answer))
 
 

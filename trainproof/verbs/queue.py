@@ -63,7 +63,7 @@ def cancel(
     need("queue", "queue")
     from launch.queue import cancel, kill
 
-    (kill if now else cancel)(_named(root, job))
+    (kill if now else cancel)(_job_named(root, job))
 
 
 @queue.command()
@@ -72,7 +72,7 @@ def retry(job: JobName, root: Root = RUNS) -> None:
     need("queue", "train")
     from launch.queue import retry
 
-    _say(retry(root, _named(root, job)))
+    _say(retry(root, _job_named(root, job)))
 
 
 @queue.command()
@@ -99,7 +99,7 @@ def logs(
     from launch.jobs.folder import OUTPUT
     from launch.jobs.output import tail
 
-    if text := tail(_named(root, job).folder / OUTPUT, lines):
+    if text := tail(_job_named(root, job).folder / OUTPUT, lines):
         sys.stdout.write(text + "\n")
 
 
@@ -109,7 +109,7 @@ def up(job: JobName, root: Root = RUNS) -> None:
     need("queue", "queue")
     from launch.queue import move_up
 
-    move_up(root, _named(root, job))
+    move_up(root, _job_named(root, job))
 
 
 @queue.command(name="continue")
@@ -121,7 +121,7 @@ def continue_(root: Root = RUNS) -> None:
     start_worker(root)
 
 
-def _named(root: Path, name: str) -> Job:
+def _job_named(root: Path, name: str) -> Job:
     from launch.queue import job_named
 
     return job_named(root, name)
@@ -135,7 +135,7 @@ def _text(jobs: Sequence[Job]) -> str:
     """Return the jobs as aligned text, first in the queue first."""
     if not jobs:
         return as_lines(["The queue is empty."])
-    from trainproof.terminal.comparisons import aligned
+    from trainproof.terminal.comparisons import align
 
     heads = ("job", "state", "device", "exit code", "asked for", "run")
     rows = [
@@ -149,7 +149,7 @@ def _text(jobs: Sequence[Job]) -> str:
         )
         for job in jobs
     ]
-    return aligned([heads, *rows])
+    return align([heads, *rows])
 
 
 def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:

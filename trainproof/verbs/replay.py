@@ -42,7 +42,7 @@ def replay(
     from trainer.model.files.hub import nothing_fetched
 
     with ending_at_once("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
-        from trainproof.orders.replay import ReplayFlags, replayed
+        from trainproof.orders.replay import ReplayFlags, run_replay
 
         flags = ReplayFlags(
             whole=whole,
@@ -61,7 +61,7 @@ def replay(
 
             sys.stdout.write(asked_for(run, flags, as_json=as_json))
             raise typer.Exit(0)
-        receipt, code = replayed(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
+        receipt, code = run_replay(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
     from evidence.run.write import as_json_text
     from trainproof.terminal.replays import replay_text
 

@@ -15,6 +15,6 @@ def sign(
     new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and its public key beside it.")] = None,
 ) -> None:
     """Sign a bundle, receipt or statement with your key, beside it as .sig; others' stay. Exit 1: it does not hold."""
-    from trainproof.terminal.signatures import signed
+    from trainproof.terminal.signatures import sign_file
 
-    sys.stdout.write(signed(bundle, key, new_key))
+    sys.stdout.write(sign_file(bundle, key, new_key))

@@ -42,7 +42,7 @@ def train(
     with ending_at_once("train"):
         from trainer import run
         from trainer.recorder.progress import Watch
-        from trainproof.orders.train import TrainFlags, checked, order_of
+        from trainproof.orders.train import TrainFlags, check_inputs, order_of
 
         flags = TrainFlags(
             config=config,
@@ -58,7 +58,7 @@ def train(
             force=force,
         )
         if check:
-            raise typer.Exit(checked(flags, as_json=as_json))
+            raise typer.Exit(check_inputs(flags, as_json=as_json))
         with Watch() as watch:
             code = run.run(order_of(flags), watch)
     raise typer.Exit(code)

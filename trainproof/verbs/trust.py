@@ -35,11 +35,11 @@ def add(
 @trust.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List whom you trust, and since when."""
-    from evidence.proof.trust import trust_path, trusted
+    from evidence.proof.trust import trust_path, trusted_entries
     from evidence.run.write import as_json_text
     from schemas.problems.visible import as_lines
 
-    entries = trusted()
+    entries = trusted_entries()
     if as_json:
         sys.stdout.write(as_json_text([asdict(entry) for entry in entries]))
     else:

@@ -55,6 +55,6 @@ def draw(contents: Sequence[Content], colours: Palette) -> go.Figure:
     return picture
 
 
-def said(contents: Sequence[Content]) -> str:
+def describe(contents: Sequence[Content]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "; ".join(f"{one.row}, {one.kind}: {size(one.bytes)}" for one in contents)

@@ -15,10 +15,10 @@ import numpy as np
 
 from dashboard.shared.charts.bands import MeanBand, band
 from dashboard.shared.charts.line import Axis, Part, RunLine
-from dashboard.shared.charts.panels import Panel, panels, scaled, unit_of_axis
-from dashboard.shared.charts.sampling import POINTS, count_outside, kept, middle, smoothed, widened
+from dashboard.shared.charts.panels import Panel, panels, scale, unit_of_axis
+from dashboard.shared.charts.sampling import POINTS, count_outside, middle, moving_average, thin_out, widen
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 from schemas.problems.formats import count
 
 _AS_SET, _LOSS = "learning_rate", "loss"
@@ -82,7 +82,7 @@ class CurveMark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plotted:
+class PlottedPanel:
     """One panel with what is in it; low and high are None where the values decide."""
 
     panel: Panel
@@ -100,7 +100,7 @@ class Plotted:
 class Plot:
     """All panels, how many points of how many they show, and how many of these are out of range."""
 
-    panels: tuple[Plotted, ...]
+    panels: tuple[PlottedPanel, ...]
     x_title: str
     log_x: bool
     single: bool
@@ -130,14 +130,14 @@ class Plot:
 def plot(lines: Sequence[RunLine], view: CurveOptions) -> Plot:
     """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
     every = [series for line in lines for _, series in line.parts()]
-    divisor, unit = scaled(unit_of_axis(view.x), [series.columns[view.x] for series in every])
+    divisor, unit = scale(unit_of_axis(view.x), [series.columns[view.x] for series in every])
     across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
     shown, drawn, total, outside = [], 0, 0, 0
     there = [panel for panel in panels() if any(series.has(panel.column) for series in every)]
     alike = Counter(panel.is_large for panel in there)
     for panel in there:
         points = _MOST_POINTS // alike[panel.is_large]
-        plotted, sizes = _plotted(panel, lines, view, divisor, across, points=points)
+        plotted, sizes = _plot_panel(panel, lines, view, divisor, across, points=points)
         shown.append(plotted)
         drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
     return Plot(
@@ -151,7 +151,7 @@ def plot(lines: Sequence[RunLine], view: CurveOptions) -> Plot:
     )
 
 
-def _plotted(
+def _plot_panel(
     panel: Panel,
     lines: Sequence[RunLine],
     view: CurveOptions,
@@ -159,14 +159,14 @@ def _plotted(
     across: Mapping[int, np.ndarray],
     *,
     points: int,
-) -> tuple[Plotted, tuple[int, int, int]]:
+) -> tuple[PlottedPanel, tuple[int, int, int]]:
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
     stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
-    divisor, unit = scaled(panel.unit, [series.columns[panel.column] for *_, series in stated])
+    divisor, unit = scale(panel.unit, [series.columns[panel.column] for *_, series in stated])
     log = panel.column == _LOSS and is_log(view, [(line, series) for line, part, series in stated if part == "own"])
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
     clips = view.clip and panel.column != _AS_SET
-    low, high = middle(values, log=log) if clips else widened(values)
+    low, high = middle(values, log=log) if clips else widen(values)
     points = min(POINTS, points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
@@ -179,7 +179,7 @@ def _plotted(
         behind |= members
     curves = [replace(curve, is_faint=curve.name in behind) for curve in curves]
     scores = tuple(_places(lines, "scores", view, x_divisor, panel.column, divisor)) if panel.column == _LOSS else ()
-    plotted = Plotted(
+    plotted = PlottedPanel(
         panel=panel,
         title=_title(panel, unit, stated, scores),
         log=log,
@@ -228,7 +228,7 @@ def _bands(
         ]
         found = band(drawn, colour=members[0][0].colour, log=log)
         if found is not None:
-            few = kept(found.mean, points)
+            few = thin_out(found.mean, points)
             ends = {name: getattr(found, name)[few] for name in ("x", "low", "mean", "high")}
             yield {line.name for line, *_ in members}, replace(found, **ends)
 
@@ -242,19 +242,19 @@ def _title(panel: Panel, unit: str, stated: Sequence[tuple[RunLine, Part, Series
         title = panel.title + (f" ({unit})" if unit and unit.lower() != panel.title.lower() else "")
     if any(part == "evaluation" for _, part, _ in stated):
         title += "; dotted: at evaluations"
-    marked = shortened(", ".join(dict.fromkeys(place.text for place in scores)), _LONGEST_NAMES)
+    marked = shorten(", ".join(dict.fromkeys(place.text for place in scores)), _LONGEST_NAMES)
     return f"{title}; ◆ {marked}" if marked else title
 
 
 def _smooth(values: np.ndarray, weight: float, *, log: bool) -> np.ndarray:
     """Return the moving average as the eye takes it: on a logarithmic axis that of the logarithms, amid the points."""
-    return np.exp(smoothed(np.log(values), weight)) if log else smoothed(values, weight)
+    return np.exp(moving_average(np.log(values), weight)) if log else moving_average(values, weight)
 
 
 def _curve(
     line: RunLine, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool
 ) -> Curve:
-    chosen = kept(y, points)
+    chosen = thin_out(y, points)
     smooth = _smooth(y, smoothing, log=log)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
     x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])

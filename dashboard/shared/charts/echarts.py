@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from dashboard.shared.charts import strokes
 from dashboard.shared.charts.bands import MeanBand
-from dashboard.shared.charts.curves import Curve, CurveMark, Plot, Plotted
+from dashboard.shared.charts.curves import Curve, CurveMark, Plot, PlottedPanel
 from dashboard.shared.charts.line import PARTS
 from dashboard.shared.charts.panels import Panel
 from dashboard.shared.charts.widths import other_widths
 from dashboard.shared.tables import arrow
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
 """Pixels: where panels begin, from a label's end to its panel, and a digit of a label."""
@@ -62,7 +62,7 @@ def drawing(plot: Plot, *, ink: str = "", paper: str = "", title: str = "") -> D
 
 def _whole_title(title: str) -> dict[str, Any]:
     cut = {"fontSize": 12.5, "fontWeight": 400, "width": _TITLE_PIXELS, "overflow": "truncate"}
-    return {"text": shortened(title, _LONGEST_TITLE), "left": 0, "top": 2, "padding": 2, "textStyle": cut}
+    return {"text": shorten(title, _LONGEST_TITLE), "left": 0, "top": 2, "padding": 2, "textStyle": cut}
 
 
 def _named_at_ends(plot: Plot) -> dict[str, str]:
@@ -71,7 +71,7 @@ def _named_at_ends(plot: Plot) -> dict[str, str]:
     every = [*sorted(runs), *plot.bands]
     if len(every) > _MOST_ENDS:
         return {}
-    return {name: "" if plot.single else f"{shortened(name, _LONGEST_END)} " for name in every}
+    return {name: "" if plot.single else f"{shorten(name, _LONGEST_END)} " for name in every}
 
 
 @dataclass(kw_only=True)
@@ -94,7 +94,7 @@ class _Builder:
         self.right = round(_ENDS + _LETTER * longest) if longest else _RIGHT
         self._frame_of_x: dict[tuple[int, str], int] = {}
 
-    def add(self, index: int, plotted: Plotted) -> None:
+    def add(self, index: int, plotted: PlottedPanel) -> None:
         """Add a panel with its curves and marks."""
         panel = plotted.panel
         self.titles.append(
@@ -111,7 +111,7 @@ class _Builder:
             "axisLabel": {"fontSize": 11},
         }
         if plotted.low is not None and plotted.high is not None:
-            axis |= {"min": _rounded(plotted.low), "max": _rounded(plotted.high)}
+            axis |= {"min": _round(plotted.low), "max": _round(plotted.high)}
             axis["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
         self.y_axes.append(axis)
         for band in plotted.bands:
@@ -282,6 +282,6 @@ def _source(frame: Mapping[str, Any]) -> pa.Table:
     return arrow.table({name: arrow.numbers(np.asarray(values)) for name, values in frame.items()})
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Return an end of an axis with the few digits that its label needs."""
     return float(f"{value:.3g}")

@@ -16,7 +16,7 @@ import numpy as np
 from dashboard.shared.charts.line import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
-from evidence.bundle.secrets.masking import masked
+from evidence.bundle.secrets.masking import mask
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from foreign.checks.figures import figures_of
 from foreign.readers.keys import is_score
@@ -25,7 +25,7 @@ from foreign.readers.statement import Fact
 from foreign.readers.view import ForeignRun, MetricRow
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""
@@ -36,7 +36,7 @@ _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 def line_of(name: str, view: ForeignRun) -> tuple[RunLine, str]:
     """Return the line of a run, and where its losses stand; empty where it states none."""
     rows = course_of(view.metrics)
-    evaluated = _evaluated(view, rows)
+    evaluated = _evaluated_rows(view, rows)
     line = RunLine(
         name=name,
         series=_series(rows, "loss"),
@@ -66,7 +66,7 @@ def _series(rows: Sequence[MetricRow], loss: str) -> Series:
     return Series(columns=columns, unread=0)
 
 
-def _evaluated(view: ForeignRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
+def _evaluated_rows(view: ForeignRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
     """Return the rows with a loss of an evaluation at a known step, one at a step.
 
     Of the file and the stage that the curve is drawn from: another file may be of another run. Nothing where the losses
@@ -120,7 +120,7 @@ def figures(view: ForeignRun) -> list[HeadlineFigure]:
 
 def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
     """Return every fact: name, value, stated or inferred, source, note."""
-    return [(fact.name, _shown(fact), _how(fact.how), str(fact.source), fact.note or "") for fact in view.facts]
+    return [(fact.name, _as_text(fact), _how(fact.how), str(fact.source), fact.note or "") for fact in view.facts]
 
 
 def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
@@ -147,7 +147,7 @@ def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
             "a template or an example: nothing in it counts"
             if reading.template
             else ", ".join(
-                counted(len(found), noun)
+                quantity(len(found), noun)
                 for found, noun in (
                     (reading.facts, "fact"),
                     (reading.metrics, "row"),
@@ -208,8 +208,8 @@ def _origin(rows: Sequence[MetricRow]) -> str:
     return f"Read from {first.file}{lines}.{said}"
 
 
-def _shown(fact: Fact) -> str:
-    return masked(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))
+def _as_text(fact: Fact) -> str:
+    return mask(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))
 
 
 def _how(how: str) -> str:

@@ -80,7 +80,7 @@ def lineage(
         parts.append(part)
     return Lineage(
         series=parts[-1],
-        earlier=_joined(parts[:-1]),
+        earlier=_join(parts[:-1]),
         resumed=tuple(resumed),
         scores=tuple(scores),
         missing=missing,
@@ -116,7 +116,7 @@ def _part(series: Series, until: float | None, seconds: float) -> Series:
     return Series(columns=columns, unread=series.unread)
 
 
-def _joined(parts: list[Series]) -> Series | None:
+def _join(parts: list[Series]) -> Series | None:
     with_rows = [part for part in parts if part.rows]
     if len(with_rows) < 2:
         return with_rows[0] if with_rows else None

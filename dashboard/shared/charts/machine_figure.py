@@ -54,7 +54,7 @@ def lines(rows: Sequence[Row], panel: str) -> Iterator[tuple[str, list[float | N
         yield f"device {number}", [row[key][number] if number < len(row[key]) else None for row in rows]
 
 
-def said(rows: Sequence[Row]) -> str:
+def describe(rows: Sequence[Row]) -> str:
     """Return the last row in words: what each sensor says, and what none tells."""
     last = rows[-1]
     units = {"device_temperature_celsius": "°C", "device_power_watts": "W"}

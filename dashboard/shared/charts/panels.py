@@ -85,7 +85,7 @@ def unit_of_axis(column: str) -> str:
     return next((field.unit for field in row_fields() if field.name == column), "seconds")
 
 
-def scaled(unit: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
+def scale(unit: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
     """Return the divisor and the unit in which the largest value of these columns of one unit reads well."""
     largest = max((float(np.nanmax(array)) for array in arrays if np.isfinite(array).any()), default=0.0)
     for threshold, divisor, larger in _SCALES.get(unit, ()):

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.shared.words.grades import Tone
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 from dashboard.shared.words.verdicts import VERDICTS
 from evidence.bundle.secrets.masking import visible
 from schemas.reading.values import number_at
@@ -225,7 +225,7 @@ def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
 
 def label(text: str | None) -> str:
     """Return words of a document as a picture shows them: Plotly reads `<a href=…>` and `<b>` in them otherwise."""
-    cut = shortened(visible(text or "?"), _LONGEST)
+    cut = shorten(visible(text or "?"), _LONGEST)
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -49,7 +49,7 @@ def draw(figures: Sequence[RehearsedFigure], colours: Palette) -> go.Figure:
             )
         )
         for figure in figures:
-            if (band := _planned(figure, is_smoke=hollow)) is not None:
+            if (band := _planned_range(figure, is_smoke=hollow)) is not None:
                 reach += band
                 y = places[figure.name] + offset
                 ends = {"x0": band[0], "x1": band[1], "y0": y - _APART, "y1": y + _APART}
@@ -58,7 +58,7 @@ def draw(figures: Sequence[RehearsedFigure], colours: Palette) -> go.Figure:
     return picture
 
 
-def said(figures: Sequence[RehearsedFigure]) -> str:
+def describe(figures: Sequence[RehearsedFigure]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "; ".join(
         f"{figure.name} ({figure.band}): smoke {figure.smoke.text}, full {figure.full.text}{_mark(figure)}"
@@ -119,7 +119,7 @@ def _ratio(figure: RehearsedFigure, *, is_smoke: bool) -> float | None:
     return 1.0 if figure.agrees else None
 
 
-def _planned(figure: RehearsedFigure, *, is_smoke: bool) -> tuple[float, float] | None:
+def _planned_range(figure: RehearsedFigure, *, is_smoke: bool) -> tuple[float, float] | None:
     planned, whole = (figure.smoke if is_smoke else figure.full).planned, figure.full.number
     if planned is None or not whole or planned[0] <= 0:
         return None

@@ -76,15 +76,15 @@ def strip(parts: Sequence[StripPart]) -> str:
     """
     cells = "".join(
         f'<span class="tp-part tp-{VERDICTS[part.verdict].tone}{" tp-hatched" if part.verdict == "not tried" else ""}" '
-        f'style="flex-grow:{part.last_step - part.first_step}" title="{escape(said(part), quote=True)}">'
+        f'style="flex-grow:{part.last_step - part.first_step}" title="{escape(describe(part), quote=True)}">'
         f"{VERDICTS[part.verdict].symbol}</span>"
         for part in parts
     )
-    whole = "; ".join(said(part) for part in parts)
+    whole = "; ".join(describe(part) for part in parts)
     return f'<div class="tp-strip" role="img" aria-label="{escape(whole, quote=True)}">{cells}</div>'
 
 
-def said(part: StripPart) -> str:
+def describe(part: StripPart) -> str:
     """Return a part in words: `steps 1 to 40: identical`."""
     if part.last_step == part.first_step:
         where = "start weights" if part.first_step == 0 else f"state after step {count(part.first_step)}"

@@ -20,7 +20,7 @@ POINTS = 4000
 """Points drawn at most for a series; a screen is about as wide."""
 
 
-def kept(values: np.ndarray, points: int = POINTS) -> np.ndarray:
+def thin_out(values: np.ndarray, points: int = POINTS) -> np.ndarray:
     """Return the indices to draw: first, last, and the minimum and maximum of each of `points / 2` equal buckets.
 
     For values `[3, 1, 2, 9, 2, 2]` and 4 points the two buckets are `[3, 1, 2]` and `[9, 2, 2]`; the indices are
@@ -50,7 +50,7 @@ def kept(values: np.ndarray, points: int = POINTS) -> np.ndarray:
     return np.unique(np.concatenate([[0], lowest, highest, [size - 1]]))
 
 
-def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
+def moving_average(values: np.ndarray, weight: float) -> np.ndarray:
     """Return an exponential moving average to both sides, which does not lag behind values that fall.
 
     A value that lies `k` steps away counts `w ** k`: `s_t = sum_k w^|k| x_(t+k) / sum_k w^|k|`. For `[1, 2, 3]` and
@@ -103,7 +103,7 @@ def middle(values: Sequence[np.ndarray], *, log: bool) -> tuple[float | None, fl
     return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
 
 
-def widened(values: Sequence[np.ndarray]) -> tuple[float | None, float | None]:
+def widen(values: Sequence[np.ndarray]) -> tuple[float | None, float | None]:
     """Return a range around values that hardly differ, whose ticks would need more digits than an axis has room for."""
     finite = np.concatenate([array[np.isfinite(array)] for array in values])
     if not len(finite):

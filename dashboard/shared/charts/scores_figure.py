@@ -95,7 +95,7 @@ def draw(
     return picture
 
 
-def said(scores: Sequence[ItemScore]) -> str:
+def describe(scores: Sequence[ItemScore]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "; ".join(
         f"{score.name}: {percent(score.value)} ({percent_range(score.low, score.high)}) of {score.items:,}"

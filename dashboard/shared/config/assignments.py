@@ -17,8 +17,8 @@ _LONGEST = 500
 
 def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
     """Return what turns one configuration into another, field by field in the order of the schema."""
-    found = form.replaced(form.with_defaults(start), form.with_defaults(edited))
-    return [f"{field.dotted}={_written(after)}" for field, _, after in found]
+    found = form.differing_fields(form.with_defaults(start), form.with_defaults(edited))
+    return [f"{field.dotted}={_as_text(after)}" for field, _, after in found]
 
 
 def edits(texts: Iterable[str]) -> dict[form.Path, Any]:
@@ -47,7 +47,7 @@ def full_of(smoke: Mapping[str, Any], run: str) -> dict[str, Any]:
     """
     for source in configs.sources():
         whole = form.with_defaults(configs.read(source))
-        differing = {field.dotted for field, *_ in form.replaced(form.with_defaults(smoke), whole)}
+        differing = {field.dotted for field, *_ in form.differing_fields(form.with_defaults(smoke), whole)}
         if whole["limits"]["steps"] > configs.SMOKE_STEPS and differing <= configs.OF_SMOKE:
             return {"source": source.key}
     steps = number_at(smoke, "limits", "steps") or 0
@@ -65,7 +65,7 @@ def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
     return all(at(config, *path) == value for path, value in edits(texts).items())
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

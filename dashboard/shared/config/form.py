@@ -116,7 +116,7 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     return _with_the_rest(full, config)
 
 
-def changed(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, Any]:
+def edit(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, Any]:
     """Return the configuration with the edited fields put in."""
     result = deepcopy(dict(config))
     for path, value in edits.items():
@@ -124,7 +124,7 @@ def changed(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, A
     return result
 
 
-def replaced(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
+def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
     """Return the fields whose values differ between two complete configurations, with both values."""
     both = [(field, at(config, *field.path), at(other, *field.path)) for field in fields()]
     return [(field, before, after) for field, before, after in both if before != after]
@@ -149,7 +149,7 @@ def can_be(field: FormField, value: Any) -> bool:
 
 
 def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> FormField:
-    whole = _resolved(node)
+    whole = _resolve(node)
     types = whole.get("type", [])
     types = [types] if isinstance(types, str) else list(types)
     low = whole.get("minimum", whole.get("exclusiveMinimum"))
@@ -181,7 +181,7 @@ def _kind(node: Mapping[str, Any], types: list[str]) -> Kind:
 _KINDS: Mapping[str, Kind] = {"boolean": "switch", "integer": "integer", "number": "number"}
 
 
-def _resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the node with the shared type that it refers to written out; what the node says itself wins."""
     reference = node.get("$ref")
     if reference is None:

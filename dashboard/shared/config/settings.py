@@ -47,16 +47,16 @@ def _setting(field: form.FormField, config: Document, agreement: EffectiveSettin
     return SettingRow(
         key=field.dotted,
         title=field.title,
-        declared=shown(declared) if is_declared else None,
-        effective=shown(agreement.effective) if agreement is not None and agreement.pointer else None,
-        default=None if field.required else shown(field.default),
+        declared=as_yaml(declared) if is_declared else None,
+        effective=as_yaml(agreement.effective) if agreement is not None and agreement.pointer else None,
+        default=None if field.required else as_yaml(field.default),
         differs=agreement is not None and agreement.state == "differs",
         is_changed=is_declared and declared != field.default,
         remark=(agreement.remark if agreement is not None else None) or "",
     )
 
 
-def shown(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """Return a configuration value as YAML writes it, with every digit: `null`, `true`, `0.001`, `1.0e-06`."""
     if value is None:
         return "null"

@@ -72,7 +72,8 @@ def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQue
     """Return whether an answer is being looked for, or will be by itself: nothing has failed or was cancelled."""
     known = answers(root, config, questions)
     return (
-        "failed" not in {found.state for found in known.values()} and _digest(root, config, questions) not in _stopped()
+        "failed" not in {found.state for found in known.values()}
+        and _digest(root, config, questions) not in _stopped_questions()
     )
 
 
@@ -97,10 +98,10 @@ def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion
     since, when = st.session_state.get(_SINCE, ("", 0.0))
     st.session_state[_SINCE] = (digest, when if since == digest else time.monotonic())
     st.session_state[_FRESH] = True
-    st.session_state[_ENDED] = _ended(known)
+    st.session_state[_ENDED] = _ended_questions(known)
     asking = allowed and gate.may_operate()
     states = [known[one.options].state for one in wanted]
-    is_busy = "running" in states or (asking and digest not in _stopped() and next_to_ask(states) is not None)
+    is_busy = "running" in states or (asking and digest not in _stopped_questions() and next_to_ask(states) is not None)
     tick = TICK_SECONDS if is_busy else None
     st.fragment(run_every=tick)(_progress)(root, config, tuple(questions), key, digest, asking=asking)
 
@@ -112,9 +113,9 @@ def _progress(
     known = answers(root, config, questions)
     wanted = open_questions(questions, known)
     states = [known[one.options].state for one in wanted]
-    if not is_drawn_with_page and _ended(known) != st.session_state.get(_ENDED):
+    if not is_drawn_with_page and _ended_questions(known) != st.session_state.get(_ENDED):
         st.rerun()
-    following = next_to_ask(states) if asking and digest not in _stopped() else None
+    following = next_to_ask(states) if asking and digest not in _stopped_questions() else None
     if following is not None and not is_drawn_with_page and _has_rested():
         _ask(root, config, wanted[following], key)
         known |= answers(root, config, [wanted[following]])
@@ -123,7 +124,7 @@ def _progress(
         number = states.index("running")
         _running(root, config, wanted[number], known[wanted[number].options], share=number / len(wanted), digest=digest)
     elif "failed" in states:
-        _failed(known[wanted[states.index("failed")].options])
+        _draw_failure(known[wanted[states.index("failed")].options])
         _again(root, config, wanted[states.index("failed")], key, digest, asking=asking)
     elif following is not None:
         st.progress(following / len(wanted), text=f"{wanted[following].said}: next")
@@ -153,7 +154,7 @@ def _running(
         if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel plan"):
             with trying("It could not be cancelled"):
                 planning.cancel(root, config, question.options)
-                st.session_state[_STOPPED] = _stopped() | {digest}
+                st.session_state[_STOPPED] = _stopped_questions() | {digest}
                 st.rerun()
     if said := last_said(found.output):
         markup.note(said)
@@ -180,7 +181,7 @@ _PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 
-def _failed(found: PlanRequest) -> None:
+def _draw_failure(found: PlanRequest) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"The check gave no answer: it {code}.")
     if said := why_not(found.output):
@@ -191,7 +192,7 @@ def _again(
     root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str, digest: str, *, asking: bool
 ) -> None:
     if asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
-        st.session_state[_STOPPED] = _stopped() - {digest}
+        st.session_state[_STOPPED] = _stopped_questions() - {digest}
         _ask(root, config, question, key)
         st.rerun()
 
@@ -222,7 +223,7 @@ def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQ
     st.session_state[_ASKED] = asked | {key: kept}
 
 
-def _ended(known: Mapping[Options, PlanRequest]) -> dict[Options, bool]:
+def _ended_questions(known: Mapping[Options, PlanRequest]) -> dict[Options, bool]:
     return {options: found.state in {"answered", "failed"} for options, found in known.items()}
 
 
@@ -231,7 +232,7 @@ def _has_rested() -> bool:
     return time.monotonic() - since >= PAUSE_SECONDS
 
 
-def _stopped() -> frozenset[str]:
+def _stopped_questions() -> frozenset[str]:
     """Return the questions that the reader has cancelled, which are not asked again by themselves."""
     found: frozenset[str] = st.session_state.get(_STOPPED, frozenset())
     return found

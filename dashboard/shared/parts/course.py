@@ -42,7 +42,7 @@ def job_of(name: str) -> Job | None:
 
 def line(name: str, job: Job | None) -> None:
     """Draw the stages of a run."""
-    items = "".join(map(_box, course(_told(state.root() / name, job), time.time())))
+    items = "".join(map(_box, course(_progress_of(state.root() / name, job), time.time())))
     st.html(f'<ol class="tp-stages" aria-label="Stages of the run">{items}</ol>')
 
 
@@ -60,7 +60,7 @@ def of_run(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
         st.fragment(run_every=TICK_SECONDS)(_moving)(name)
     elif name in st.session_state.get(_FOLLOWED, ()):
         line(name, job_of(name))
-        _finished(summary, known)
+        _draw_finished(summary, known)
 
 
 def stop_button(job: Job, *, key: str | None = None) -> None:
@@ -91,7 +91,7 @@ def _waiting(name: str) -> None:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
-            markup.heading(name, signs=markup.sign(JOBS, job.state), lines=[markup.safe(said(job))])
+            markup.heading(name, signs=markup.sign(JOBS, job.state), lines=[markup.safe(describe(job))])
         if may_operate() and not job.has_ended:
             stop_button(job)
         if st.button("Queue", icon=":material/play_circle:", help="Every job, and what can be done with it."):
@@ -103,7 +103,7 @@ def _waiting(name: str) -> None:
         st.code(text, language=None, wrap_lines=True)
 
 
-def said(job: Job) -> str:
+def describe(job: Job) -> str:
     """Return what there is to say of a job besides its state; empty: nothing."""
     if job.state == "cancelled":
         return f"Stopped{' by you' if job.is_own else ''} before it began."
@@ -114,7 +114,7 @@ def said(job: Job) -> str:
     return f"Ended with exit code {job.exit_code}." if job.exit_code > 0 else f"Ended by signal {-job.exit_code}."
 
 
-def _finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
+def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     name, ended = summary.path.name, summary.status or ""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="finished"):
         if ended == "succeeded":
@@ -133,7 +133,7 @@ def _follow(name: str) -> None:
     st.session_state[_FOLLOWED] = st.session_state.get(_FOLLOWED, frozenset()) | {name}
 
 
-def _told(folder: Path, job: Job | None) -> RunProgress:
+def _progress_of(folder: Path, job: Job | None) -> RunProgress:
     """Return what is known of a run."""
     told = RunProgress(events={})
     if job is not None:

@@ -18,18 +18,18 @@ def are_as_judged(shown: Sequence[RunSummary]) -> bool:
 
     Where a folder has changed, say so and have the page drawn again as soon as the run is judged anew.
     """
-    is_waiting = bool(reading.changed(shown))
+    is_waiting = bool(reading.changed_runs(shown))
     every = _WAITING_SECONDS if is_waiting else TICK_SECONDS
     st.fragment(run_every=every)(_watch)(shown, st.context.theme.type, is_waiting=is_waiting)
     return not is_waiting
 
 
 def _watch(shown: Sequence[RunSummary], theme: str | None, *, is_waiting: bool) -> None:
-    names = reading.changed(shown)
+    names = reading.changed_runs(shown)
     # Pictures have the colours of the theme that they were drawn in; a system may turn dark in the evening.
     if st.context.theme.type != theme:
         st.rerun()
     if reading.were_judged_again(shown) or (is_waiting and not names):
         st.rerun()
     if names:
-        markup.changed(f"Changed on disk since it was checked: {', '.join(names)}. Checking again.")
+        markup.draw_changed(f"Changed on disk since it was checked: {', '.join(names)}. Checking again.")

@@ -13,7 +13,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show
 
 
-def closed() -> bool:
+def close_if_refused() -> bool:
     """Draw the refusal or the login where one is due, and return whether one was.
 
     `trainproof dashboard` refuses before it listens; this holds for `streamlit run` with other flags too.

@@ -83,7 +83,7 @@ def note(text: str) -> None:
     st.html(f'<p class="tp-sub">{safe(text)}</p>')
 
 
-def changed(text: str) -> None:
+def draw_changed(text: str) -> None:
     """Draw an amber line: what is below is not what is on disk."""
     st.html(f'<p class="tp-changed" role="status">{safe(text)}</p>')
 

@@ -12,7 +12,7 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables.run_rows import Row
 from evidence.run.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
 from schemas.problems.problem import ProblemError
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 
 @st.dialog("Tags and note", width="medium")
@@ -20,7 +20,7 @@ def edit(rows: Sequence[Row]) -> None:
     """Draw the form; saving writes notes.json of each run, which no grade depends on."""
     names = ", ".join(row.shown_name for row in rows[:5])
     more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
-    markup.note(f"{counted(len(rows), 'run')}: {names}{more}.")
+    markup.note(f"{quantity(len(rows), 'run')}: {names}{more}.")
     shared = [tag for tag in rows[0].summary.tags if all(tag in row.summary.tags for row in rows)]
     present = list(dict.fromkeys(tag for row in rows for tag in row.summary.tags))
     add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, parted by spaces or commas.")

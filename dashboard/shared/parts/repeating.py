@@ -81,7 +81,7 @@ def _progress(subject: ReplaySubject, verb: Verb, options: Sequence[str], *, was
         _running(subject, verb, options, found)
         return
     if found.answer is not None:
-        _answered(subject, verb, found.answer)
+        _draw_answer(subject, verb, found.answer)
     elif found.state == "failed":
         markup.note("It gave no answer." if found.exit_code is None else f"It ended with exit code {found.exit_code}.")
         if found.output:
@@ -98,7 +98,7 @@ def _running(subject: ReplaySubject, verb: Verb, options: Sequence[str], found: 
     events = list(repeating.progress_of(found.output))
     if verb == "replay":
         st.html(repeat_strip.strip(repeat_strip.parts_so_far(events, steps=subject.steps)))
-    said = next((_said(event) for event in reversed(events) if _said(event)), "Starting")
+    said = next((_describe(event) for event in reversed(events) if _describe(event)), "Starting")
     with st.container(horizontal=True, vertical_alignment="center"):
         markup.note(f"{said}, {duration(round(found.seconds or 0))}")
         if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel repeat"):
@@ -107,7 +107,7 @@ def _running(subject: ReplaySubject, verb: Verb, options: Sequence[str], found: 
                 st.rerun()
 
 
-def _said(event: Mapping[str, Any]) -> str:
+def _describe(event: Mapping[str, Any]) -> str:
     if event.get("event") == "step":
         return f"Step {event.get('step')} of {event.get('of')}"
     if event.get("event") == "items" and "done" in event:
@@ -115,7 +115,7 @@ def _said(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def _answered(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any]) -> None:
+def _draw_answer(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any]) -> None:
     result = text_at(receipt, "result") or "not tried"
     made = markup.when(text_at(receipt, "made_at"), reading.reader_zone())
     said = markup.safe(text_at(receipt, "said") or "")
@@ -128,7 +128,7 @@ def _answered(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any]) ->
         differing = [part for part in parts if part.difference]
         if differing:
             markup.table(
-                ["Part", "First difference"], [(repeat_strip.said(part), part.difference) for part in differing]
+                ["Part", "First difference"], [(repeat_strip.describe(part), part.difference) for part in differing]
             )
     if "marks" in receipt:
         markup.bullets("What that is worth", for_judges(receipt))

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
-from evidence.index.columns_cache import kept
+from evidence.index.columns_cache import read_cached
 from schemas.catalog.row_fields import TIME, number_names
 
 _LEAST_ROWS = 256
@@ -64,7 +64,7 @@ class Series:
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
 
 
-class _Grown:
+class _GrowingArray:
     """Rows of numbers that grow to the right: what was once given out stays as it is, and shares its memory.
 
     A page that follows a run asks every few seconds, and Streamlit keeps what a closed page held for two minutes: with
@@ -120,21 +120,21 @@ class Tail:
 
     def _forget(self) -> None:
         self._unread = 0
-        self._numbers = _Grown(np.empty((len(number_names()), 0)))
-        self._seconds = _Grown(np.empty((1, 0)))
+        self._numbers = _GrowingArray(np.empty((len(number_names()), 0)))
+        self._seconds = _GrowingArray(np.empty((1, 0)))
         self._began: float | None = None
 
     def _take_kept(self, size: int) -> int:
         """Begin with what the index kept of the file, if it is of the file as it is now; return its bytes."""
-        table = kept(self._columns_in, self._path) if self._columns_in else None
+        table = read_cached(self._columns_in, self._path) if self._columns_in else None
         if table is None:
             return 0
-        self._numbers = _Grown(table[: len(number_names())])
-        self._seconds = _Grown(self._since_the_first(table[-1:]))
+        self._numbers = _GrowingArray(table[: len(number_names())])
+        self._seconds = _GrowingArray(self._since_the_first(table[-1:]))
         return size
 
     def _take(self, lines: bytes) -> None:
-        rows, unread = _decoded(lines)
+        rows, unread = _decode(lines)
         self._unread += unread
         if rows:
             self._numbers.append(
@@ -155,7 +155,7 @@ class Tail:
         return Series(columns=columns, unread=self._unread + self._lines.too_long)
 
 
-def _decoded(lines: bytes) -> tuple[list[Any], int]:
+def _decode(lines: bytes) -> tuple[list[Any], int]:
     """Return the rows of whole lines, and how many lines are no rows."""
     try:
         return _decoder().decode_lines(lines), 0

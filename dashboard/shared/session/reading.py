@@ -49,7 +49,7 @@ def summaries() -> Sequence[RunSummary]:
     thousands of runs are read for the first time, they are those read so far, and the page says so. A link among the
     folders may lead anywhere on this machine, so it is not followed.
     """
-    shared = _shared()
+    shared = _shared_index()
     asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
     asked |= configs.runs_of(st.query_params.get_all("source"))
     with reading_bar() as progress:
@@ -64,7 +64,7 @@ def summaries() -> Sequence[RunSummary]:
 @st.fragment(run_every=1.0)
 def _first_reading(shown: int) -> None:
     """Say how far the first reading is, and have the page drawn again when it has many more runs, or all of them."""
-    shared = _shared()
+    shared = _shared_index()
     done, total = shared.progress
     if shared.is_whole or done >= _MANY_MORE * shown:
         st.rerun()
@@ -77,22 +77,22 @@ def catch_up() -> None:
     if shown is None or caught_up:
         return
     # First the browser needs the processors, to draw what it was sent; a look at thousands of folders takes one.
-    pause = time.monotonic() + min(_LONGEST_PAUSE_SECONDS, _PAUSE * _shared().index.look_seconds)
+    pause = time.monotonic() + min(_LONGEST_PAUSE_SECONDS, _PAUSE * _shared_index().index.look_seconds)
     _wait(lambda: time.monotonic() > pause)
-    look = _shared().started()
-    _wait(lambda: look.done() or _shared().found is not shown)
+    look = _shared_index().started()
+    _wait(lambda: look.done() or _shared_index().found is not shown)
     getting_ready()
-    if _shared().found is not shown:
+    if _shared_index().found is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
 
 
-def changed(shown: Sequence[RunSummary]) -> list[str]:
+def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     """Return the names of runs whose folders are not as they were when these runs were judged, and look at them again.
 
     A run that is at work changes all the time: its page follows it, and it is none of them.
     """
-    shared = _shared()
+    shared = _shared_index()
     if not shared.is_whole:
         return []
     found = [summary.path.name for summary in shown if not shared.index.is_current(summary.path)]
@@ -103,7 +103,7 @@ def changed(shown: Sequence[RunSummary]) -> list[str]:
 
 def were_judged_again(shown: Sequence[RunSummary]) -> bool:
     """Return whether one of these runs is another by now, or is gone; one that is at work changes all the time."""
-    found = _shared().found
+    found = _shared_index().found
     now = by_name(shown if found is None else found)
     pairs = [(summary, now.get(summary.path.name)) for summary in shown]
     return any(
@@ -114,19 +114,19 @@ def were_judged_again(shown: Sequence[RunSummary]) -> bool:
 
 def is_whole() -> bool:
     """Return whether every run has been read once, so that a list has them all."""
-    return _shared().is_whole
+    return _shared_index().is_whole
 
 
-def looked() -> Sequence[RunSummary]:
+def look_at_runs() -> Sequence[RunSummary]:
     """Look at the folders and return the runs, newest first."""
-    look = _shared().started()
+    look = _shared_index().started()
     _wait(look.done)
     return look.result()
 
 
 def seconds_to_next_look() -> float:
     """Return how long an open list waits between looks: looking takes a fortieth of a processor at most."""
-    return max(_BETWEEN_LOOKS_SECONDS, _LOOKS_SHARE * _shared().index.look_seconds)
+    return max(_BETWEEN_LOOKS_SECONDS, _LOOKS_SHARE * _shared_index().index.look_seconds)
 
 
 def at_work() -> list[str]:
@@ -182,9 +182,9 @@ def run_of(folder: Path) -> Run:
     return _run(str(folder), str((is_held, [file for file in files if file[0] not in {METRICS, LOG}])))
 
 
-def compared(folders: Sequence[Path]) -> Comparison:
+def compare(folders: Sequence[Path]) -> Comparison:
     """Return how runs differ, worked out again when one of their files changed."""
-    return _compared(tuple(map(str, folders)), str([signature(folder) for folder in folders]))
+    return _compare(tuple(map(str, folders)), str([signature(folder) for folder in folders]))
 
 
 def rehearsal_of(smoke: Path, full: Path) -> Rehearsal:
@@ -192,9 +192,9 @@ def rehearsal_of(smoke: Path, full: Path) -> Rehearsal:
     return _rehearsal(str(smoke), str(full), signature(smoke) + signature(full))
 
 
-def checked(folder: Path) -> RunReport:
+def check(folder: Path) -> RunReport:
     """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
-    return _shared().index.report(folder) or standing_of(read_run(folder))
+    return _shared_index().index.report(folder) or standing_of(read_run(folder))
 
 
 def jobs() -> list[Job]:
@@ -204,7 +204,7 @@ def jobs() -> list[Job]:
 
 def look_again() -> None:
     """Have the pages know at once what one of them has just changed, however many runs there are."""
-    _shared().look_again()
+    _shared_index().look_again()
 
 
 def signature(folder: Path) -> str:
@@ -220,7 +220,7 @@ def reader_zone() -> tzinfo:
         return UTC
 
 
-def _shared() -> SharedIndex:
+def _shared_index() -> SharedIndex:
     return _index(str(root().resolve()))
 
 
@@ -251,14 +251,14 @@ def _log_tail(path: str, levels: Sequence[str], words: str) -> LogTail:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _compared(folders: tuple[str, ...], signatures: str) -> Comparison:
-    return compare_runs([read_run(Path(folder)) for folder in folders], [checked(Path(folder)) for folder in folders])
+def _compare(folders: tuple[str, ...], signatures: str) -> Comparison:
+    return compare_runs([read_run(Path(folder)) for folder in folders], [check(Path(folder)) for folder in folders])
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _rehearsal(smoke: str, full: str, signatures: str) -> Rehearsal:
     ours, theirs = Path(smoke), Path(full)
-    return rehearsal(read_run(ours), checked(ours), read_run(theirs), checked(theirs))
+    return rehearsal(read_run(ours), check(ours), read_run(theirs), check(theirs))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)  # More than are held side by side.

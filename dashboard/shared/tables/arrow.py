@@ -29,19 +29,19 @@ def floats(values: Sequence[float | None]) -> pa.Array:
 
 def numbers(values: np.ndarray) -> pa.Array:
     """Return an array as it is, `[values]` of its own kind of number; NaN is null."""
-    return _fixed(pa.from_numpy_dtype(values.dtype), values, ~np.isnan(values))
+    return _fix(pa.from_numpy_dtype(values.dtype), values, ~np.isnan(values))
 
 
 def times(values: Sequence[datetime | None]) -> pa.Array:
     """Return moments to the microsecond, in UTC; None is null."""
     since = [0 if at is None else (at - _START) // _MICROSECOND for at in values]
-    return _fixed(pa.timestamp("us", tz="UTC"), np.array(since, dtype=np.int64), _stated(values))
+    return _fix(pa.timestamp("us", tz="UTC"), np.array(since, dtype=np.int64), _stated_mask(values))
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
     """Return texts; None is null, and half a character is written as its code."""
     encoded = [b"" if value is None else value.encode("utf-8", "backslashreplace") for value in values]
-    buffers = [_bits(_stated(values)), _buffer(_offsets(encoded)), pa.py_buffer(b"".join(encoded))]
+    buffers = [_bits(_stated_mask(values)), _buffer(_offsets(encoded)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
@@ -59,11 +59,11 @@ def _lists(rows: Sequence[Sequence[Any]], flat: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.list_(flat.type), len(rows), [None, _buffer(_offsets(rows))], children=[flat])
 
 
-def _fixed(kind: pa.DataType, values: np.ndarray, is_stated: np.ndarray) -> pa.Array:
+def _fix(kind: pa.DataType, values: np.ndarray, is_stated: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [_bits(is_stated), _buffer(values)])
 
 
-def _stated(values: Sequence[object]) -> np.ndarray:
+def _stated_mask(values: Sequence[object]) -> np.ndarray:
     return np.array([value is not None for value in values], dtype=bool)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from dashboard.shared.config import form
-from dashboard.shared.config.settings import shown
-from dashboard.shared.words.text import shortened
+from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.words.text import shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
 
@@ -17,7 +17,7 @@ _IDENTITY = frozenset({"model.name", "model.weights", "data.dataset", "evaluatio
 _MOST, _LONGEST = 3, 200
 
 
-def changed(found: Sequence[RunSummary]) -> list[str]:
+def describe_changes(found: Sequence[RunSummary]) -> list[str]:
     """Return for each run what differs from the run that it continues, else from the one before, else from the default.
 
     The one before is the next older run of the same model and mode. Empty: the run states no settings.
@@ -31,13 +31,13 @@ def changed(found: Sequence[RunSummary]) -> list[str]:
     for summary in reversed(found):
         kind = (summary.model, summary.mode)
         other = by_id.get(summary.parent or "") or before.get(kind)
-        said.append(_said(summary.settings, other.settings if other is not None else None))
+        said.append(_describe(summary.settings, other.settings if other is not None else None))
         if summary.settings:
             before[kind] = summary
     return said[::-1]
 
 
-def _said(settings: Mapping[str, object], other: Mapping[str, object] | None) -> str:
+def _describe(settings: Mapping[str, object], other: Mapping[str, object] | None) -> str:
     if not settings:
         return ""
     if settings == other:
@@ -46,7 +46,7 @@ def _said(settings: Mapping[str, object], other: Mapping[str, object] | None) ->
     if not parts:
         return "nothing" if other is not None else "all as by default"
     more = f", {len(parts) - _MOST} more" if len(parts) > _MOST else ""
-    return shortened(visible(", ".join(parts[:_MOST]) + more), _LONGEST)
+    return shorten(visible(", ".join(parts[:_MOST]) + more), _LONGEST)
 
 
 def _parts(settings: Mapping[str, object], other: Mapping[str, object], *, is_default: bool) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _parts(settings: Mapping[str, object], other: Mapping[str, object], *, is_de
         if key in _NOT_CHOSEN or other.get(key) == value or (is_default and (key in _IDENTITY or key not in other)):
             continue
         name = "model" if key == "model.name" else key.rpartition(".")[2]
-        yield f"{name} {shown(value)}" if is_default else f"{name} {shown(other.get(key))} → {shown(value)}"
+        yield f"{name} {as_yaml(value)}" if is_default else f"{name} {as_yaml(other.get(key))} → {as_yaml(value)}"
 
 
 @cache

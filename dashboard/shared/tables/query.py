@@ -30,7 +30,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class Searched(Protocol):
+class SearchFields(Protocol):
     """What a query looks at."""
 
     @property
@@ -54,7 +54,7 @@ class Query:
         """Whether every run matches."""
         return not self.words and not self.conditions
 
-    def matches(self, row: Searched) -> bool:
+    def matches(self, row: SearchFields) -> bool:
         """Return whether a run meets every word and condition."""
         return all(word in row.text for word in self.words) and all(
             item.test(row.get(item.field)) != item.negated for item in self.conditions
@@ -89,7 +89,7 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
         is_quoted = part["value"].startswith('"')
         if field not in fields and field not in others:
             complaints.append(_unknown(field, fields, others))
-        elif sign in _COMPARE and _bound(value) is None:
+        elif sign in _COMPARE and _bind(value) is None:
             complaints.append(f"{field}{sign} needs a number or a date, not {value}.")
         else:
             wanted = [value] if is_quoted else value.split(",")
@@ -150,7 +150,7 @@ def _texts(found: object) -> Iterator[str]:
         yield str(found).lower()
 
 
-def _bound(value: str) -> float | datetime | None:
+def _bind(value: str) -> float | datetime | None:
     number = _number(value)
     return number if number is not None else _date(value)
 

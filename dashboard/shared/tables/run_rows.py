@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from dashboard.shared.tables.changed import changed
+from dashboard.shared.tables.changed import describe_changes
 from dashboard.shared.tables.score_cell import Interval
 from dashboard.shared.words.evidence import marks
 from evidence.bundle.secrets.masking import visible
@@ -124,7 +124,7 @@ class RowCache:
             last = self._last
             if last is not None and len(last.rows) == len(rows) and all(map(_is, last.rows, rows)):
                 return last
-            for row, said in zip(rows, changed([row.summary for row in rows]), strict=True):
+            for row, said in zip(rows, describe_changes([row.summary for row in rows]), strict=True):
                 row.cells["changed"] = said
             self._known = {row.summary.path: row for row in rows}
             self._last = Listing(rows, *_names(rows))

@@ -14,8 +14,8 @@ import pyarrow as pa
 from dashboard.shared.tables import arrow
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.score_cell import Interval, picture
-from dashboard.shared.words.grades import GRADES, STATUSES, Sign, worded
-from dashboard.shared.words.text import csv_text, shortened
+from dashboard.shared.words.grades import GRADES, STATUSES, Sign, label
+from dashboard.shared.words.text import csv_text, shorten
 from evidence.bundle.secrets.masking import visible
 
 Kind = Literal[
@@ -135,7 +135,7 @@ def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
     return _more(key, key, kind, meaning)
 
 
-def marked(row: Row) -> str | None:
+def mark_of(row: Row) -> str | None:
     """Return the one word that a run is marked with: how it ended where it did not succeed, else its grade."""
     summary = row.summary
     ended = summary.status if summary.status in STATUSES and summary.status != "succeeded" else None
@@ -171,7 +171,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column], theme: str | None = No
     """
     found = {}
     for column in columns:
-        values = [marked(row) if column.key == "grade" else row.get(column.key) for row in rows]
+        values = [mark_of(row) if column.key == "grade" else row.get(column.key) for row in rows]
         if column.kind == "picture":
             values = [picture(value, theme) if isinstance(value, Interval) else None for value in values]
         found[column.key] = _CELLS[column.kind](values)
@@ -202,11 +202,11 @@ def _words(values: list[Any]) -> pa.Array:
 
 def _signs(values: list[Any]) -> pa.Array:
     """Return words with their symbols as the grid's labels take them; none for no word."""
-    return _words([[_SIGNED.get(value) or worded(_ALL, value)] if value else () for value in values])
+    return _words([[_SIGNED.get(value) or label(_ALL, value)] if value else () for value in values])
 
 
 _ALL: Mapping[str, Sign] = {**STATUSES, **GRADES}
-_SIGNED = {word: worded(_ALL, word) for word in _ALL}
+_SIGNED = {word: label(_ALL, word) for word in _ALL}
 _CELLS: Mapping[Kind, Callable[[list[Any]], pa.Array]] = {
     "text": _texts,
     "picture": arrow.texts,
@@ -229,7 +229,7 @@ def shown_text(value: object) -> str:
     """Return a value as one line of a cell, without characters that cannot be seen."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return shortened(visible(str(value)).replace("\n", " "), LONGEST_CELL)
+    return shorten(visible(str(value)).replace("\n", " "), LONGEST_CELL)
 
 
 def _csv(value: object) -> object:

@@ -16,7 +16,7 @@ from evidence.judge.documents import (
 )
 from evidence.judge.grade import GRADES, GradeName
 from schemas.problems import formats
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 MARKS: Mapping[str, Sign] = {
     "valid": Sign(symbol="✓", tone="good", meaning="Valid, and nothing contradicts it."),
@@ -84,21 +84,21 @@ def brief(documents: Sequence[DocumentState]) -> str:
     mark = mark_of(documents)
     errors = sum(document.errors for document in documents)
     rows = sum(document.rows or 0 for document in documents)
-    said = f"{MARKS[mark].symbol} {counted(errors, 'error') if mark == 'wrong' else mark}"
+    said = f"{MARKS[mark].symbol} {quantity(errors, 'error') if mark == 'wrong' else mark}"
     return f"{said}, {formats.count(rows)} rows" if rows and documents[0].schema else said
 
 
 def state_of(document: DocumentState) -> str:
     """Return a document's state in a line: `✓ valid · 31 rows · hash ✓ matches`."""
     if document.mark == "another tool's":
-        return f"≈ {counted(document.rows or 0, document.name.removesuffix('s'))}, as stated"
+        return f"≈ {quantity(document.rows or 0, document.name.removesuffix('s'))}, as stated"
     if not document.schema:
         return f"– no {document.name}"
     if document.mark == "missing":
         return "– missing" if document.seal == "differs" else "– not written by this run"
-    parts = [f"✕ {counted(document.errors, 'error')}" if document.errors else "✓ valid"]
+    parts = [f"✕ {quantity(document.errors, 'error')}" if document.errors else "✓ valid"]
     if document.rows is not None:
-        parts.append(counted(document.rows, "row"))
+        parts.append(quantity(document.rows, "row"))
     return " · ".join([*parts, _SEALS[document.seal]])
 
 

@@ -68,6 +68,6 @@ JOBS: Mapping[str, Sign] = {
 UNKNOWN = Sign(symbol="?", tone="quiet", meaning="The run does not say.")
 
 
-def worded(signs: Mapping[str, Sign], word: str | None) -> str:
+def label(signs: Mapping[str, Sign], word: str | None) -> str:
     """Return symbol and word: `✓ verified`; a word without a sign keeps a question mark."""
     return f"{signs.get(word or '', UNKNOWN).symbol} {word or 'unknown'}"

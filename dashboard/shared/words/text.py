@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
-from evidence.bundle.secrets.masking import masked, visible
+from evidence.bundle.secrets.masking import mask, visible
 
 Kind = Literal["same", "missing", "added"]
 LONGEST = 2000
@@ -62,10 +62,10 @@ def findable(names: Iterable[str]) -> list[str]:
 def glimpse(text: str, length: int) -> str:
     """Return at most `length` characters of the text with keys and passwords masked, however long the text is."""
     # One that begins within what is shown is found whole; what lies further on is not even looked at.
-    return shortened(masked(text[: length + _LONGEST_SECRET]), length)
+    return shorten(mask(text[: length + _LONGEST_SECRET]), length)
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Return at most `length` characters of the text, with an ellipsis where some were left out."""
     return text if len(text) <= length else text[: length - 1] + "…"
 

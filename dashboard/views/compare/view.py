@@ -34,7 +34,7 @@ def page() -> None:
         return
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
-        chosen = _chosen(known)
+        chosen = _choose_runs(known)
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         SIDE_BY_SIDE: lambda: _side_by_side(chosen, known, row),
@@ -48,7 +48,7 @@ def page() -> None:
                 draw()
 
 
-def _chosen(known: Mapping[str, RunSummary]) -> list[str]:
+def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs that the address names; more than can be listed in a box are named by their number."""
     asked = state.asked_for("runs", known)
     if len(asked) > MOST_SIDE_BY_SIDE:
@@ -102,7 +102,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         return
     if not freshness.are_as_judged([known[name] for name in names]):
         return
-    compared = reading.compared([known[name].path for name in names])
+    compared = reading.compare([known[name].path for name in names])
     runs = {name: reading.run_of(known[name].path) for name in names}
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
     with row:

@@ -25,7 +25,7 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
 from dashboard.shared.words import evidence
-from dashboard.shared.words.grades import GRADES, Sign, worded
+from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import on_page
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
@@ -37,7 +37,7 @@ from evidence.judge.documents import CARDS
 from evidence.rules import across
 from schemas.problems import formats
 from schemas.problems.problem import ProblemError
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
@@ -75,7 +75,7 @@ def _build() -> None:
     names = choose_runs(known, label_visibility="collapsed")
     if not names:
         markup.empty("Choose the runs to hand in", "Add the smoke run of a full run to show its rehearsal.")
-        _made(known, number=2)
+        _draw_made(known, number=2)
         return
     folders = [known[name].path for name in names]
     if not freshness.are_as_judged([known[name] for name in names]):
@@ -88,7 +88,7 @@ def _build() -> None:
     if builds:
         markup.step(3, "Build")
         _build_form(names, folders, blocked=any(item.state == "blocked" for item in items))
-    _made(known, number=4 if builds else 3)
+    _draw_made(known, number=4 if builds else 3)
 
 
 @st.cache_data(max_entries=8, show_spinner="Looking through the runs")
@@ -107,14 +107,14 @@ def _copies_elsewhere(folders: Sequence[Path], items: Sequence[ChecklistItem]) -
         ChecklistItem(run=folder.name, what="copies", state="warning", detail=finding.what, next=finding.next)
         for folder in folders
         if folder.name not in blocked
-        for finding in reading.checked(folder).findings
+        for finding in reading.check(folder).findings
         if finding.code in _COPIED
     ]
 
 
 def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.text_input("Name of the zip", value=bundles.suggested(names), width=380)
+        name = st.text_input("Name of the zip", value=bundles.suggest_name(names), width=380)
         if not blocked:
             st.session_state[_PARTIAL] = False  # Or a tick for other runs would label these.
         partial = st.checkbox(
@@ -148,7 +148,7 @@ def _checklist(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> No
     markup.table(
         ["Run", "Grade", *CARDS],
         [
-            (run.path.name, worded(GRADES, run.grade), *map(evidence.brief, evidence.cards(run.documents).values()))
+            (run.path.name, label(GRADES, run.grade), *map(evidence.brief, evidence.cards(run.documents).values()))
             for run in runs
         ],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
@@ -174,7 +174,9 @@ def _contents(folders: Sequence[Path]) -> None:
     """Draw what is handed in, and the button that gives the same as a page to read."""
     found, colours = bundles.contents(folders), plotted.colours()
     st.html('<p class="tp-sub"><b>What is handed in</b>, before it is compressed</p>')
-    plotted.show(contents_figure.draw(found, colours), key="contents", alt=f"Contents. {contents_figure.said(found)}")
+    plotted.show(
+        contents_figure.draw(found, colours), key="contents", alt=f"Contents. {contents_figure.describe(found)}"
+    )
     sizes = {one.kind: sum(other.bytes for other in found if other.kind == one.kind) for one in found}
     tints = contents_figure.colours_of(list(sizes), colours)
     plan_answer.legend([(kind, formats.size(sizes[kind]), tints[kind], "") for kind in sizes])
@@ -185,7 +187,7 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
     bar = st.progress(0.0, text=bundles.BUILDING)
     try:
         report = build_bundle(
-            folders, output, allow_partial=allow_partial, redact=redact, progress=bundles.told(bar.progress)
+            folders, output, allow_partial=allow_partial, redact=redact, progress=bundles.progress_of(bar.progress)
         )
     except ProblemError as error:
         bar.empty()
@@ -196,18 +198,18 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
     markup.note(f"Built and read back: {report.output}, {formats.size(report.size_bytes)}, {report.files} files.")
     if report.redactions:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
-        markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
+        markup.note(f"Masked in {quantity(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
 
 
-def _made(known: Collection[str], *, number: int) -> None:
+def _draw_made(known: Collection[str], *, number: int) -> None:
     """Draw the bundles made here of runs of this root, the one in the address first, with its verdict."""
     markup.step(number, "Verify and hand in")
-    every = bundles.made()
+    every = bundles.made_bundles()
     found = [path for path in every if _runs_in(*_as_it_is(path)) <= set(known)]
     if len(found) < len(every):
         markup.note(
-            f"Not listed: {counted(len(every) - len(found), 'zip')} in {bundles.FOLDER}/ with runs of another root."
+            f"Not listed: {quantity(len(every) - len(found), 'zip')} in {bundles.FOLDER}/ with runs of another root."
         )
     if not found:
         markup.note(f"No zip yet. Zips you build are saved in {bundles.FOLDER}/ and listed here.")

@@ -14,7 +14,7 @@ from dashboard.shared.parts.asking import Options, PlanQuestion
 from dashboard.shared.session import state
 from dashboard.shared.words.verdicts import verdict_at
 from dashboard.views.plan.parts import pictures, target_box
-from dashboard.views.plan.parts.target_box import Chosen
+from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets.masking import visible
 from launch.asking import PlanRequest
 from launch.jobs import program
@@ -51,7 +51,7 @@ def _changes() -> dict[str, list[str]]:
     return {config_form.SET: stated} if stated else {}
 
 
-def questions(target: Chosen) -> tuple[PlanQuestion, ...]:
+def questions(target: ChosenTarget) -> tuple[PlanQuestion, ...]:
     """Return what is asked for a target, the quick answers first."""
     on = ("--on", target.on)
     return (
@@ -62,7 +62,7 @@ def questions(target: Chosen) -> tuple[PlanQuestion, ...]:
     )
 
 
-def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
+def _answers(source: str, config: Mapping[str, Any], target: ChosenTarget) -> None:
     found = [*check_value(form.KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
     asked = questions(target)
@@ -88,7 +88,7 @@ def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
         _command(config, target)
 
 
-def _where(found: PlanRequest, target: Chosen, plan: Mapping[str, Any] | None) -> None:
+def _where(found: PlanRequest, target: ChosenTarget, plan: Mapping[str, Any] | None) -> None:
     if found.answer is not None:
         st.header("Where can I run this?", anchor=False)
         pictures.targets(found.answer, chosen=target.name, plan=plan)
@@ -113,11 +113,15 @@ def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) ->
     plan_answer.findings(plan)
 
 
-def _command(config: Mapping[str, Any], target: Chosen) -> None:
+def _command(config: Mapping[str, Any], target: ChosenTarget) -> None:
     name = f"{config.get('name', 'run')}.yaml"
     files = "the configuration and your machine" if target.path else "the configuration"
     st.caption(f"The same in a terminal, with {files} saved there")
-    st.code(visible(program.shown(["plan", "--config", name, "--on", target.shown])), language=None, wrap_lines=True)
+    st.code(
+        visible(program.as_command_line(["plan", "--config", name, "--on", target.shown])),
+        language=None,
+        wrap_lines=True,
+    )
 
 
 page()

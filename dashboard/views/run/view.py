@@ -30,7 +30,7 @@ from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, examples, log, play, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
-from evidence.judge.record import traced
+from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS, SYSTEM
@@ -38,7 +38,7 @@ from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
 from launch.resuming import can_resume
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.values import number_at, text_at
 
 TICK_SECONDS = 2.0
@@ -57,7 +57,7 @@ def page() -> None:
         markup.empty("No runs yet", "Start one: a smoke run takes seconds and fills every page.")
         launching.smoke_button()
         return
-    name = _chosen(known)
+    name = _choose_run(known)
     if name is None:
         return
     summary = known[name]
@@ -74,7 +74,7 @@ def page() -> None:
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
 
-def _chosen(known: Mapping[str, RunSummary]) -> str | None:
+def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
     """Return the run that the address names, else the one looked at last, or the only one; else a choice."""
     asked = st.query_params.get("run")
     before: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
@@ -95,7 +95,7 @@ def _chosen(known: Mapping[str, RunSummary]) -> str | None:
 def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
     # A tab draws this part alone: the verdict above it must not outlive what it was found in.
-    if reading.changed([known[name]]) or reading.were_judged_again([known[name]]):
+    if reading.changed_runs([known[name]]) or reading.were_judged_again([known[name]]):
         st.rerun()
     run = reading.run_of(folder)
     if was_running and run.status != "running":
@@ -134,7 +134,7 @@ def _figures(run: Run, series: Series) -> None:
 
 def _facts(run: Run) -> tuple[Facts, Sequence[str]]:
     """Return what may be shown of a run, and which figures may not although the run states them."""
-    return traced(facts_of(run), reading.checked(run.path).findings)
+    return trace(facts_of(run), reading.check(run.path).findings)
 
 
 def _sections(
@@ -183,20 +183,20 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     status = run.status or summary.status
     signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
     if summary.problem_count:
-        signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
+        signs += f'<span class="tp-dim">{quantity(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     continuation = reading.continuation_of(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
-    if ended := ending.said(run, may_resume=may_resume):
+    if ended := ending.describe(run, may_resume=may_resume):
         said.append(markup.safe(ended))
-    said += [markup.safe(words) for words in _noted(summary)]
+    said += [markup.safe(words) for words in _notes_of(summary)]
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=signs, lines=said)
         _buttons(name, run, known, continuation, may_resume=may_resume)
 
 
-def _noted(summary: RunSummary) -> Iterator[str]:
+def _notes_of(summary: RunSummary) -> Iterator[str]:
     """Yield what somebody wrote about the run, each kind in a line."""
     if summary.tags:
         yield f"Tags: {', '.join(summary.tags)}"
@@ -254,7 +254,7 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     if SYSTEM in run.files:
         sections.machine(run)
     if line.series.unread:
-        markup.note(f"Not drawn: {counted(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
+        markup.note(f"Not drawn: {quantity(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 
 
 page()

@@ -11,14 +11,14 @@ from dashboard.shared.parts import launching, markup
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Listing, Row
-from dashboard.shared.words.grades import GRADES, worded
+from dashboard.shared.words.grades import GRADES, label
 from dashboard.views.runs.logic import order
-from dashboard.views.runs.logic.look import Look, filtered, news, outdated
+from dashboard.views.runs.logic.look import Look, filter_runs, news, outdated_runs
 from dashboard.views.runs.parts import actions, cards, keys
-from dashboard.views.runs.parts.grid import chosen, show_table
+from dashboard.views.runs.parts.grid import chosen_runs, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
 from evidence.index.runs import RunSummary
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _VISIT = "address of the list"
 _JUST_DRAWN_SECONDS = 1.0
@@ -39,7 +39,7 @@ def page() -> None:
     with place:
         _heading(listing, look)
         _news(found)
-    kept, complaints = filtered(listing, look)
+    kept, complaints = filter_runs(listing, look)
     for complaint in complaints:
         markup.note(complaint)
     rows = order.in_order(kept, look.sort, descending=look.descending)
@@ -67,14 +67,13 @@ def _nothing_yet() -> None:
 
 def _heading(listing: Listing, look: Look) -> None:
     signs = "".join(
-        f'<span title="{markup.safe(GRADES[name].meaning)}">'
-        f"{markup.safe(worded(GRADES, name))} <b>{number:,}</b></span>"
+        f'<span title="{markup.safe(GRADES[name].meaning)}">{markup.safe(label(GRADES, name))} <b>{number:,}</b></span>'
         for name in GRADES
         if (number := listing.grades.get(name))
     )
-    said = f"{counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
+    said = f"{quantity(len(listing.rows), 'run')} in {markup.safe(state.root())}"
     if listing.archived and not look.archived:
-        said += f" · {counted(listing.archived, 'archived run')} not listed"
+        said += f" · {quantity(listing.archived, 'archived run')} not listed"
     markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
 
 
@@ -97,11 +96,11 @@ def _news(shown: Sequence[RunSummary]) -> None:
 def _look_again(shown: Sequence[RunSummary], *, drawn_at: float) -> None:
     if time.monotonic() - drawn_at < _JUST_DRAWN_SECONDS:
         return  # With the page itself, which looks for itself once it stands.
-    now = reading.looked()
+    now = reading.look_at_runs()
     if said := news(shown, now):
         with st.container(horizontal=True, vertical_alignment="center", key="runs_news"):
             words = f"{said[:1].upper()}{said[1:]} since this list was drawn."
-            markup.changed(words) if outdated(shown, now) else markup.note(words)
+            markup.draw_changed(words) if outdated_runs(shown, now) else markup.note(words)
             if st.button("Show", icon=":material/refresh:", type="tertiary"):
                 st.rerun()
 
@@ -109,7 +108,7 @@ def _look_again(shown: Sequence[RunSummary], *, drawn_at: float) -> None:
 @st.fragment
 def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     """Draw the table and what can be done with its rows; a tick draws this part alone."""
-    actions.follow([name for name in chosen() if name in listing.by_name])
+    actions.follow([name for name in chosen_runs() if name in listing.by_name])
     columns = [runs_table.column_of(key, rows) for key in look.columns]
     same: list[str] = []
     if look.columns == ("run", *runs_table.FIRST_CHOICE):
@@ -119,7 +118,7 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     with place:
         show_table(part.rows, columns)
         cards.show(part.rows)
-    picked = [listing.by_name[name] for name in chosen() if name in listing.by_name]
+    picked = [listing.by_name[name] for name in chosen_runs() if name in listing.by_name]
     with above:
         actions.show(picked, rows, same, total=len(listing.rows))
     actions.tools(picked, rows, columns)

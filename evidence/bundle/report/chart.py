@@ -48,7 +48,7 @@ def line_plot(points: Sequence[Point], *, x_label: str, y_label: str, title: str
         f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>',
         _label(f'x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 8}"', x_label),
         _label(f'transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2:.1f}) rotate(-90)"', y_label),
-        *(_piece([(across(x), down(y)) for x, y in piece]) for piece in _pieces(thinned(points))),
+        *(_piece([(across(x), down(y)) for x, y in piece]) for piece in _pieces(thin(points))),
         *(_dot(across(x), down(y)) for x, y in points if y is not None and len(points) <= MOST_DOTS),
         "</svg>",
     ]
@@ -91,7 +91,7 @@ def tick_text(tick: float, all_ticks: Sequence[float]) -> str:
     return f"{tick + 0.0:,.{decimals}f}"
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[Point]) -> list[Point]:
     """Return at most `MOST_POINTS` points that show the same shape, spikes and gaps included."""
     if len(points) <= MOST_POINTS:
         return list(points)

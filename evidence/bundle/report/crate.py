@@ -87,7 +87,7 @@ def crate_text(runs: Sequence[ReportRun], made: Sequence[FileHash], *, partial: 
         graph += _run_entities(run)
     graph += _schema_entities(schemas)
     graph += [_file(file) for file in sorted(loose, key=lambda file: file.path)]
-    graph += [_listed(name) for name in (BUNDLE_MANIFEST, HASHES)]
+    graph += [_file_entity(name) for name in (BUNDLE_MANIFEST, HASHES)]
     return as_json_text({"@context": f"{SPECIFICATION}/context", "@graph": _once(graph)})
 
 
@@ -162,7 +162,7 @@ def _action(run: ReportRun, manifest: Document) -> Document:
             "@id": _action_id(run),
             "@type": "CreateAction",
             "name": f"Training run {run.name}",
-            "description": _deed(manifest),
+            "description": _sentence_about(manifest),
             "instrument": {"@id": _program(manifest)["@id"]},
             "agent": {"@id": MAKERS["@id"]},
             "object": _links([*inputs, _training_data(manifest["dataset"])["@id"]]),
@@ -175,7 +175,7 @@ def _action(run: ReportRun, manifest: Document) -> Document:
     )
 
 
-def _deed(manifest: Document) -> str:
+def _sentence_about(manifest: Document) -> str:
     """Return what a run did, in one sentence."""
     devices = manifest["devices"]
     model = manifest["model"]["name"] if manifest["model"] else "a model that was not built"
@@ -233,10 +233,10 @@ def _schema_entities(schemas: Sequence[FileHash]) -> Iterator[Document]:
 
 
 def _file(file: FileHash) -> Document:
-    return _listed(file.path) | {"contentSize": str(file.size_bytes)}
+    return _file_entity(file.path) | {"contentSize": str(file.size_bytes)}
 
 
-def _listed(path: str) -> Document:
+def _file_entity(path: str) -> Document:
     """Return a file without its size."""
     entity = {"@id": _path_id(path), "@type": "File", "name": PurePosixPath(path).name, "encodingFormat": _format(path)}
     description = OWN_FILES.get(path) or _description(path)

@@ -34,7 +34,7 @@ def visible(text: str) -> str:
     )
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Return the text with what looks like a key or a password replaced: `token=abcdefgh…` becomes `token=[hidden]`."""
     lower = text.lower()
     # Most texts hold none of these, which a plain search says at once.

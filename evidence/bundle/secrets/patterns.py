@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET
-from evidence.bundle.secrets.prefixes import PREFIXED, SHAPED, cased
+from evidence.bundle.secrets.prefixes import PREFIXED, SHAPED, prefix_pattern
 from schemas.problems.rule import Rule
 
 
@@ -102,7 +102,7 @@ PATTERNS = (
         _START + rb"(?P<secret>AKIA(?![A-Z0-9]{9}EXAMPLE(?![A-Za-z0-9]))[A-Z0-9]{16})(?![A-Za-z0-9])",
     ),
     *(
-        _secret(kind, (prefix.encode(),), _START + f"(?P<secret>{cased(prefix)}{rest})".encode())
+        _secret(kind, (prefix.encode(),), _START + f"(?P<secret>{prefix_pattern(prefix)}{rest})".encode())
         for kind, prefix, rest in PREFIXED
     ),
     *(

@@ -53,7 +53,7 @@ SHAPED: tuple[tuple[str, str, str], ...] = (
 """The same for what begins with a name or a place: the whole match is hidden."""
 
 
-def cased(prefix: str) -> str:
+def prefix_pattern(prefix: str) -> str:
     """Return the expression of a prefix: of small letters as they are, where the issuer uses others, those."""
     return {"sg.": r"SG\.", "pmak-": "PMAK-", "asia": "ASIA", "gocspx-": "GOCSPX-", "goog1e": "GOOG1E"}.get(
         prefix, re.escape(prefix)

@@ -78,7 +78,7 @@ def masked_text(content: bytes) -> tuple[bytes, int]:
     except UnicodeDecodeError:
         return content, 0  # torn; the scanner finds what it holds, and refuses it
     pieces, end, count = [], 0, 0
-    for start, stop in _merged(spans_to_mask(text)):
+    for start, stop in _merge_spans(spans_to_mask(text)):
         pieces += [text[end:start], MASK.encode()]
         end, count = stop, count + 1
     masked = b"".join([*pieces, text[end:]])
@@ -124,7 +124,7 @@ def _may_be_masked(source: Path, name: str) -> bool:
     return name not in NEVER and not layout.in_weight_folder(name) and source.stat().st_size <= MOST_BYTES
 
 
-def _merged(spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _merge_spans(spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield spans in order, those that touch as one."""
     start = stop = -1
     for low, high in sorted(spans):

@@ -20,7 +20,7 @@ from evidence.bundle.format.rules import (
     UNREADABLE,
 )
 from schemas.problems.rule import Rule
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 STORED, DEFLATED = 0, 8
 FLAG_ENCRYPTED, FLAG_DESCRIPTOR, FLAG_STRONG_ENCRYPTION, FLAG_UTF8, FLAG_MASKED = 1, 1 << 3, 1 << 6, 1 << 11, 1 << 13
@@ -229,7 +229,7 @@ def _resolve_zip64(extra: bytes, name: str, values: tuple[int, ...]) -> tuple[in
             resolved[index] = int.from_bytes(wide[:8], "little")
             wide = wide[8:]
     if wide:
-        what = f"The zip64 field has {counted(len(wide), 'byte')} that the header does not ask for."
+        what = f"The zip64 field has {quantity(len(wide), 'byte')} that the header does not ask for."
         raise ArchiveError(TWO_HEADERS, what, entry=name)
     return tuple(resolved)
 

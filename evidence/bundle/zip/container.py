@@ -23,7 +23,7 @@ LARGE = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class LocalHeader:
     """What a header states of one file."""
 
     name: str
@@ -34,7 +34,7 @@ class Stored:
     """Checksum of the content."""
 
 
-def local_header(file: Stored) -> bytes:
+def local_header(file: LocalHeader) -> bytes:
     """Return the header before a file's content (APPNOTE.TXT 4.3.7)."""
     name = file.name.encode("utf-8")
     large = file.size_bytes >= LARGE
@@ -44,7 +44,7 @@ def local_header(file: Stored) -> bytes:
     return struct.pack("<4s5H3L2H", b"PK\x03\x04", *fields) + name + extra
 
 
-def ending(files: Sequence[Stored]) -> bytes:
+def ending(files: Sequence[LocalHeader]) -> bytes:
     """Return everything after the last file's content: the list of entries and the end records (4.3.12 to 4.3.16)."""
     offset, entries = 0, []
     for file in files:
@@ -64,7 +64,7 @@ def ending(files: Sequence[Stored]) -> bytes:
 
 def has_our_form(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
     """Return whether every byte of an archive outside its contents is the one that we would have written."""
-    stored = [Stored(name=entry.name, size_bytes=entry.size_bytes, crc32=entry.crc32) for entry in entries]
+    stored = [LocalHeader(name=entry.name, size_bytes=entry.size_bytes, crc32=entry.crc32) for entry in entries]
     if [each.name for each in stored] != sorted(each.name for each in stored):
         return False
     for entry, each in zip(entries, stored, strict=True):
@@ -75,7 +75,7 @@ def has_our_form(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
     return file.read() == ending(stored)
 
 
-def _central_header(file: Stored, offset: int) -> bytes:
+def _central_header(file: LocalHeader, offset: int) -> bytes:
     name = file.name.encode("utf-8")
     wide = [file.size_bytes, file.size_bytes] if file.size_bytes >= LARGE else []
     wide += [offset] if offset >= LARGE else []

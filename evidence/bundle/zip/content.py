@@ -24,7 +24,7 @@ def stream(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
         ArchiveError: TP811 the content is longer or shorter than declared, cannot be unpacked, or has another checksum.
     """
     checksum, done = 0, 0
-    blocks = _stored(file, entry) if entry.method == STORED else _inflated(file, entry)
+    blocks = _read_stored(file, entry) if entry.method == STORED else _inflate(file, entry)
     for block in blocks:
         done += len(block)
         if done > entry.size_bytes:
@@ -63,7 +63,7 @@ def hash_entries(
     return found
 
 
-def _stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
+def _read_stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     """Yield the bytes of an entry that is not compressed."""
     file.seek(entry.data_start)
     left = entry.packed_bytes
@@ -75,11 +75,11 @@ def _stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
         yield block
 
 
-def _inflated(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
+def _inflate(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     """Yield the bytes of a deflated entry, at most one block at a time however far it expands."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        for packed in _stored(file, entry):
+        for packed in _read_stored(file, entry):
             rest = packed
             while rest:
                 block = unpacker.decompress(rest, BLOCK_BYTES)

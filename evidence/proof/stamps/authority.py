@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evidence.proof.rules import NOT_STAMPED, refused
+from evidence.proof.rules import NOT_STAMPED, refusal
 from evidence.proof.stamps.check import Stamp, read_stamp
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible
@@ -26,7 +26,7 @@ _SHA256 = bytes.fromhex("300d06096086480165030402010500")
 _VERSION, _WITH_CERTIFICATE = b"\x02\x01\x01", b"\x01\x01\xff"
 
 
-def stamped(authority: str, digest: bytes) -> bytes:
+def request_stamp(authority: str, digest: bytes) -> bytes:
     """Return an authority's answer, a TimeStampResp in DER, that is about this digest and this request.
 
     Args:
@@ -41,7 +41,7 @@ def stamped(authority: str, digest: bytes) -> bytes:
     answer = _post(authority, request(digest, nonce))
     stamp = read_stamp(answer, authority)
     if why := _other_answer(stamp, digest, nonce):
-        raise ProblemError([refused(NOT_STAMPED, authority, why)], exit_code=4)
+        raise ProblemError([refusal(NOT_STAMPED, authority, why)], exit_code=4)
     return answer
 
 
@@ -80,7 +80,7 @@ def _other_answer(stamp: Stamp, digest: bytes, nonce: int) -> str | None:
 
 def _post(authority: str, body: bytes) -> bytes:
     if why := address_problem(authority):
-        raise ProblemError([refused(NOT_STAMPED, authority, why, next="Give the authority's address.")], exit_code=2)
+        raise ProblemError([refusal(NOT_STAMPED, authority, why, next="Give the authority's address.")], exit_code=2)
     parts = urlsplit(authority)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=SECONDS)
@@ -90,23 +90,23 @@ def _post(authority: str, body: bytes) -> bytes:
         with connection.getresponse() as answer:
             content = answer.read(MOST_BYTES + 1)
     except TimeoutError:
-        raise _unreached(authority, f"did not answer within {SECONDS:.0f} seconds") from None
+        raise _unreachable(authority, f"did not answer within {SECONDS:.0f} seconds") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise _unreached(authority, f"cannot be reached: {visible(reason)}") from None
+        raise _unreachable(authority, f"cannot be reached: {visible(reason)}") from None
     finally:
         connection.close()
     if answer.status != http.HTTPStatus.OK:
         elsewhere = answer.getheader("Location")
         moved = f" and names {visible(elsewhere)}" if elsewhere else ""
-        raise _unreached(authority, f"answered with status {answer.status}{moved}")
+        raise _unreachable(authority, f"answered with status {answer.status}{moved}")
     if len(content) > MOST_BYTES:
-        raise _unreached(authority, f"answered with more than {MOST_BYTES:,} bytes")
+        raise _unreachable(authority, f"answered with more than {MOST_BYTES:,} bytes")
     return content
 
 
-def _unreached(authority: str, what: str) -> ProblemError:
-    return ProblemError([refused(NOT_STAMPED, authority, f"The time authority {what}.")], exit_code=4)
+def _unreachable(authority: str, what: str) -> ProblemError:
+    return ProblemError([refusal(NOT_STAMPED, authority, f"The time authority {what}.")], exit_code=4)
 
 
 def stamp_path(file: Path) -> Path:

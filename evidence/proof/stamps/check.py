@@ -51,7 +51,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class StampVerdict:
     """What a stamp is worth to one reader.
 
     Attributes:
@@ -95,7 +95,7 @@ def read_stamp(answer: bytes, authority: str) -> Stamp:
     )
 
 
-def checked(answer: bytes, digest: bytes, authority: str, roots: Mapping[str, Any]) -> Checked:
+def check(answer: bytes, digest: bytes, authority: str, roots: Mapping[str, Any]) -> StampVerdict:
     """Return what a stamp of a SHA-256 is worth to a reader who trusts some roots.
 
     Args:
@@ -109,20 +109,22 @@ def checked(answer: bytes, digest: bytes, authority: str, roots: Mapping[str, An
     """
     stamp = read_stamp(answer, authority)
     if why := stamp.problem or stamp.of_other_data(digest):
-        return Checked(stamp=stamp, root=None, problem=why)
+        return StampVerdict(stamp=stamp, root=None, problem=why)
     reasons = {}
     for name, root in roots.items():
         why = _not_under(stamp, digest, root)
         if why is None:
-            return Checked(stamp=stamp, root=name, problem=None)
+            return StampVerdict(stamp=stamp, root=name, problem=None)
         reasons[name] = why
     if stamp.expired_at:
         what = f"Its certificate expired on {stamp.expired_at:%Y-%m-%d}, before the time that it states."
-        return Checked(stamp=stamp, root=None, problem=what)
+        return StampVerdict(stamp=stamp, root=None, problem=what)
     if reasons:
         name, why = next(iter(reasons.items()))
-        return Checked(stamp=stamp, root=None, problem=f"It does not hold under the root certificate {name}: {why}.")
-    return Checked(stamp=stamp, root=None, problem=None)
+        return StampVerdict(
+            stamp=stamp, root=None, problem=f"It does not hold under the root certificate {name}: {why}."
+        )
+    return StampVerdict(stamp=stamp, root=None, problem=None)
 
 
 def _not_under(stamp: Stamp, digest: bytes, root: Any) -> str | None:

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from evidence.proof.certificates import certificate_of, loaded_certificate
 from evidence.proof.keys import limited_content
-from evidence.proof.stamps.authority import stamp_path, stamped
-from evidence.proof.stamps.check import Checked, checked
-from evidence.proof.trust import trust_path, trusted
+from evidence.proof.stamps.authority import request_stamp, stamp_path
+from evidence.proof.stamps.check import StampVerdict, check
+from evidence.proof.trust import trust_path, trusted_entries
 from evidence.run import layout
 from evidence.run.extras import install_command
 from evidence.run.hashes import sha256_file
@@ -89,7 +89,7 @@ def stamp_run(folder: Path, of: Moment, sha256: str, authority: str, now: dateti
     """
     answer, failed = None, None
     try:
-        answer = stamped(authority, bytes.fromhex(sha256))
+        answer = request_stamp(authority, bytes.fromhex(sha256))
     except ProblemError as error:
         failed = error.problems[0].what
     row = {
@@ -136,18 +136,19 @@ def trusted_roots(named: Path | None) -> dict[str, Any]:
     if named is not None:
         return {named.name: loaded_certificate(certificate_of(named)[0].encode(), str(named))}
     return {
-        each.name: loaded_certificate(each.content.encode(), str(trust_path())) for each in trusted("time authority")
+        each.name: loaded_certificate(each.content.encode(), str(trust_path()))
+        for each in trusted_entries("time authority")
     }
 
 
-def stamp_worth(stamp: KeptStamp, roots: Mapping[str, Any]) -> Checked | None:
+def stamp_worth(stamp: KeptStamp, roots: Mapping[str, Any]) -> StampVerdict | None:
     """Return what a kept stamp is worth to a reader; None where there is no answer, or nothing here that reads one."""
     if stamp.answer is None or stamp.actual is None or find_spec("rfc3161_client") is None:
         return None
-    return checked(stamp.answer, bytes.fromhex(stamp.actual), stamp.authority, roots)
+    return check(stamp.answer, bytes.fromhex(stamp.actual), stamp.authority, roots)
 
 
-def stamp_is_refuted(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> bool:
+def stamp_is_refuted(stamp: KeptStamp, worth: StampVerdict | None, *, asked: bool) -> bool:
     """Return whether a stamp speaks of something else, or does not hold under the certificate that the reader named.
 
     One that only lacks a trusted root is a claim, and refuted by nothing.
@@ -168,7 +169,7 @@ def stamp_beside(file: Path) -> KeptStamp | None:
     return KeptStamp(of="zip", sha256=digest, actual=digest, authority=path.name, answer=answer, failed=None)
 
 
-def stamp_sentence(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> str:
+def stamp_sentence(stamp: KeptStamp, worth: StampVerdict | None, *, asked: bool) -> str:
     """Return what a stamp says to this reader, in a sentence.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 NOT_THE_PRODUCT = Rule(
     "TP306",
@@ -90,8 +90,8 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         return
     dataset = facts.manifest["dataset"]
     if (dataset["generated_rows"] == 0) != (dataset["generator_seed"] is None):
-        stated = f"{dataset['generated_rows']} generated rows and the seed {shown(dataset['generator_seed'])}"
-        yield found(
+        stated = f"{dataset['generated_rows']} generated rows and the seed {show(dataset['generator_seed'])}"
+        yield finding(
             facts.folder,
             NOT_THE_PRODUCT,
             layout.MANIFEST,
@@ -125,12 +125,12 @@ def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
         return
     code = facts.manifest["code"]
     if (code["commit"] is None) != (code["dirty"] is None):
-        what = f"commit is {shown(code['commit'])} and dirty is {shown(code['dirty'])}."
-        yield found(facts.folder, ODD_CODE, layout.MANIFEST, what, pointer="/code/dirty")
+        what = f"commit is {show(code['commit'])} and dirty is {show(code['dirty'])}."
+        yield finding(facts.folder, ODD_CODE, layout.MANIFEST, what, pointer="/code/dirty")
     if bool(code["dirty"]) != (code["diff_sha256"] is not None):
-        what = f"dirty is {shown(code['dirty'])} and diff_sha256 is {shown(code['diff_sha256'])}."
+        what = f"dirty is {show(code['dirty'])} and diff_sha256 is {show(code['diff_sha256'])}."
         expected = "a hash of the difference if dirty is true, and null otherwise"
-        yield found(facts.folder, ODD_CODE, layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
+        yield finding(facts.folder, ODD_CODE, layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
 
 
 def plan_adds_up(facts: Facts) -> Iterator[Problem]:
@@ -147,11 +147,11 @@ def plan_adds_up(facts: Facts) -> Iterator[Problem]:
         yield _wrong(facts, layout.PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], meaning)
     verdict = _verdict(plan, need)
     if plan["verdict"] != verdict:
-        yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {shown(available)} bytes")
+        yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {show(available)} bytes")
     for index, change in enumerate(plan["changes"]):
         fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
         if change["fits"] != fits:
-            meaning = f"{need} bytes less {change['saves_bytes']}, of {shown(available)},"
+            meaning = f"{need} bytes less {change['saves_bytes']}, of {show(available)},"
             yield _wrong(facts, layout.PLAN, f"/changes/{index}/fits", change["fits"], fits, meaning)
 
 
@@ -176,12 +176,12 @@ def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
         return
     if facts.training is not None and facts.training["steps_done"] > 0:
         what = "The plan says that the run does not fit and that it was not forced, and the run trained."
-        yield found(facts.folder, NOT_REFUSED, layout.PLAN, what, pointer="/verdict")
+        yield finding(facts.folder, NOT_REFUSED, layout.PLAN, what, pointer="/verdict")
 
 
 def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
-    what = f"{pointer.rsplit('/', 1)[-1]} is {shown(stated)}; {meaning} gives {shown(right)}."
-    return found(facts.folder, NOT_THE_PRODUCT, name, what, expected=shown(right), pointer=pointer)
+    what = f"{pointer.rsplit('/', 1)[-1]} is {show(stated)}; {meaning} gives {show(right)}."
+    return finding(facts.folder, NOT_THE_PRODUCT, name, what, expected=show(right), pointer=pointer)
 
 
 def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from evidence.run.chain import link_of
 from schemas.problems.problem import Problem
@@ -47,7 +47,7 @@ CHAIN_OF_OTHER_PARAMS = Rule(
 
 def chain_holds(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each entry that does not hold the hash of the one before it, or goes back."""
-    yield from first_few(_broken(facts, facts.chain or []))
+    yield from first_few(_broken_links(facts, facts.chain or []))
 
 
 def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
@@ -59,14 +59,14 @@ def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
     if stated is None:
         if entries:
             what = f"chain.jsonl has {len(entries)} entries; the manifest does not state where it ends."
-            yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain")
+            yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain")
         return
     if stated["entries"] != len(entries):
         what = f"chain.jsonl has {len(entries)} entries; the manifest states {stated['entries']}."
-        yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/entries")
+        yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/entries")
     elif entries and stated["head"] != link_of(entries[-1]):
         what = f"The last entry has the hash {link_of(entries[-1])}; the manifest states {stated['head']}."
-        yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/head")
+        yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/head")
 
 
 def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
@@ -81,7 +81,7 @@ def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
             f"The chain ends at step {last['step']} after {last['rows']} rows; the run did {done} steps and has "
             f"{len(facts.metrics)} rows."
         )
-        yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=len(facts.chain))
+        yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=len(facts.chain))
 
 
 def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
@@ -102,11 +102,11 @@ def chain_moves_on(facts: Facts) -> Iterator[Problem]:
         step = first.setdefault(entry["state_sha256"], entry["step"])
         if step != entry["step"]:
             what = f"The state after step {entry['step']} is said to be that after step {step}, bit for bit."
-            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/state_sha256")
+            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/state_sha256")
             return
 
 
-def _broken(facts: Facts, entries: Any) -> Iterator[Problem]:
+def _broken_links(facts: Facts, entries: Any) -> Iterator[Problem]:
     parent = {} if facts.manifest is None else facts.manifest["parent"] or {}
     before: str | None = parent.get("link")
     step = parent.get("step", 0)
@@ -114,10 +114,10 @@ def _broken(facts: Facts, entries: Any) -> Iterator[Problem]:
         if entry["previous"] != before and (line > 1 or facts.manifest is not None):
             holds = "none" if entry["previous"] is None else entry["previous"]
             what = f"The entry at step {entry['step']} holds {holds} as the hash of the one before, which is {before}."
-            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/previous")
+            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/previous")
         if entry["step"] < step:
             what = f"Step {entry['step']} comes after step {step}."
-            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/step")
+            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/step")
         before, step = link_of(entry), entry["step"]
 
 
@@ -136,16 +136,16 @@ def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
             what = (
                 f"At step {entry['step']} the chain counts {entry['rows']} rows; metrics.jsonl has {before} of {after}."
             )
-            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows")
+            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows")
         elif entry["rows_sha256"] != digest.hexdigest():
             what = (
                 f"The first {entry['rows']} rows of metrics.jsonl are not those of the chain at step {entry['step']}."
             )
-            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows_sha256")
+            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows_sha256")
         size = None if facts.training is None else facts.training["batch_size"]
         if size is not None and entry["data_position"] != entry["step"] * size:
             what = f"{entry['step']} steps of {size} sequences are not {entry['data_position']} sequences."
-            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/data_position")
+            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/data_position")
 
 
 def _lines(facts: Facts) -> list[bytes]:
@@ -162,7 +162,7 @@ def _other_params(facts: Facts, index: int, where: str, sha256: str) -> Iterator
         has = "none" if entry["params_sha256"] is None else f"{entry['params_sha256'][:12]}…"
         what = f"At step {entry['step']} the chain states the parameters {has}; the {where} states {sha256[:12]}…."
         place = {"line": index + 1, "pointer": "/params_sha256"}
-        yield found(facts.folder, CHAIN_OF_OTHER_PARAMS, layout.CHAIN, what, **place)
+        yield finding(facts.folder, CHAIN_OF_OTHER_PARAMS, layout.CHAIN, what, **place)
 
 
 CHECKS = (chain_holds, chain_moves_on, chain_ends_as_stated, chain_goes_with_rows, chain_goes_with_parameters)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_DEVICE = Rule(
     "TP362",
@@ -45,7 +45,7 @@ def devices_agree(facts: Facts) -> Iterator[Problem]:
         yield _manifest(facts, OTHER_DEVICE, what, "/devices/platform", requested)
     kinds = {device["kind"] for device in devices["list"]}
     if kinds != {devices["kind"]}:
-        what = f"The kind is {shown(devices['kind'])}; the list has {', '.join(shown(kind) for kind in sorted(kinds))}."
+        what = f"The kind is {show(devices['kind'])}; the list has {', '.join(show(kind) for kind in sorted(kinds))}."
         yield _manifest(facts, OTHER_DEVICE, what, "/devices/list")
     numbers = [device["id"] for device in devices["list"]]
     if len(set(numbers)) != len(numbers):
@@ -60,9 +60,9 @@ def donation_follows_from_bytes(facts: Facts) -> Iterator[Problem]:
     aliased = donation["aliased_bytes"]
     right = None if aliased is None else aliased >= _DONATED_FRACTION * donation["state_bytes"]
     if donation["effective"] != right:
-        stated = shown(donation["effective"])
-        what = f"effective is {stated}; {shown(aliased)} of {donation['state_bytes']} bytes are reused."
-        yield _manifest(facts, ODD_DONATION, what, "/training/donation/effective", shown(right))
+        stated = show(donation["effective"])
+        what = f"effective is {stated}; {show(aliased)} of {donation['state_bytes']} bytes are reused."
+        yield _manifest(facts, ODD_DONATION, what, "/training/donation/effective", show(right))
 
 
 def schedule_has_a_shape(facts: Facts) -> Iterator[Problem]:
@@ -79,7 +79,7 @@ def schedule_has_a_shape(facts: Facts) -> Iterator[Problem]:
 
 
 def _manifest(facts: Facts, rule: Rule, what: str, pointer: str, expected: str | None = None) -> Problem:
-    return found(facts.folder, rule, layout.MANIFEST, what, expected=expected, pointer=pointer)
+    return finding(facts.folder, rule, layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 CHECKS = (devices_agree, donation_follows_from_bytes, schedule_has_a_shape)

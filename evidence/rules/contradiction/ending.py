@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from evidence.records.facts import Facts
-from evidence.records.values import found, where
+from evidence.records.values import finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 NOT_THE_STATUS = Rule(
     "TP330",
@@ -40,9 +40,9 @@ def status_has_an_end(facts: Facts) -> Iterator[Problem]:
     running = not facts.is_sealed
     for key in ("finished_at", "exit"):
         if (facts.manifest[key] is None) != running:
-            what = f"The status is {facts.manifest['status']} and {key} is {shown(facts.manifest[key])}."
+            what = f"The status is {facts.manifest['status']} and {key} is {show(facts.manifest[key])}."
             expected = "null" if running else "a value"
-            yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
+            yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
 
 
 def exit_fits_status(facts: Facts) -> Iterator[Problem]:
@@ -53,19 +53,19 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
     if (status == "succeeded") != (ending["code"] == 0):
         what = f"The status is {status} and the exit code is {ending['code']}."
         expected = "0" if status == "succeeded" else "a code above 0"
-        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/code")
+        yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/code")
     if (status == "succeeded" and ending["error"] is not None) or (status == "failed" and ending["error"] is None):
-        what = f"The status is {status} and the error is {shown(ending['error'])}."
+        what = f"The status is {status} and the error is {show(ending['error'])}."
         expected = "null" if status == "succeeded" else "the kind of error"
-        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/error")
+        yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
 
 def log_fits_status(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where a run that succeeded logged an error: whatever stops a run is logged, and nothing else."""
     for line, record in enumerate(facts.log or [] if facts.succeeded else [], start=1):
         if record["level"] == "error":
-            what = f"The run succeeded and logged an error: {record['event']}: {shown(record['message'])}."
-            yield found(facts.folder, NOT_THE_STATUS, layout.LOG, what, line=line, pointer="/level")
+            what = f"The run succeeded and logged an error: {record['event']}: {show(record['message'])}."
+            yield finding(facts.folder, NOT_THE_STATUS, layout.LOG, what, line=line, pointer="/level")
             return
 
 
@@ -77,7 +77,7 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
     if done > planned or (facts.succeeded and done < planned):
         status = "succeeded" if facts.succeeded else str(facts.status)
         what = f"The run {status} with {done} steps done of {planned} planned."
-        yield found(
+        yield finding(
             facts.folder,
             NOT_THE_STATUS,
             layout.MANIFEST,
@@ -98,7 +98,7 @@ def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
             what = f"The loss at step {step}, the last one, is null, and the run says succeeded."
         else:
             return
-        yield found(facts.folder, LOST_LOSS, layout.METRICS, what, line=index + 1, pointer="/loss")
+        yield finding(facts.folder, LOST_LOSS, layout.METRICS, what, line=index + 1, pointer="/loss")
 
 
 def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
@@ -109,7 +109,7 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
     step = evaluated["checkpoint"]["step"]
     if step != facts.training["steps_done"]:
         what = f"The scores are of step {step}; the run did {facts.training['steps_done']} steps."
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_CHECKPOINT,
             layout.EVAL_SUMMARY,
@@ -124,10 +124,10 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
     if before["step"] != first:
         what = f"The baseline is of step {before['step']}; the run began at step {first}."
         pointer = "/baseline/checkpoint/step"
-        yield found(facts.folder, OTHER_CHECKPOINT, layout.EVAL_SUMMARY, what, expected=str(first), pointer=pointer)
+        yield finding(facts.folder, OTHER_CHECKPOINT, layout.EVAL_SUMMARY, what, expected=str(first), pointer=pointer)
     if before["params_sha256"] != facts.model["weights_sha256"]:
         what = "The baseline's parameters have another hash than the manifest's model.weights_sha256."
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_CHECKPOINT,
             layout.EVAL_SUMMARY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -84,7 +84,7 @@ def _checkpoint(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
 
 
 def _other(facts: Facts, what: str, line: int | None) -> Problem:
-    return found(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
+    return finding(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
 
 
 CHECKS = (events_are_those_of_a_run,)

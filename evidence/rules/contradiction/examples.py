@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_COUNTS = Rule(
     "TP361",
@@ -78,14 +78,14 @@ def _other_prompt(facts: Facts, example: Document, pointer: str) -> Iterator[Pro
     data: Document = (facts.config or {}).get("data", {})
     declared = data.get("template")
     if declared is not None and declared != template:
-        what = f"The prompt of row {row} is written {shown(template)}; config.yaml states {shown(declared)}."
+        what = f"The prompt of row {row} is written {show(template)}; config.yaml states {show(declared)}."
         yield _odd(facts, what, f"{pointer}/template")
     before, _, after = template.partition("{prompt}")
     prompt = bytes.fromhex(example.get("prompt_utf8", ""))
     if "prompt_utf8" in example and not (
         prompt.startswith(_utf8(before)) and prompt.endswith(_utf8(after.rpartition("{prompt}")[2]))
     ):
-        what = f"The prompt of row {row} is not one that the template {shown(template)} writes."
+        what = f"The prompt of row {row} is not one that the template {show(template)} writes."
         yield _odd(facts, what, f"{pointer}/prompt_utf8")
 
 
@@ -108,11 +108,11 @@ def _row_with_open_end(examples: list[Document]) -> int | None:
 
 
 def _odd(facts: Facts, what: str, pointer: str) -> Problem:
-    return found(facts.folder, ODD_EXAMPLE, layout.FIRST_EXAMPLES, what, pointer=pointer)
+    return finding(facts.folder, ODD_EXAMPLE, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 def _other(facts: Facts, what: str, pointer: str) -> Problem:
-    return found(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
+    return finding(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 CHECKS = (counts_hold_the_examples,)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -33,7 +33,7 @@ def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
     run_id = facts.manifest["run_id"]
     for name, document in ((layout.FIRST_EXAMPLES, facts.first_examples), (layout.EVAL_SUMMARY, facts.eval_summary)):
         if document is not None and document["run_id"] != run_id:
-            yield found(
+            yield finding(
                 facts.folder,
                 OTHER_RUN,
                 name,
@@ -51,7 +51,7 @@ def run_id_in_command(facts: Facts) -> Iterator[Problem]:
     index = command.index("--output") + 1
     name = PurePath(command[index].replace("\\", "/")).name
     if name not in {facts.manifest["run_id"], "", "..", "."}:
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_RUN,
             layout.MANIFEST,
@@ -71,7 +71,7 @@ def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or (), start=1):
         stated = record["fields"].get("run_id", run_id)
         if stated != run_id:
-            yield found(
+            yield finding(
                 facts.folder,
                 OTHER_RUN,
                 layout.LOG,
@@ -85,7 +85,7 @@ def folder_name(facts: Facts) -> Iterator[Problem]:
     """Yield a note where the folder has another name than the run."""
     name = facts.folder.resolve().name
     if facts.manifest is not None and facts.manifest["run_id"] != name:
-        yield found(facts.folder, RENAMED, "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
+        yield finding(facts.folder, RENAMED, "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
 
 
 CHECKS = (run_id_in_documents, run_id_in_command, run_id_in_log, folder_name)

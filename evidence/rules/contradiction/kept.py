@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from evidence.run.lfs import is_lfs_pointer
 from schemas.problems.problem import Problem
@@ -62,11 +62,11 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
     if count != facts.model["trainable_parameters"]:
         what = f"The file holds {count:,} parameters; the run trained {facts.model['trainable_parameters']:,}."
         yield _problem(facts, what, f"{facts.model['trainable_parameters']:,}")
-    elif facts.training["method"] == "full" and (stated := _stated(facts)) and stated != (own := _sha256(arrays)):
+    elif facts.training["method"] == "full" and (stated := _stated_hash(facts)) and stated != (own := _sha256(arrays)):
         yield _problem(facts, f"The file holds parameters {own[:12]}…; the run ended with {stated[:12]}….", stated)
 
 
-def _stated(facts: Facts) -> str | None:
+def _stated_hash(facts: Facts) -> str | None:
     """Return the hash of the last parameters, as the chain states it, else the evaluation of the last step."""
     ended = facts.chain[-1]["params_sha256"] if facts.chain else None
     if ended is not None:
@@ -108,7 +108,7 @@ def _sha256(arrays: Arrays) -> str:
 
 
 def _problem(facts: Facts, what: str, expected: str | None) -> Problem:
-    return found(facts.folder, OTHER_KEPT, layout.TRAINED_PARAMS, what, expected=expected)
+    return finding(facts.folder, OTHER_KEPT, layout.TRAINED_PARAMS, what, expected=expected)
 
 
 CHECKS = (kept_parameters_are_the_trained_ones,)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_IN_LOG = Rule(
     "TP360",
@@ -31,7 +31,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
         step = record["fields"].get("step")
         if record["event"] == "checkpoint_saved" and isinstance(step, int) and step > done:
             what = f"A checkpoint was saved at step {step}; the manifest states {done} steps done."
-            yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=f"at most {done}", line=line)
+            yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=f"at most {done}", line=line)
             return
     yield from _other_scores(facts)
 
@@ -47,10 +47,10 @@ def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
         logged = record["fields"].get("template", WITH_NEWLINE)
         if stated != logged:
             what = (
-                f"The event prompt_form says plain prompts, written {shown(logged)}; eval_summary.json states the "
-                f"template {shown(stated)}."
+                f"The event prompt_form says plain prompts, written {show(logged)}; eval_summary.json states the "
+                f"template {show(stated)}."
             )
-            yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=shown(logged), line=line)
+            yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=show(logged), line=line)
             return
 
 
@@ -66,7 +66,7 @@ def _other_scores(facts: Facts) -> Iterator[Problem]:
     line, metrics = evaluations[-1]
     if metrics != facts.eval_summary["metrics"]:
         what = "The event evaluated states other metrics than eval_summary.json."
-        yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
+        yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
 
 
 CHECKS = (log_ends_with_the_run, prompts_are_put_as_logged)

@@ -9,7 +9,7 @@ import numpy as np
 
 from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, where
+from evidence.records.values import finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -98,7 +98,7 @@ def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
         if seconds is not None and seconds > START_SECONDS:
             then = "the run started" if name == layout.PLAN else "its first event was logged"
             text = f"{what} at {earlier}, and {then} {seconds:,.0f} s later."
-            yield found(facts.folder, OUT_OF_ORDER, name, text, pointer=pointer)
+            yield finding(facts.folder, OUT_OF_ORDER, name, text, pointer=pointer)
 
 
 def steps_increase(facts: Facts) -> Iterator[Problem]:
@@ -115,25 +115,25 @@ def durations_fit(facts: Facts) -> Iterator[Problem]:
     columns = facts.columns
     of_steps = math.fsum((columns["step_seconds"] * np.diff(columns["step"], prepend=first)).tolist())
     loop = result["train_seconds"]
-    if loop is not None and of_steps > _allowed(loop):
+    if loop is not None and of_steps > _allowance(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
     back = set_back_seconds(facts)
     wall = seconds_between(facts.manifest["started_at"], facts.manifest["finished_at"] or "")
-    if wall is not None and wall + back >= 0 and loop is not None and loop > _allowed(wall + back):
+    if wall is not None and wall + back >= 0 and loop is not None and loop > _allowance(wall + back):
         yield _too_long(facts, f"train_seconds is {loop:.1f} s", f"the run took {wall:.1f} s from start to end")
     between = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
     after_first = of_steps - rows[0]["step_seconds"] * (rows[0]["step"] - first) if rows else 0.0
-    if between is not None and after_first > _allowed(between + back):
+    if between is not None and after_first > _allowance(between + back):
         stated = f"The steps after the first row take {after_first:.1f} s"
         yield _too_long(facts, stated, f"their rows were written within {between:.1f} s")
 
 
-def _allowed(seconds: float) -> float:
+def _allowance(seconds: float) -> float:
     return seconds * (1 + _TIMER_FRACTION) + CLOCK_SECONDS
 
 
 def _too_long(facts: Facts, part: str, whole: str) -> Problem:
-    return found(facts.folder, TOO_LONG, layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
+    return finding(facts.folder, TOO_LONG, layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
 
 
 def _order(
@@ -143,10 +143,12 @@ def _order(
     if seconds is None:
         for _, text in (earlier, later):
             if moment(text) is None:
-                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer)
+                yield finding(
+                    facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer
+                )
     elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - set_back_seconds(facts):
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
-        yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
+        yield finding(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
 
 
 def _surely_in_order(seconds: Array, manifest: Document) -> bool:
@@ -168,14 +170,14 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
         at = moment(row["time"])
         if at is None:
             what = f"{row['time']} is not a date of the calendar."
-            yield found(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
             continue
         if before is not None and (at - before).total_seconds() < -spare:
             what = f"The row was written at {row['time']}; {above}."
-            yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
         elif end is not None and (at - end).total_seconds() > spare:
             what = f"The row was written at {row['time']}; the run ended at {manifest['finished_at']}."
-            yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
         before, above = at, f"the row above it at {row['time']}"
 
 
@@ -184,7 +186,7 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):
         what = f"Step {step[index]:.0f} comes after step {above[index]:.0f}."
-        yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
+        yield finding(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, start_is_one_moment, steps_increase, durations_fit)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.rules.contradiction.scores import EvaluatedModel, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
@@ -14,7 +14,7 @@ from evidence.scores.reading import expected_line, scoring_of
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_COUNT = Rule(
     "TP350",
@@ -74,16 +74,16 @@ def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
         pointer = f"{answers.place}/predictions/rows"
         if stated != rows:
             what = f"{answers.file} has {rows} rows; {stated} are stated."
-            yield found(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(rows), pointer=pointer)
+            yield finding(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(rows), pointer=pointer)
         elif rows > items or (complete and rows < items):
             what = f"The evaluation is {facts.eval_summary['status']} with {rows} predictions for {items} items."
-            yield found(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
+            yield finding(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
 
 
 def items_are_answered_once(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each id that stands in an earlier row."""
     for answers in answers_of(facts):
-        yield from first_few(_repeated(facts, answers))
+        yield from first_few(_repeated_questions(facts, answers))
 
 
 def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
@@ -98,7 +98,7 @@ def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
             actual = sha256_lines(_text(row, key) for row in answers.rows)
             if actual != stated[name]:
                 what = f"The field {key} of {answers.file} does not have the hash that is stated for the set."
-                yield found(
+                yield finding(
                     facts.folder,
                     OTHER_QUESTIONS,
                     layout.EVAL_SUMMARY,
@@ -116,8 +116,8 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
         for key, _ in _HASHED:
             was, became = _text(before, key), _text(after, key)
             if became != was:
-                what = f"{key} is {shown(was)}; {layout.PREDICTIONS} has {shown(became)} in this line."
-                yield found(
+                what = f"{key} is {show(was)}; {layout.PREDICTIONS} has {show(became)} in this line."
+                yield finding(
                     facts.folder, UNLIKE_BASELINE, layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}"
                 )
                 return
@@ -131,7 +131,7 @@ def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
         stated = facts.eval_summary.get(group, {})
         settings = {key: value for key, value in stated.items() if key != "sha256"}
         if stated and sha256_json(settings) != stated["sha256"]:
-            yield found(
+            yield finding(
                 facts.folder,
                 OTHER_GENERATION,
                 layout.EVAL_SUMMARY,
@@ -153,9 +153,9 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     for key, pointer, effective in pairs:
         asked = declared.get(key)
         if asked is not None and _last_part(asked) != _last_part(effective):
-            what = f"The evaluation states {shown(effective)}; config.yaml states {shown(asked)} at /evaluation/{key}."
-            yield found(
-                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=shown(asked), pointer=pointer
+            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at /evaluation/{key}."
+            yield finding(
+                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
             )
 
 
@@ -170,7 +170,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [], start=1):
         if record["event"] == "scoring" and any(record["fields"].get(key) != value for key, value in scoring.items()):
             what = "The event scoring states another way of reading answers than eval_summary.json."
-            yield found(facts.folder, OTHER_EVALUATION, layout.LOG, what, line=line)
+            yield finding(facts.folder, OTHER_EVALUATION, layout.LOG, what, line=line)
     if facts.config is None:
         return
     earlier = {"answer": "tags", "compare": "exact"} if _is_earlier(facts.config) else {}
@@ -178,10 +178,10 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
     for key, effective in scoring.items():
         asked = declared.get(key)
         if asked is not None and asked != effective:
-            what = f"The evaluation states {shown(effective)}; config.yaml states {shown(asked)} at /evaluation/{key}."
+            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at /evaluation/{key}."
             pointer = f"/scoring/{key}"
-            yield found(
-                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=shown(asked), pointer=pointer
+            yield finding(
+                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
             )
 
 
@@ -192,10 +192,10 @@ def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     declared = facts.config.get("evaluation", {})
     if "eval_set" in declared and declared["eval_set"] is None:
         what = "There is a baseline, which only a run evaluates; config.yaml states null at /evaluation/eval_set."
-        yield found(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+        yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
     if declared.get("baseline") is False:
         what = "There is a baseline; config.yaml states false at /evaluation/baseline."
-        yield found(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+        yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
 
 
 def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
@@ -208,18 +208,18 @@ def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
         if whole and example["tokens"] and (last := example["tokens"][-1]["id"]) != stop:
             what = f"Answers end at token {stop}; row {example['row']} of the training data ends with token {last}."
             pointer = "/generation/stop_token_id"
-            yield found(facts.folder, OTHER_END, layout.EVAL_SUMMARY, what, expected=str(last), pointer=pointer)
+            yield finding(facts.folder, OTHER_END, layout.EVAL_SUMMARY, what, expected=str(last), pointer=pointer)
             return
 
 
-def _repeated(facts: Facts, answers: EvaluatedModel) -> Iterator[Problem]:
+def _repeated_questions(facts: Facts, answers: EvaluatedModel) -> Iterator[Problem]:
     places: dict[str, int] = {}
     for place, row in enumerate(answers.rows, start=1):
         first = places.setdefault(row["id"], place)
         if first != place:
             line = facts.run.rows(answers.file).line_of(first - 1)
             what = f"The item {row['id']} was answered in line {line} already."
-            yield found(facts.folder, ASKED_TWICE, answers.file, what, line=place, pointer="/id")
+            yield finding(facts.folder, ASKED_TWICE, answers.file, what, line=place, pointer="/id")
 
 
 def _text(row: Document, key: str) -> str:

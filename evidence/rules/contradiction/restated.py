@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from evidence.records.facts import Facts
 from evidence.records.own_table import pairs_of
-from evidence.records.values import found, same
+from evidence.records.values import finding, same
 from evidence.rules.contradiction.log import OTHER_IN_LOG
 from evidence.rules.contradiction.settings import NOT_WHAT_RAN, OTHER_PLAN
 from evidence.run import layout
 from foreign.readers.statement import Statement
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 
 def repetitions_agree(facts: Facts) -> Iterator[Problem]:
@@ -30,28 +30,28 @@ def _line(pair: tuple[Statement, Statement]) -> int:
 
 
 def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
-    what = f"The manifest states {shown(lead.value)}; plan.json states {shown(other.value)} at {other.source.pointer}."
-    expected, pointer = shown(other.value), lead.source.pointer
-    return found(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
+    what = f"The manifest states {show(lead.value)}; plan.json states {show(other.value)} at {other.source.pointer}."
+    expected, pointer = show(other.value), lead.source.pointer
+    return finding(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
     what = (
-        f"The command line sets {lead.fact.removeprefix('setting.')} to {shown(other.value)}; config.yaml states "
-        f"{shown(lead.value)} at {lead.source.pointer}."
+        f"The command line sets {lead.fact.removeprefix('setting.')} to {show(other.value)}; config.yaml states "
+        f"{show(lead.value)} at {lead.source.pointer}."
     )
-    expected, pointer = shown(lead.value), other.source.pointer
-    return found(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
+    expected, pointer = show(lead.value), other.source.pointer
+    return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
     event, _, field = (other.source.pointer or "").partition("/")
     what = (
-        f"The event {event} states {field} {shown(other.value)}; "
-        f"{lead.source.file} states {shown(lead.value)} at {lead.source.pointer}."
+        f"The event {event} states {field} {show(other.value)}; "
+        f"{lead.source.file} states {show(lead.value)} at {lead.source.pointer}."
     )
     line = other.source.line
-    return found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=shown(lead.value), line=line)
+    return finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=show(lead.value), line=line)
 
 
 CHECKS = (repetitions_agree,)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, same, where
+from evidence.records.values import finding, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_RESULT = Rule(
     "TP310",
@@ -78,13 +78,13 @@ def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
     stated = facts.manifest["result"]
     for name, right in computed.items():
         if not same(stated[name], right):
-            yield found(
+            yield finding(
                 facts.folder,
                 OTHER_RESULT,
                 layout.MANIFEST,
-                f"result.{name} is {shown(stated[name])}; metrics.jsonl gives {shown(right)}."
+                f"result.{name} is {show(stated[name])}; metrics.jsonl gives {show(right)}."
                 f"{_confused_with(name, stated[name], computed)}",
-                expected=shown(right),
+                expected=show(right),
                 pointer=f"/result/{name}",
             )
 
@@ -97,7 +97,7 @@ def steps_done_have_rows(facts: Facts) -> Iterator[Problem]:
     done = facts.training["steps_done"]
     every = 1 if facts.succeeded else (facts.config or {}).get("recording", {}).get("log_every_steps", 1)
     if not last <= done < last + every:
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_STEPS,
             layout.MANIFEST,
@@ -148,7 +148,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     highest = int(peaks[-1]) if len(peaks) else 0
     stated = facts.manifest["result"]["peak_memory_bytes"]
     if stated is not None and stated < highest:
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_PEAK,
             layout.MANIFEST,
@@ -289,7 +289,7 @@ def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Pro
 
 
 def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:
-    return found(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
+    return finding(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
 
 
 CHECKS = (result_follows_from_rows, steps_done_have_rows, rows_follow_from_settings, memory_is_a_peak)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, same
+from evidence.records.values import finding, same
 from evidence.run import layout
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.patterns.parse import PatternError
@@ -15,7 +15,7 @@ from evidence.scores.reading import Scoring, accepted_of, scoring_of
 from evidence.scores.recompute import scores_of
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 OTHER_SCORE = Rule(
     "TP340",
@@ -66,12 +66,12 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
         computed = scores_of(answers.rows)
         stated = {key: answers.stated[key] for key in computed}
         yield from first_few(
-            found(
+            finding(
                 facts.folder,
                 OTHER_SCORE,
                 layout.EVAL_SUMMARY,
-                f"{'.'.join(path)} is {shown(here)}; {answers.file} gives {shown(there)}.",
-                expected=shown(there),
+                f"{'.'.join(path)} is {show(here)}; {answers.file} gives {show(there)}.",
+                expected=show(there),
                 pointer=answers.place + pointer_to(path),
             )
             for path, here, there in _leaves_that_differ(stated, computed, ())
@@ -84,9 +84,9 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     try:
         scoring.read("")
     except PatternError as error:
-        what = f"The pattern {shown(scoring.answer_regex)} reads no answer: {error}."
+        what = f"The pattern {show(scoring.answer_regex)} reads no answer: {error}."
         pointer = "/scoring/answer_regex"
-        yield found(facts.folder, OTHER_VERDICT, layout.EVAL_SUMMARY, what, pointer=pointer)
+        yield finding(facts.folder, OTHER_VERDICT, layout.EVAL_SUMMARY, what, pointer=pointer)
         return
     for file, rows in _prediction_files(facts):
         yield from first_few(_wrong_verdicts(facts, file, rows, scoring))
@@ -127,9 +127,9 @@ def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document], scoring: 
         right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))
         for key, value in right.items():
             if row.get(key) != value and (is_lenient or key != "lenient_correct"):
-                what = f"{key} of {row['id']} is {shown(row.get(key))}; its output gives {shown(value)}."
-                yield found(
-                    facts.folder, OTHER_VERDICT, file, what, expected=shown(value), line=line, pointer=f"/{key}"
+                what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(value)}."
+                yield finding(
+                    facts.folder, OTHER_VERDICT, file, what, expected=show(value), line=line, pointer=f"/{key}"
                 )
 
 
@@ -138,7 +138,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         reason, tokens = row["finish_reason"], row["output_tokens"]
         failed = row["error"] is not None
         if failed != (reason == "error"):
-            key, what = "finish_reason", f"finish_reason is {reason} and error is {shown(row['error'])}."
+            key, what = "finish_reason", f"finish_reason is {reason} and error is {show(row['error'])}."
         elif failed and row["output_text"]:
             key, what = "output_text", "The row has an output, and its error says that it has none."
         elif not failed and tokens == 0:
@@ -149,7 +149,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
             key, what = strange
         else:
             continue
-        yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+        yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
 
 
 def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], stop: int | None) -> Iterator[Problem]:
@@ -162,7 +162,7 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], stop: int | Non
         if places != ([len(ids) - 1] if row["finish_reason"] == "stop" else []):
             stands = f"stands at place {places[0] + 1} of {len(ids)}" if places else f"is none of {len(ids)}"
             what = f"{row['id']} ended by {row['finish_reason']}, and the end token {stop} {stands}."
-            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_token_ids")
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_token_ids")
 
 
 def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
@@ -175,7 +175,7 @@ def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> I
         other = first.setdefault((ids, row["finish_reason"]), row)
         if other["output_text"] != row["output_text"]:
             what = f"{row['id']} has the very tokens of {other['id']} and another text."
-            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_text")
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_text")
 
 
 def _strange_trace(row: Document) -> tuple[str, str] | None:

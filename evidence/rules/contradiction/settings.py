@@ -9,12 +9,12 @@ import numpy as np
 
 from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, same, where
+from evidence.records.values import finding, same, where
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import shown
+from schemas.problems.words import show
 
 NOT_WHAT_RAN = Rule(
     "TP303",
@@ -59,8 +59,8 @@ def declared_is_effective(facts: Facts) -> Iterator[Problem]:
 
 
 def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
-    what = f"The manifest states {shown(effective)}; config.yaml states {shown(declared)} at /{key.replace('.', '/')}."
-    return found(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=shown(declared), pointer=pointer)
+    what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at /{key.replace('.', '/')}."
+    return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=show(declared), pointer=pointer)
 
 
 def effective_group_follows(facts: Facts) -> Iterator[Problem]:
@@ -70,9 +70,9 @@ def effective_group_follows(facts: Facts) -> Iterator[Problem]:
     group = effective_of(facts.manifest)
     for key, stated in stated_elsewhere(facts.manifest).items():
         if key in group and not same(group[key], stated):
-            what = f"The group states {shown(group[key])}; /{PLACES[key].replace('.', '/')} states {shown(stated)}."
+            what = f"The group states {show(group[key])}; /{PLACES[key].replace('.', '/')} states {show(stated)}."
             pointer = pointer_of(facts.manifest, key)
-            yield found(facts.folder, NOT_ONE_VALUE, layout.MANIFEST, what, expected=shown(stated), pointer=pointer)
+            yield finding(facts.folder, NOT_ONE_VALUE, layout.MANIFEST, what, expected=show(stated), pointer=pointer)
 
 
 def donation_is_effective(facts: Facts) -> Iterator[Problem]:
@@ -81,7 +81,7 @@ def donation_is_effective(facts: Facts) -> Iterator[Problem]:
         return
     donation = facts.training["donation"]
     if facts.config.get("memory", {}).get("donate") and donation["effective"] is False:
-        yield found(
+        yield finding(
             facts.folder,
             NOT_DONATED,
             layout.MANIFEST,
@@ -101,7 +101,7 @@ def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
     for group, key, effective, pointer in switches:
         if facts.config.get(group, {}).get(key) is False and effective:
             what = f"The manifest states true; config.yaml states false at /{group}/{key}."
-            yield found(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected="false", pointer=pointer)
+            yield finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected="false", pointer=pointer)
 
 
 def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
@@ -114,7 +114,7 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
         steps = facts.columns["step"]
         for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
-            yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
+            yield finding(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
     if examples and facts.first_examples is not None:
         yield from _other_number_of_examples(facts, facts.first_examples, examples)
 
@@ -135,7 +135,7 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
         what = f"{seen}; config.yaml asks for {asked}."
         if there < asked:
             what = f"{seen}; config.yaml asks for {asked}, and the first step has {there}."
-        yield found(facts.folder, NOT_WHAT_RAN, layout.FIRST_EXAMPLES, what, pointer="/examples")
+        yield finding(facts.folder, NOT_WHAT_RAN, layout.FIRST_EXAMPLES, what, pointer="/examples")
 
 
 def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
@@ -143,7 +143,7 @@ def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
     if facts.plan is None:
         return
     if facts.config is not None and facts.plan["config_sha256"] != sha256_json(facts.config):
-        yield found(
+        yield finding(
             facts.folder,
             OTHER_PLAN,
             layout.PLAN,

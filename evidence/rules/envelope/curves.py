@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.registry import built_in
 from evidence.registry.known_models import vocabulary_of
 from evidence.run import layout
@@ -101,7 +101,7 @@ def first_loss_fits_the_vocabulary(facts: Facts) -> Iterator[Problem]:
             f"The first loss of random weights is {loss:g}, {uniform / max(loss, 1e-9):.3g} times below {uniform:.2f}."
         )
     if what:
-        yield found(facts.folder, ODD_START, layout.METRICS, what, line=1, pointer="/loss")
+        yield finding(facts.folder, ODD_START, layout.METRICS, what, line=1, pointer="/loss")
 
 
 def gradients_are_of_their_batches(facts: Facts) -> Iterator[Problem]:
@@ -126,7 +126,7 @@ def gradients_are_of_their_batches(facts: Facts) -> Iterator[Problem]:
             f"The first gradient norm is {finite[0]:g}; that of random weights of {facts.model['name']} is below 100."
         )
     if what:
-        yield found(facts.folder, rule, layout.METRICS, what, line=1, pointer="/grad_norm")
+        yield finding(facts.folder, rule, layout.METRICS, what, line=1, pointer="/grad_norm")
 
 
 def numbers_are_of_single_precision(facts: Facts) -> Iterator[Problem]:
@@ -143,7 +143,7 @@ def numbers_are_of_single_precision(facts: Facts) -> Iterator[Problem]:
                 f"{int(between.sum()):,} of {len(stated):,} values of {name} are not of float32, the first of them "
                 f"{value!r}; the nearest that is one is {float(np.float32(value))!r}."
             )
-            yield found(facts.folder, NOT_SINGLE, layout.METRICS, what, pointer=pointer)
+            yield finding(facts.folder, NOT_SINGLE, layout.METRICS, what, pointer=pointer)
 
 
 def curves_have_noise(facts: Facts) -> Iterator[Problem]:
@@ -162,7 +162,7 @@ def curves_have_noise(facts: Facts) -> Iterator[Problem]:
     elif alike > MOST_ALIKE:
         what = f"Neighbouring rows of the second half are alike (autocorrelation {alike:.2f} about their trend)."
     if what:
-        yield found(facts.folder, NO_NOISE, layout.METRICS, what, pointer="/loss")
+        yield finding(facts.folder, NO_NOISE, layout.METRICS, what, pointer="/loss")
 
 
 def curves_do_not_repeat(facts: Facts) -> Iterator[Problem]:
@@ -179,7 +179,9 @@ def curves_do_not_repeat(facts: Facts) -> Iterator[Problem]:
             if varied and at - first >= STRETCH:
                 backwards = " in reverse" if stretch not in places else ""
                 what = f"Rows {at + 1} to {at + STRETCH} have the {name} of rows {first + 1} to {first + STRETCH}"
-                yield found(facts.folder, REPEATED, layout.METRICS, f"{what}{backwards}.", line=at + 1, pointer=pointer)
+                yield finding(
+                    facts.folder, REPEATED, layout.METRICS, f"{what}{backwards}.", line=at + 1, pointer=pointer
+                )
                 break
             places.setdefault(stretch, at)
 

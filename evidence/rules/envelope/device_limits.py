@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.rules.spending.device import TYPE_ABSENT
 from evidence.run import layout
 from evidence.targets.table import target_of_kind
@@ -50,7 +50,7 @@ def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
     needed = OPERATIONS * facts.model["parameters"] * tokens / seconds
     peak = max(target.peak_flops.values(), default=0.0) * facts.manifest["devices"]["count"]
     if peak and needed > peak:
-        yield found(
+        yield finding(
             facts.folder,
             FASTER_THAN_DEVICE,
             layout.MANIFEST,
@@ -67,7 +67,7 @@ def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
         return
     peak = facts.manifest["result"]["peak_memory_bytes"]
     if peak is not None and peak > target.memory_bytes * (1 + MEMORY_WITHIN):
-        yield found(
+        yield finding(
             facts.folder,
             MORE_MEMORY_THAN_DEVICE,
             layout.MANIFEST,
@@ -83,7 +83,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
         return
     kind = facts.model["dtypes"]["compute"]
     if kind not in target.element_types:
-        yield found(
+        yield finding(
             facts.folder,
             TYPE_ABSENT,
             layout.MANIFEST,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.rules.envelope.device_limits import target_of
 from evidence.run import layout
 from schemas.problems.formats import size
@@ -70,7 +70,7 @@ def speed_is_of_this_machine(facts: Facts) -> Iterator[Problem]:
     elif done < LEAST_USE * peak and facts.model["parameters"] >= LARGE:
         what = f"The run did about {done:.3g} operations a second, {done / peak:.1g} of what its processors can."
     if what:
-        yield found(facts.folder, ODD_SPEED, layout.MANIFEST, what, pointer="/result/train_seconds")
+        yield finding(facts.folder, ODD_SPEED, layout.MANIFEST, what, pointer="/result/train_seconds")
 
 
 def memory_holds_the_model(facts: Facts) -> Iterator[Problem]:
@@ -96,7 +96,7 @@ def memory_holds_the_model(facts: Facts) -> Iterator[Problem]:
     elif there and facts.manifest["devices"]["platform"] == "cpu" and peak > there:
         what = f"The peak is {size(peak)}; the machine has {size(there)}."
     if what:
-        yield found(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer="/result/peak_memory_bytes")
+        yield finding(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer="/result/peak_memory_bytes")
 
 
 def memory_holds_its_programs(facts: Facts) -> Iterator[Problem]:
@@ -107,7 +107,7 @@ def memory_holds_its_programs(facts: Facts) -> Iterator[Problem]:
     steps = [each["peak_bytes"] for each in programs if (each["name"], each["method"]) == ("train", "compiler")]
     if stated and steps and stated["bytes"] < MEMORY_MAY_DIFFER * steps[0]:
         what = f"The run took {size(stated['bytes'])}; its train step was compiled to need {size(steps[0])}."
-        yield found(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer=f"/result/{key}/bytes")
+        yield finding(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer=f"/result/{key}/bytes")
 
 
 def answers_take_time(facts: Facts) -> Iterator[Problem]:
@@ -128,7 +128,7 @@ def answers_take_time(facts: Facts) -> Iterator[Problem]:
             f"{len(rows):,} answers with {sum(tokens):,} tokens took {seconds:g} s; "
             f"{passes:,} passes through {facts.model['parameters']:,} parameters take {least:.2g} s at least."
         )
-        yield found(facts.folder, ODD_ANSWERS, layout.EVAL_SUMMARY, what, pointer="/finished_at")
+        yield finding(facts.folder, ODD_ANSWERS, layout.EVAL_SUMMARY, what, pointer="/finished_at")
 
 
 def _in_one_go(facts: Facts) -> bool:

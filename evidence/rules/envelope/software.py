@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import metadata
 
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -39,7 +39,7 @@ def software_runs_trainproof(facts: Facts) -> Iterator[Problem]:
     stated, ours = facts.manifest["code"]["version"], metadata("trainproof")["Version"]
     if _numbers(stated) > _numbers(ours):
         what = f"The run was made by trainproof {stated}; this is {ours}, which does not know that version."
-        yield found(facts.folder, ODD_SOFTWARE, layout.MANIFEST, what, pointer="/code/version")
+        yield finding(facts.folder, ODD_SOFTWARE, layout.MANIFEST, what, pointer="/code/version")
     elif _numbers(stated) == _numbers(ours):
         environment = facts.manifest["environment"]
         versions = {"python": environment["python"], **environment["packages"]}
@@ -50,7 +50,7 @@ def software_runs_trainproof(facts: Facts) -> Iterator[Problem]:
         ]
         if old:
             what = f"trainproof {stated} does not run on {listed(old)}."
-            yield found(facts.folder, ODD_SOFTWARE, layout.MANIFEST, what, pointer="/environment")
+            yield finding(facts.folder, ODD_SOFTWARE, layout.MANIFEST, what, pointer="/environment")
 
 
 def tpu_is_named_as_one(facts: Facts) -> Iterator[Problem]:
@@ -60,7 +60,7 @@ def tpu_is_named_as_one(facts: Facts) -> Iterator[Problem]:
     kind = facts.manifest["devices"]["kind"]
     if not kind.startswith("TPU"):
         what = f"The platform is tpu, and the devices are called {kind!r}."
-        yield found(facts.folder, ODD_CHIP, layout.MANIFEST, what, pointer="/devices/kind")
+        yield finding(facts.folder, ODD_CHIP, layout.MANIFEST, what, pointer="/devices/kind")
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy as np
 
 from evidence.records.clock import set_back_seconds
 from evidence.records.facts import Facts
-from evidence.records.values import found
+from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -66,7 +66,7 @@ def steps_fill_the_time_between_rows(facts: Facts) -> Iterator[Problem]:
     between = seconds_between(rows[0]["time"], rows[-1]["time"])
     if between is not None and between > (1 + MOST_UNSPENT) * spent + saving + SPARE_SECONDS:
         what = f"{between:,.0f} s lie between the first row and the last; the steps take {spent:,.1f} s of them."
-        yield found(facts.folder, UNSPENT, layout.METRICS, what, pointer="/step_seconds")
+        yield finding(facts.folder, UNSPENT, layout.METRICS, what, pointer="/step_seconds")
 
 
 def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
@@ -81,7 +81,7 @@ def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
         if ahead > CLOCK_DAYS or at < FIRST_DAY:
             days = f"{ahead:,.0f} days from now" if ahead > 0 else f"before {FIRST_DAY:%B %Y}, when its software began"
             what = f"{key} is {facts.manifest[key]}, {days}."
-            yield found(facts.folder, NOT_NOW, layout.MANIFEST, what, pointer=f"/{key}")
+            yield finding(facts.folder, NOT_NOW, layout.MANIFEST, what, pointer=f"/{key}")
             return
 
 
@@ -89,7 +89,7 @@ def clock_went_on(facts: Facts) -> Iterator[Problem]:
     """Yield a warning where the clock of the machine was set back between rows or events."""
     if back := set_back_seconds(facts):
         what = f"The clock was set back by {back:,.0f} s while the run went."
-        yield found(facts.folder, SET_BACK, layout.METRICS, what, pointer="/time")
+        yield finding(facts.folder, SET_BACK, layout.METRICS, what, pointer="/time")
 
 
 def end_is_one_moment(facts: Facts) -> Iterator[Problem]:
@@ -99,7 +99,7 @@ def end_is_one_moment(facts: Facts) -> Iterator[Problem]:
     seconds = seconds_between(facts.log[-1]["time"], facts.manifest["finished_at"])
     if seconds is not None and abs(seconds) > END_SECONDS + set_back_seconds(facts):
         what = f"The run ended at {facts.manifest['finished_at']}, {seconds:,.0f} s after its last event."
-        yield found(facts.folder, ODD_END, layout.MANIFEST, what, pointer="/finished_at")
+        yield finding(facts.folder, ODD_END, layout.MANIFEST, what, pointer="/finished_at")
 
 
 CHECKS = (steps_fill_the_time_between_rows, days_are_those_of_runs, clock_went_on, end_is_one_moment)

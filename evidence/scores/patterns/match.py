@@ -23,7 +23,7 @@ from evidence.scores.patterns.parse import (
     Sequence,
     ZeroWidth,
     first_group,
-    parsed,
+    parse,
 )
 
 LONGEST_TEXT = 20_000
@@ -236,7 +236,7 @@ def machine_of(pattern: str) -> Machine:
     Raises:
         PatternError: it is not one, or not of the part that is matched here.
     """
-    return Machine(parsed(pattern))
+    return Machine(parse(pattern))
 
 
 def could_read(pattern: str, text: str) -> bool:
@@ -252,7 +252,7 @@ def could_read(pattern: str, text: str) -> bool:
 @lru_cache(maxsize=32)
 def _whole(pattern: str) -> tuple[Machine, ...]:
     """Return what looks for texts that are, from end to end, the first group of a pattern, or all of it."""
-    found = parsed(pattern)
+    found = parse(pattern)
     read = [each for each in (first_group(found.tree), found.tree) if each is not None]
     trees = [Sequence(parts=(ZeroWidth(kind="A"), each, ZeroWidth(kind="Z"))) for each in read]
     return tuple(Machine(PatternTree(tree=tree, flags=found.flags)) for tree in trees)

@@ -77,7 +77,7 @@ class PatternTree:
     flags: re.RegexFlag
 
 
-def parsed(pattern: str) -> PatternTree:
+def parse(pattern: str) -> PatternTree:
     """Return a pattern as a tree.
 
     Raises:

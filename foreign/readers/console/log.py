@@ -23,7 +23,7 @@ from foreign.readers.text import LogLine, Text
 from foreign.readers.view import FileReading, MetricRow
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _LONGEST = 5000
 """Characters of a line that are looked at."""
@@ -162,7 +162,7 @@ def _form_problem(forms: list[Region], where: str) -> list[Problem]:
     first = forms[0].form
     lines = sum(len(part.lines) for part in forms)
     opens = "The file is named as an example" if is_example_name(where) else f"{quote(first.text)} opens an empty form"
-    what = f"{opens}; not read: {counted(lines, 'line')}."
+    what = f"{opens}; not read: {quantity(lines, 'line')}."
     return [problem_of(rules.UNFILLED, file=where, what=what, line=first.number)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from foreign.readers.console.lines import Bar
 from foreign.readers.keys import OF_EVALUATION, is_of_evaluation, is_of_no_use
-from foreign.readers.settings import echoed, key_value, namespace_of, score_of, settings_of
+from foreign.readers.settings import echoed_command, key_value, namespace_of, score_of, settings_of
 from foreign.readers.statement import Citation, Fact, Scalar, Statement
 from foreign.readers.text import LogLine, finite, number_of
 from foreign.readers.training_tools import (
@@ -129,7 +129,7 @@ def note_words(line: LogLine, log: ConsoleLog) -> None:
         for piece in pieces_of(line.text):
             if fact := key_value(piece):
                 log.fact(fact[0], fact[1], line)
-    printed = namespace_of(line.text) if "Namespace(" in line.text else echoed(line.text)
+    printed = namespace_of(line.text) if "Namespace(" in line.text else echoed_command(line.text)
     for name, given, key in settings_of(printed) if printed else ():
         source = replace(log.source(line), pointer=f"/{key}")
         log.facts.setdefault((name, given), Fact(name=name, value=given, source=source))

@@ -13,7 +13,7 @@ from evidence.scores.recompute import scores_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainproof import command
-from trainproof.terminal.gates import outcome_of, printed
+from trainproof.terminal.gates import format_gate, outcome_of
 
 
 def score(run: Path) -> float:
@@ -26,7 +26,7 @@ def result(run: Path) -> dict[str, float]:
 
 
 def gate(*runs: Path, **asked: object) -> str:
-    return printed(outcome_of(runs, **asked), as_json=False)
+    return format_gate(outcome_of(runs, **asked), as_json=False)
 
 
 def test_one_run_and_what_is_asked_of_it(tmp_path: Path):
@@ -34,7 +34,7 @@ def test_one_run_and_what_is_asked_of_it(tmp_path: Path):
     value, loss = score(run), result(run)["last_loss"]
     asked = [f"exact_match>={value}", f"exact_match > {value}", f"last_loss<={loss}", "tokens_seen == 40960"]
     outcome = outcome_of([run], require=asked)
-    assert printed(outcome, as_json=False) == (
+    assert format_gate(outcome, as_json=False) == (
         f"met      a: exact_match >= {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
         f"NOT MET  a: exact_match > {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
         f"met      a: last_loss <= {loss:g}. last_loss is {loss:.6g}.\n"

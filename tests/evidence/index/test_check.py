@@ -19,7 +19,7 @@ from evidence.run.hashes import sha256_manifest
 from evidence.run.lock import RunLock
 from foreign import rules as foreign_rules
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import declared
+from schemas.problems.rule import declared_rules
 
 
 def write_many(root: Path, count: int) -> list[Path]:
@@ -282,7 +282,7 @@ def test_a_run_named_twice_is_a_run(tmp_path: Path) -> None:
     assert run_folders(folder) == [folder]
 
 
-RULES = [rule for rule in declared() if rule.code[2] in "23456"]
+RULES = [rule for rule in declared_rules() if rule.code[2] in "23456"]
 
 
 def test_every_rule_speaks_in_sentences() -> None:

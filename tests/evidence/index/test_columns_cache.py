@@ -11,7 +11,7 @@ from synthetic import write_run
 
 from dashboard.shared.reading.series import Tail
 from evidence.index import columns_cache as kept_columns
-from evidence.index.columns_cache import default_folder, keep, kept, signature_of
+from evidence.index.columns_cache import default_folder, keep, read_cached, signature_of
 from evidence.index.runs import RunIndex
 from evidence.run.layout import METRICS
 from schemas.catalog.row_fields import number_names
@@ -30,12 +30,12 @@ def test_index_keeps_and_a_page_reads_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     RunIndex(tmp_path / "runs", columns_in=folder).refresh()
     assert len(list(folder.iterdir())) == 1
-    table = kept(folder, long / METRICS)
+    table = read_cached(folder, long / METRICS)
     assert table is not None
     columns = columns_of(read_rows(long / METRICS, "metric_row").values)
     for name, kept_column in zip((*number_names(), "seconds"), table, strict=True):
         np.testing.assert_array_equal(kept_column, columns[name])
-    assert kept(folder, short / METRICS) is None
+    assert read_cached(folder, short / METRICS) is None
     fast, slow = Tail(long / METRICS, columns_in=folder).series(), Tail(long / METRICS).series()
     assert fast.columns.keys() == slow.columns.keys()
     for name, column in fast.columns.items():
@@ -52,7 +52,7 @@ def test_a_kept_file_that_grows_is_read_on(tmp_path: Path) -> None:
     with (run / METRICS).open("a", encoding="utf-8") as file:
         file.write(lines[-1].replace('"step": 20', '"step": 21'))
     assert tail.series().last("step") == 21
-    assert kept(folder, run / METRICS) is None, "what is kept is of another state of the file"
+    assert read_cached(folder, run / METRICS) is None, "what is kept is of another state of the file"
     RunIndex(tmp_path / "runs", columns_in=folder).refresh()
     assert len(list(folder.iterdir())) == 1, "the earlier state is not kept"
 
@@ -64,11 +64,11 @@ def test_damaged_or_foreign_arrays_are_not_read(tmp_path: Path) -> None:
     (place,) = folder.iterdir()
     for content in (b"", b"not an array", place.read_bytes()[:100]):
         place.write_bytes(content)
-        assert kept(folder, run / METRICS) is None
+        assert read_cached(folder, run / METRICS) is None
     np.save(place, np.zeros((2, 3)))
-    assert kept(folder, run / METRICS) is None
+    assert read_cached(folder, run / METRICS) is None
     np.save(place, np.array([{"an": "object"}]), allow_pickle=True)
-    assert kept(folder, run / METRICS) is None
+    assert read_cached(folder, run / METRICS) is None
     assert Tail(run / METRICS, columns_in=folder).series().rows == 20
 
 
@@ -78,7 +78,7 @@ def test_without_a_disk_for_it_nothing_is_kept_and_nothing_fails(tmp_path: Path)
     signature = signature_of(run / METRICS)
     assert signature is not None
     keep(tmp_path / "kept", run / METRICS, signature, columns_of(read_rows(run / METRICS, "metric_row").values))
-    assert kept(tmp_path / "kept", run / METRICS) is None
+    assert read_cached(tmp_path / "kept", run / METRICS) is None
     assert signature_of(tmp_path / "absent") is None
 
 
@@ -90,7 +90,7 @@ def test_oldest_arrays_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         os.utime(run / METRICS, (number, number))
         RunIndex(tmp_path / "runs", columns_in=folder).refresh()
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 2500
-    assert kept(folder, run / METRICS) is not None
+    assert read_cached(folder, run / METRICS) is not None
 
 
 def test_folder_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import rfc3161_client
 from own_time_authority import Authority, new_authority, serving
 
 from evidence.proof.certificates import loaded_certificate
-from evidence.proof.stamps.authority import address_problem, request, stamped
-from evidence.proof.stamps.check import checked, read_stamp
+from evidence.proof.stamps.authority import address_problem, request, request_stamp
+from evidence.proof.stamps.check import check, read_stamp
 from schemas.problems.problem import ProblemError
 
 DATA = b"what was there"
@@ -38,7 +38,7 @@ def url(authority: Authority) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def answer(url: str) -> bytes:
-    return stamped(url, DIGEST)
+    return request_stamp(url, DIGEST)
 
 
 def root_of(authority: Authority) -> dict[str, object]:
@@ -47,7 +47,7 @@ def root_of(authority: Authority) -> dict[str, object]:
 
 def refusal_of(address: str, digest: bytes = DIGEST) -> tuple[str, int]:
     with pytest.raises(ProblemError) as refused:
-        stamped(address, digest)
+        request_stamp(address, digest)
     [problem] = refused.value.problems
     assert problem.code == "TP861"
     return problem.what, refused.value.exit_code
@@ -60,7 +60,7 @@ def test_the_request_is_the_one_that_another_implementation_writes():
 
 
 def test_a_stamp_holds_here_and_for_openssl(authority: Authority, answer: bytes, tmp_path: Path):
-    worth = checked(answer, DIGEST, "x", root_of(authority))
+    worth = check(answer, DIGEST, "x", root_of(authority))
     assert (worth.root, worth.problem, worth.stamp.by) == ("own root", None, "Own Time")
     assert worth.stamp.time is not None
     (tmp_path / "data").write_bytes(DATA)
@@ -69,19 +69,19 @@ def test_a_stamp_holds_here_and_for_openssl(authority: Authority, answer: bytes,
 
 
 def test_without_a_root_it_is_only_read(answer: bytes):
-    worth = checked(answer, DIGEST, "x", {})
+    worth = check(answer, DIGEST, "x", {})
     assert (worth.root, worth.problem) == (None, None)
 
 
 def test_of_other_data(authority: Authority, answer: bytes):
     other = hashlib.sha256(b"something else").digest()
-    worth = checked(answer, other, "x", root_of(authority))
+    worth = check(answer, other, "x", root_of(authority))
     assert worth.problem == f"The stamp is over the hash {DIGEST.hex()}, and this has {other.hex()}."
 
 
 def test_of_a_foreign_authority(answer: bytes, tmp_path: Path):
     foreign = new_authority(tmp_path / "foreign")
-    worth = checked(answer, DIGEST, "x", {"another": loaded_certificate(foreign.root.read_bytes(), "")})
+    worth = check(answer, DIGEST, "x", {"another": loaded_certificate(foreign.root.read_bytes(), "")})
     assert worth.root is None
     assert worth.problem is not None
     assert worth.problem.startswith("It does not hold under the root certificate another: ")
@@ -89,7 +89,7 @@ def test_of_a_foreign_authority(answer: bytes, tmp_path: Path):
 
 def test_by_a_certificate_that_had_expired(tmp_path: Path):
     old = new_authority(tmp_path / "old", expired=True)
-    worth = checked(old.answer(request(DIGEST, 7)), DIGEST, "x", root_of(old))
+    worth = check(old.answer(request(DIGEST, 7)), DIGEST, "x", root_of(old))
     assert worth.root is None
     assert worth.problem is not None
     assert worth.problem.startswith("Its certificate expired on 20")
@@ -99,7 +99,7 @@ def test_by_a_certificate_that_had_expired(tmp_path: Path):
 def test_a_changed_stamp(authority: Authority, answer: bytes):
     """Every byte of the signature counts: its last ones are in the middle of the answer's last value."""
     broken = answer[:-5] + bytes([answer[-5] ^ 1]) + answer[-4:]
-    worth = checked(broken, DIGEST, "x", root_of(authority))
+    worth = check(broken, DIGEST, "x", root_of(authority))
     assert worth.root is None
     assert worth.problem is not None
 
@@ -116,7 +116,7 @@ def test_an_answer_to_another_question(authority: Authority):
 def test_an_answer_of_another_hash_algorithm(authority: Authority):
     sha512 = authority.answer(authority.query(DATA, "-sha512"))
     what = "The stamp is over a hash of another algorithm (2.16.840.1.101.3.4.2.3); only SHA-256 is taken."
-    assert checked(sha512, DIGEST, "x", root_of(authority)).problem == what
+    assert check(sha512, DIGEST, "x", root_of(authority)).problem == what
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x30\x03\x02\x01\x00", b"0" * 3000])

@@ -14,7 +14,7 @@ from synthetic import write_run
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
 from evidence.judge.report_forms import report_text
-from evidence.proof.marks import Repeatable, marks_of, merged, stated_of
+from evidence.proof.marks import Repeatable, marks_of, merge_steps, stated_of
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
 from evidence.run.layout import MANIFEST, RECEIPTS
 
@@ -202,8 +202,8 @@ def test_a_draw_without_the_end_is_not_enough(run: Path) -> None:
 
 def test_steps_that_two_receipts_cover_count_once() -> None:
     of = Repeatable(first_step=0, last_step=10)
-    assert merged([(2, 6), (0, 4), (8, 9), (9, 9), (5, 99)], of) == ((0, 10),)
-    assert merged([(0, 4), (2, 6), (8, 9)], of) == ((0, 6), (8, 9))
+    assert merge_steps([(2, 6), (0, 4), (8, 9), (9, 9), (5, 99)], of) == ((0, 10),)
+    assert merge_steps([(0, 4), (2, 6), (8, 9)], of) == ((0, 6), (8, 9))
 
 
 def test_a_receipt_of_more_steps_than_the_run_has_reaches_no_end_that_was_not_evaluated(run: Path) -> None:

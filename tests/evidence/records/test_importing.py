@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
 from evidence.judge.judgement import report_of
-from evidence.records.importing import Imported, import_run
+from evidence.records.importing import ImportResult, import_run
 from evidence.records.ours import read_run
 from evidence.records.theirs import read_foreign
 from schemas.problems.problem import ProblemError
@@ -29,7 +29,7 @@ CASES = Path(__file__).parents[2] / "cases" / "foreign"
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
 
 
-def imported(case: str, root: Path) -> Imported:
+def imported(case: str, root: Path) -> ImportResult:
     return import_run(CASES / case / "folder", name="theirs", root=root, now=NOW)
 
 

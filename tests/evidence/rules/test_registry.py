@@ -149,4 +149,4 @@ def test_facts_of_another_name_are_not_known() -> None:
     assert built_in.dataset("own.jsonl") is None
     assert built_in.eval_set("own.jsonl") is None
     assert built_in.model("google/gemma-2b") is None
-    assert built_in.generated("dev-reasoning-v2", 12000, 5) is None
+    assert built_in.generated_counts("dev-reasoning-v2", 12000, 5) is None

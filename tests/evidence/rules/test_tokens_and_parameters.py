@@ -48,9 +48,9 @@ def test_tokens_spell_the_text_of_an_answer(forger: Forger) -> None:
 
 
 def test_a_token_that_no_tokenizer_has_spells_nothing() -> None:
-    assert built_in.spelled([19, 19]) == "22"
-    assert built_in.spelled([576]) is None
-    assert built_in.spelled([-1]) is None
+    assert built_in.spell([19, 19]) == "22"
+    assert built_in.spell([576]) is None
+    assert built_in.spell([-1]) is None
 
 
 def test_a_shown_token_has_the_text_of_its_id(forger: Forger) -> None:

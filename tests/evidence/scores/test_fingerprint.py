@@ -42,15 +42,15 @@ def test_rounding_is_that_of_the_library(bits: int):
 
 
 def test_a_polynomial_by_hand():
-    assert module._interpolated(np.array([1, 2]), np.array([2, 5])).tolist() == [PRIME - 1, 3]
-    assert module._evaluated(np.array([PRIME - 1, 3]), np.array([1, 2, 3])).tolist() == [2, 5, 8]
+    assert module._interpolate(np.array([1, 2]), np.array([2, 5])).tolist() == [PRIME - 1, 3]
+    assert module._evaluate(np.array([PRIME - 1, 3]), np.array([1, 2, 3])).tolist() == [2, 5, 8]
 
 
 @given(st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=12, unique=True), st.integers(0, 2**32))
 def test_a_polynomial_goes_through_its_points(x: list[int], seed: int):
     """By Lagrange's formula in whole numbers, which shares nothing with the code."""
     y = np.random.default_rng(seed).integers(0, PRIME, len(x))
-    coefficients = module._interpolated(np.array(x, np.int64), y.astype(np.int64)).tolist()
+    coefficients = module._interpolate(np.array(x, np.int64), y.astype(np.int64)).tolist()
     for place in (*x, 7, PRIME - 2):
         lagrange = 0
         for own, value in zip(x, y.tolist(), strict=True):

@@ -3,10 +3,10 @@ from pathlib import Path
 
 from schemas import validate
 from schemas.problems.problem import Problem
-from schemas.problems.rule import declared, first_few, problem_of
+from schemas.problems.rule import declared_rules, first_few, problem_of
 
 CASES = Path(__file__).parents[2] / "cases" / "documents" / "broken"
-RULES = [rule for rule in declared() if rule.code.startswith("TP1")]
+RULES = [rule for rule in declared_rules() if rule.code.startswith("TP1")]
 
 
 def test_a_problem_has_the_words_of_its_rule_where_it_says_nothing_else():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from referencing import Registry, Resource
 
-from schemas.catalog import ROWS, resolved, schema, schemas_of, types_of
+from schemas.catalog import ROWS, resolve_node, schema, schemas_of, types_of
 from schemas.reading.fast_json import quotation_marks
 from schemas.reading.json_text import read_json
 from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
@@ -84,8 +84,8 @@ def right_texts_of(node: dict[str, Any]) -> st.SearchStrategy[str]:
 
 def whole(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     """Return a node with what it refers to, that of a list included."""
-    node = resolved(node, document)
-    return node | {"items": resolved(node["items"], document)} if "items" in node else node
+    node = resolve_node(node, document)
+    return node | {"items": resolve_node(node["items"], document)} if "items" in node else node
 
 
 def rows_of(kind: str) -> st.SearchStrategy[dict[str, Any]]:

@@ -126,7 +126,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
     assert as_text([caught.value.problems[0], caught.value.problems[-1]]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
-        f"{words.shown(trace)} of what row 1 teaches; its answer is not in it.\n"
+        f"{words.show(trace)} of what row 1 teaches; its answer is not in it.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
         "error TP025: rows.jsonl: The model's tokenizer does not know the answers of 1 further rows.\n"

@@ -12,8 +12,8 @@ from tasks import inputs_of
 
 from trainer.config.tree import Config
 from trainer.data.order import rows_of_step
-from trainer.data.packing import packed
-from trainer.data.source import Prefetched
+from trainer.data.packing import pack_rows
+from trainer.data.source import PrefetchingSource
 from trainer.loop.initial import initial_params
 from trainer.loop.program import loss_of
 
@@ -21,7 +21,7 @@ LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 
 
 def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list[list[int]]:
-    found = packed(lengths, capacity, in_order=in_order)
+    found = pack_rows(lengths, capacity, in_order=in_order)
     return [found[number].tolist() for number in range(len(found))]
 
 
@@ -38,7 +38,7 @@ def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bo
     assert all(sum(lengths[row] for row in rows) <= 30 for rows in found)
     if in_order:
         assert [row for rows in found for row in rows] == list(range(len(lengths)))
-    tokens = packed(lengths, 30, in_order=in_order).tokens(np.array(lengths))
+    tokens = pack_rows(lengths, 30, in_order=in_order).tokens(np.array(lengths))
     assert tokens.tolist() == [sum(lengths[row] for row in rows) for rows in found]
 
 
@@ -103,7 +103,7 @@ def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Con
 
 def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Config):
     _, data = inputs_of(packed_config(config))
-    with Prefetched(data.source, steps=5) as ahead:
+    with PrefetchingSource(data.source, steps=5) as ahead:
         for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
             for name, array in ahead.batch(step).items():
                 np.testing.assert_array_equal(array, data.source.batch(step)[name])
@@ -120,7 +120,7 @@ def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
         def tokens_before(self, step: int) -> int:
             return 0
 
-    with Prefetched(Broken(), steps=3) as ahead:
+    with PrefetchingSource(Broken(), steps=3) as ahead:
         ahead.batch(0)
         with pytest.raises(OSError, match="the file is gone"):
             ahead.batch(1)

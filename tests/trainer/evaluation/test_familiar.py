@@ -19,7 +19,7 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.evaluation.familiar import SHUFFLES, compared
+from trainer.evaluation.familiar import SHUFFLES, compare_costs
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -28,13 +28,13 @@ QUIET = Watch(quiet=True)
 
 def test_the_chance_is_the_share_of_exchanges_that_are_as_far():
     """Of the six choices of two among four, one is as cheap; of the two exchanges in each of two pairs, one in four."""
-    one_group = compared([(np.array([1.0, 1.0]), np.array([3.0, 3.0]))])
+    one_group = compare_costs([(np.array([1.0, 1.0]), np.array([3.0, 3.0]))])
     assert (one_group.stated, one_group.new) == (1, 3)
     assert one_group.chance == pytest.approx(1 / 6, abs=0.02)
-    two_pairs = compared([(np.array([1.0]), np.array([3.0])), (np.array([10.0]), np.array([30.0]))])
+    two_pairs = compare_costs([(np.array([1.0]), np.array([3.0])), (np.array([10.0]), np.array([30.0]))])
     assert two_pairs.chance == pytest.approx(1 / 4, abs=0.02)
-    assert compared([(np.array([5.0]), np.array([5.0]))]).chance == 1
-    far = compared([(np.zeros(20), np.ones(20))])
+    assert compare_costs([(np.array([5.0]), np.array([5.0]))]).chance == 1
+    far = compare_costs([(np.zeros(20), np.ones(20))])
     assert far.chance == 1 / (1 + SHUFFLES)
     assert far.is_known
 
@@ -43,7 +43,7 @@ def test_a_harder_kind_on_one_side_says_nothing():
     """New questions of a kind that costs ten times as much, and of one that both sides have."""
     dice = np.random.default_rng(1)
     both, hard = dice.normal(1, 0.1, 40), dice.normal(10, 0.1, (2, 40))
-    found = compared([(both[:20], both[20:]), (hard[0, :4], hard[1])])
+    found = compare_costs([(both[:20], both[20:]), (hard[0, :4], hard[1])])
     assert not found.is_known
 
 

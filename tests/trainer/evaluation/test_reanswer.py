@@ -7,9 +7,9 @@ import pytest
 
 from evidence.scores.fingerprint import fingerprint_of
 from evidence.scores.reading import Scoring
-from trainer.evaluation.one_pass import Followed
-from trainer.evaluation.reanswer import Reanswered, judged
-from trainer.evaluation.tolerance import TOLERANCE, allowed
+from trainer.evaluation.one_pass import AnswerTrace
+from trainer.evaluation.reanswer import RepeatedAnswer, judge
+from trainer.evaluation.tolerance import TOLERANCE, allowance
 
 STATES = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
 TEXT = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
@@ -34,18 +34,18 @@ ELSEWHERE = ROW | {"output_text": "5", "fingerprint": fingerprint_of(-STATES)}
 """What the model wrote here."""
 
 
-def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, platforms=("cpu",)) -> Reanswered:
+def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, platforms=("cpu",)) -> RepeatedAnswer:
     changed = STATES * (1 + noise * np.random.default_rng(1).standard_normal(STATES.shape))
     margins = np.full(40, margin, np.float32)
-    passed = Followed(states=changed.astype(np.float32), margins=margins, losses=margins)
-    return judged(stated, ELSEWHERE, passed, platforms, Scoring())
+    passed = AnswerTrace(states=changed.astype(np.float32), margins=margins, losses=margins)
+    return judge(stated, ELSEWHERE, passed, platforms, Scoring())
 
 
 def test_the_same_bits_are_identical():
-    found = judged(ROW, dict(ROW), None, (), Scoring())
+    found = judge(ROW, dict(ROW), None, (), Scoring())
     assert (found.verdict, found.why, found.agreement) == ("identical", "", None)
     without = {key: value for key, value in ROW.items() if key not in ("fingerprint", "output_token_ids")}
-    assert judged(without, ROW, None, (), Scoring()).verdict == "identical"  # an earlier run states less
+    assert judge(without, ROW, None, (), Scoring()).verdict == "identical"  # an earlier run states less
 
 
 def test_states_that_hardware_moves_a_little_are_within_tolerance():
@@ -86,11 +86,11 @@ def test_what_was_edited_is_named(change: dict[str, Any], why: str):
 
 
 def test_an_item_that_the_set_does_not_have_is_named():
-    assert judged(ROW, None, None, (), Scoring()).why == "The evaluation set has no item of this id."
+    assert judge(ROW, None, None, (), Scoring()).why == "The evaluation set has no item of this id."
 
 
 def test_fewer_bits_allow_more():
     steps = [TOLERANCE[name].fingerprint.mean_steps for name in ("float32", "float16", "bfloat16")]
     assert steps == sorted(steps)
-    assert allowed("float32", ("cpu", "gpu")) == TOLERANCE["float16"]
-    assert allowed("bfloat16", ("cpu", "gpu")) == TOLERANCE["bfloat16"]
+    assert allowance("float32", ("cpu", "gpu")) == TOLERANCE["float16"]
+    assert allowance("bfloat16", ("cpu", "gpu")) == TOLERANCE["bfloat16"]

@@ -13,9 +13,9 @@ from schemas.problems.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import make as story
-from trainer.first_config.choice import chosen, measured, named
-from trainer.first_config.look import Looked
-from trainer.first_config.make import Made, Order, make
+from trainer.first_config.choice import base_config, choose, measure
+from trainer.first_config.look import ModelAndData
+from trainer.first_config.make import Order, WrittenConfig, make
 from trainer.first_config.values import run_name
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
@@ -27,7 +27,7 @@ def model(tmp_path_factory) -> str:
     return str(folder_with_weights(tmp_path_factory.mktemp("models") / "model"))
 
 
-def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> Made:
+def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> WrittenConfig:
     given = {"eval_set": None, "on": None} | fields
     return make(Order(model=model, data=str(data), output=output, force=force, **given))
 
@@ -40,12 +40,12 @@ def refused(*arguments, **fields) -> str:
 
 
 @pytest.fixture(scope="module")
-def first(model: str, tmp_path_factory) -> Made:
+def first(model: str, tmp_path_factory) -> WrittenConfig:
     folder = tmp_path_factory.mktemp("first")
     return made(model, write_rows(folder / "rows.jsonl", sums(200)), folder / "config.yaml")
 
 
-def test_what_is_written_is_the_choice_and_says_why(first: Made):
+def test_what_is_written_is_the_choice_and_says_why(first: WrittenConfig):
     folder = first.order.output.parent
     assert [path.name for path in first.written] == ["train.jsonl", "eval.jsonl", "config.yaml"]
     assert load_config(folder / "config.yaml") == first.choice.config
@@ -57,32 +57,32 @@ def test_what_is_written_is_the_choice_and_says_why(first: Made):
     assert all(lines[place - 1].lstrip().startswith("#") for place in values)
 
 
-def test_the_values_follow_from_the_rows(first: Made):
+def test_the_values_follow_from_the_rows(first: WrittenConfig):
     """180 rows of 27 to 29 tokens are padded to 32; 180 // 25 = 7 sequences a step at most, so 4; 3 passes are 135."""
     machine = replace(target_of("rtx-4090"), platform="cpu")
-    config = chosen(first.looked, machine, first.choice.config).config
+    config = choose(first.looked, machine, first.choice.config).config
     assert first.looked.widths.max() in range(25, 33)
     assert (config.data.max_length, config.data.packing, config.method.kind) == (32, False, "full")
     assert (config.batch.microbatch_size, config.batch.accumulation_steps, config.limits.steps) == (4, 1, 135)
     assert (config.evaluation.max_new_tokens, config.optimizer.warmup_steps) == (8, 6)
 
 
-def test_many_short_rows_share_sequences(first: Made):
+def test_many_short_rows_share_sequences(first: WrittenConfig):
     few = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 999 + [200])))
-    config = chosen(few, target_of("kaggle-t4x2"), first.choice.config).config
+    config = choose(few, target_of("kaggle-t4x2"), first.choice.config).config
     assert (config.data.max_length, config.data.packing) == (224, False)
     many = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 9_999 + [200])))
-    config = chosen(many, target_of("kaggle-t4x2"), first.choice.config).config
+    config = choose(many, target_of("kaggle-t4x2"), first.choice.config).config
     assert (config.data.max_length, config.data.packing) == (256, True)
 
 
-def widths_of(first: Made, widths: list[int]):
+def widths_of(first: WrittenConfig, widths: list[int]):
     import numpy as np
 
     return replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
 
 
-def gemma(looked: Looked) -> Looked:
+def gemma(looked: ModelAndData) -> ModelAndData:
     known = known_source("google/gemma-2b")
     assert known is not None
     source = replace(known, spec=replace(known.spec, blocks=known.spec.blocks[:6]))  # all 18 take long to describe
@@ -92,36 +92,36 @@ def gemma(looked: Looked) -> Looked:
 @pytest.mark.parametrize(
     ("machine", "precision"), [("kaggle-t4x2", "float16"), ("kaggle-tpu-v5e-8", "bfloat16"), ("rtx-4090", "bfloat16")]
 )
-def test_a_large_model_gets_adapters_in_what_the_machine_has(first: Made, machine: str, precision: str):
-    config = named("google/gemma-2b", "train.jsonl", "eval.jsonl", "run")
-    choice = chosen(gemma(first.looked), target_of(machine), config)
+def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfig, machine: str, precision: str):
+    config = base_config("google/gemma-2b", "train.jsonl", "eval.jsonl", "run")
+    choice = choose(gemma(first.looked), target_of(machine), config)
     assert choice.fits
     assert (choice.config.method.kind, choice.config.memory.remat) == ("lora", "layer")
     assert (choice.config.precision.params, choice.config.precision.compute) == (precision, precision)
 
 
-def test_what_does_not_fit_is_made_smaller_and_else_said(first: Made, tmp_path: Path):
+def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, tmp_path: Path):
     machine, looked = target_of("kaggle-t4x2"), gemma(first.looked)
-    config = named("google/gemma-2b", "train.jsonl", None, "run")
-    whole = chosen(looked, machine, config)
+    config = base_config("google/gemma-2b", "train.jsonl", None, "run")
+    whole = choose(looked, machine, config)
     assert whole.config.method.base == "plain"
     bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=BatchConfig(microbatch_size=1))
-    need = measured(bits, looked, machine).need.peak_bytes
-    choice = chosen(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
+    need = measure(bits, looked, machine).need.peak_bytes
+    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
     assert choice.fits
     assert choice.config.method.base == "nf4"
-    none = chosen(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
+    none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
     assert not none.fits
     assert none.config.batch.microbatch_size == 1
     order = replace(first.order, output=tmp_path / "config.yaml")
     assert "One sequence of 32 tokens at a time needs about" in story.may_not_fit(none, looked, order).what
 
 
-def test_an_evaluation_that_decides_the_memory_is_counted(first: Made):
+def test_an_evaluation_that_decides_the_memory_is_counted(first: WrittenConfig):
     config = first.choice.config
     alone = replace(config, evaluation=EvaluationConfig())
     asked = replace(config, evaluation=replace(config.evaluation, max_new_tokens=400, batch_size=4096))
-    need = [measured(each, first.looked, target_of("rtx-4090")).need for each in (alone, asked)]
+    need = [measure(each, first.looked, target_of("rtx-4090")).need for each in (alone, asked)]
     assert need[0].name == "train"
     assert need[1].peak_bytes > need[0].peak_bytes
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainer.loop.sieve import sifted
+from trainer.loop.sieve import sift
 
 STARS = "*" * 32
 ALARM = f"""\
@@ -26,7 +26,7 @@ FEATURES = (
 def test_alarms_are_left_out_and_nothing_else():
     others = ["E0000 real error: out of memory\n", f"{STARS}\n", "\n", "Very slow compile? my own words\n"]
     given = [others[0], *ALARM.splitlines(keepends=True), *others[:1], FEATURES, *others[1:]]
-    found = [line.decode() for line in sifted(line.encode() for line in given)]
+    found = [line.decode() for line in sift(line.encode() for line in given)]
     assert found == [others[0], *others[:1], *others[1:]]
 
 

@@ -24,12 +24,12 @@ from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import LossSums, build_step, first_state, gradient_of_sum
 from trainer.methods.model import model_of
 from trainer.model.build import abstract
-from trainer.model.files.export import joined
+from trainer.model.files.export import join
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.params import bind, flatten
 from trainer.objectives.objective import Sums
-from trainer.objectives.supervised import Supervised
+from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -120,7 +120,7 @@ def supervised(name: str, compute: str, tokens: np.ndarray) -> tuple[LossSums, A
     """Return loss, parameters and the batch of one microbatch of a small checkpoint that transformers made."""
     source = resolve(str(CASES / "models" / name))
     graphdef, shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype=compute, remat="none"))
-    objective = Supervised(max_length=tokens.shape[1], chunk_positions=None)
+    objective = SupervisedLoss(max_length=tokens.shape[1], chunk_positions=None)
 
     def loss_sums(trained: Any, frozen: Any, batch: Any, key: Any) -> Sums:
         return objective.loss_sums(bind(graphdef, trained), batch, None)
@@ -145,7 +145,7 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
     source = resolve(str(folder))
     for link in source.family.links(source.spec):
         norm, _ = expected["gradients"][link.tensor]
-        own = joined(link, gradient, "float32") / float(sums.weight)
+        own = join(link, gradient, "float32") / float(sums.weight)
         assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
 
 

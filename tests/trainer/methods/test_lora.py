@@ -29,7 +29,7 @@ from trainer.export_run import export_run
 from trainer.loop.initial import initial_params, restored_state
 from trainer.loop.program import start_program, train_program
 from trainer.loop.state import state_shapes
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
@@ -135,7 +135,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
         decoder = bind(graphdef, params)
         return np.asarray(decoder.logits(decoder.hidden(tokens)))
 
-    own = logits(task.model.graphdef, joined(state.trained, frozen))
+    own = logits(task.model.graphdef, combine(state.trained, frozen))
     source = resolve(str(export_run(rest.folder, None, QUIET)))
     plain = task_of(replace(low, method=MethodConfig(), model=ModelConfig(name=source.name)))
     np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain)), own, atol=0.03)

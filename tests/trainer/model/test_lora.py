@@ -8,7 +8,7 @@ from tiny_models import GEMMA, logits
 
 from trainer.model.build import abstract, build, projections
 from trainer.model.families import spec_from_config
-from trainer.model.lora import Dropout, Lora, added, is_lora
+from trainer.model.lora import Dropout, Lora, is_lora, lora_output
 from trainer.model.params import bind, flatten
 
 SPEC = spec_from_config(GEMMA)
@@ -48,15 +48,15 @@ def test_an_adapter_changes_nothing_before_it_has_learned_and_equals_its_product
 def test_a_quarter_of_the_inputs_is_dropped_and_the_rest_is_larger():
     x, ones = jnp.ones((400, 100)), jnp.ones((100, 1))
     lora = Lora(rank=1, scale=1.0, dropout=0.25)
-    sums = added(x, ones, jnp.ones((1, 1)), lora, Dropout(jax.random.key(0)))[:, 0]
+    sums = lora_output(x, ones, jnp.ones((1, 1)), lora, Dropout(jax.random.key(0)))[:, 0]
     assert float(jnp.mean(sums)) == pytest.approx(100, rel=0.02)
     np.testing.assert_allclose(sums * 0.75, jnp.round(sums * 0.75), atol=1e-3)
     assert float(jnp.std(sums)) > 3
-    other = added(
+    other = lora_output(
         x, ones, jnp.ones((1, 1)), Lora(rank=1, scale=1.0, dropout=0.25, number=1), Dropout(jax.random.key(0))
     )
     assert not np.array_equal(sums, other[:, 0])
-    assert np.all(added(x, ones, jnp.ones((1, 1)), lora, None) == 100)
+    assert np.all(lora_output(x, ones, jnp.ones((1, 1)), lora, None) == 100)
 
 
 def test_dropout_is_decided_by_its_key_through_the_whole_decoder():

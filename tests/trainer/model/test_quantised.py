@@ -11,7 +11,7 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
 
-from trainer.model.adapters.merging import dense, merged
+from trainer.model.adapters.merging import dense, merge_loras
 from trainer.model.build import abstract, build, projections
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
@@ -91,7 +91,7 @@ def test_the_gradient_of_an_adapter_is_that_over_the_kernel_held_still():
     first, second = gradient(own, graphdef, kept), gradient(own, plain, dense(kept))
     for name in own:
         np.testing.assert_allclose(first[name], second[name], rtol=1e-4, atol=1e-6)
-    whole = merged({**kept, **own}, lora)
+    whole = merge_loras({**kept, **own}, lora)
     assert sorted(whole) == sorted(structure("llama-nf4")[2])
 
 

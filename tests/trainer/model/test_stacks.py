@@ -12,13 +12,13 @@ from tiny_models import GEMMA, random_model
 
 from trainer.model.build import abstract, build, layer_kinds
 from trainer.model.families import spec_from_config
-from trainer.model.files.export import joined
+from trainer.model.files.export import join
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.lora import Lora
 from trainer.model.params import bind, flatten, params_sha256
 from trainer.model.runs import is_stack, members, runs_of
-from trainer.model.stacking import apart, apart_on_devices, stacked
+from trainer.model.stacking import apart, apart_on_devices, stack_params
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
@@ -46,7 +46,7 @@ def both(spec, adapters=None, quantised=None, remat="layer"):
     chosen = ALIKE | {"remat": remat, "adapters": adapters, "quantised": quantised}
     graphdef, params = random_model(spec, **chosen)
     together, like = flatten(abstract(spec, **chosen, runs=runs))
-    stacks = stacked({name: np.asarray(value) for name, value in params.items()}, here(like))
+    stacks = stack_params({name: np.asarray(value) for name, value in params.items()}, here(like))
     return runs, (graphdef, params), (together, stacks)
 
 
@@ -155,7 +155,7 @@ def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     runs = runs_of(layer_kinds(source.spec, {}, {}))
     assert len(runs) == 1
     graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
-    params = stacked(load_params(source, apart(like), on_devices=False), here(like))
+    params = stack_params(load_params(source, apart(like), on_devices=False), here(like))
     arrays = np.load(CASES / name / "expected.npz")
     expected = json.loads((CASES / name / "expected.json").read_text())
     (loss, got), gradient = loss_and_logits(graphdef, params, jnp.asarray(arrays["tokens"]))
@@ -164,7 +164,7 @@ def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     alone = apart(gradient)
     for link in source.family.links(source.spec):
         norm, product = expected["gradients"][link.tensor]
-        flat = joined(link, alone, "float32").astype(np.float64).ravel()
+        flat = join(link, alone, "float32").astype(np.float64).ravel()
         close = 1e-4 * norm + 1e-6
         assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
         assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor
@@ -179,7 +179,7 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
         "table": jax.ShapeDtypeStruct((2, 16), jnp.float32, sharding=device),
     }
     given = dict(alone)
-    together = stacked(given, like)
+    together = stack_params(given, like)
     assert given == {}
     assert set(together) == set(like)
     again = apart(together)

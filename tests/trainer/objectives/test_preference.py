@@ -19,7 +19,7 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, Met
 from trainer.loop.initial import initial_state
 from trainer.loop.program import loss_of, train_program
 from trainer.loop.task import REFERENCE, Task
-from trainer.methods.method import joined
+from trainer.methods.method import combine
 from trainer.model.build import abstract
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
@@ -163,7 +163,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
     adapted = loss_of(lora)(trained, frozen, batch, jax.random.key(0))
     full, _ = inputs_of(pairs)
     kept = {f"{REFERENCE}{name}": value for name, value in frozen.items()}
-    merged = lora.model.merged(joined(trained, frozen))
+    merged = lora.model.merged(combine(trained, frozen))
     expected = loss_of(full)(merged, kept, batch, jax.random.key(0))
     assert float(adapted.loss) == pytest.approx(float(expected.loss), rel=EXACT)
     assert float(adapted.loss) != pytest.approx(2 * np.log(2), rel=1e-3)

@@ -25,7 +25,7 @@ from trainer.planning.measured_runs import measured_of
 from trainer.planning.step_time import predicted_step
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.orders.calibrate import calibrated
+from trainproof.orders.calibrate import calibrate_plans
 
 SMALL = Config(
     name="measured",
@@ -67,7 +67,7 @@ def step_on_this_machine(config: Config):
 
 def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
     assert step_on_this_machine(SMALL).band is None
-    answer = calibrated([trained.parent])
+    answer = calibrate_plans([trained.parent])
     assert [each["run"] for each in answer["used"]] == ["first"]
     step = step_on_this_machine(SMALL)
     rows = [json.loads(line)["step_seconds"] for line in (trained / layout.METRICS).read_text().splitlines()]
@@ -142,15 +142,15 @@ def test_a_contradictory_run_and_one_of_too_few_rows_are_not_used(trained: Path,
         )
     assert measured_of(short) == "it has fewer than 3 rows of metrics.jsonl after the first"
     with pytest.raises(ProblemError) as caught:
-        calibrated([lied, short])
+        calibrate_plans([lied, short])
     assert caught.value.exit_code == 2
     assert "No run is of use: " in as_text(caught.value.problems)
     assert calibration.known() == ()
 
 
 def test_what_was_learned_is_replaced_shown_and_forgotten(trained: Path, cache: Path):
-    calibrated([trained])
-    calibrated([trained])
+    calibrate_plans([trained])
+    calibrate_plans([trained])
     [kept] = calibration.known()
     # Of a CPU only the growth of the process is observed, which is not what a program needs.
     assert (kept.run, kept.method, kept.memory_ratio) == ("first", None, None)

@@ -18,7 +18,7 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.write import RowWriter
 from schemas.validate import read_rows
-from trainer.loop.waiting import Waited
+from trainer.loop.waiting import TimedSource
 from trainer.recorder import sensors
 from trainer.recorder.sensors import HostSensor, NoSensor, Nvidia, Tpu, sensor_of
 from trainer.recorder.system import DataWait, SystemWatch
@@ -112,7 +112,7 @@ def test_the_share_of_waiting_by_hand(tmp_path: Path):
 def test_waiting_is_counted_and_batches_are_the_same():
     wait = DataWait()
     source = SimpleNamespace(batch=lambda step: time.sleep(0.02) or {"step": step}, tokens_before=lambda step: 7 * step)
-    waited = Waited(source, wait)
+    waited = TimedSource(source, wait)
     assert [waited.batch(step)["step"] for step in range(3)] == [0, 1, 2]
     assert waited.tokens_before(2) == 14
     assert wait.steps == 3

@@ -38,7 +38,7 @@ from trainer.config.tree import (
 from trainer.loop.kept_states import kept_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
-from trainer.replay.recorded import recorded
+from trainer.replay.recorded import read_recorded
 from trainer.replay.replay import replay
 from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
@@ -162,7 +162,7 @@ def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
 
 def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, copy: Path, tmp_path: Path):
     request = ReplayRequest(folder=copy, segments=5, seed=4711)
-    asking = states_asked(recorded(copy), request)
+    asking = states_asked(read_recorded(copy), request)
     assert len(asking.draw.named) == 5
     assert set(asking.steps) == {part.first_step for part in asking.draw.order} - {0, 2, 5, 8, 11}
     lines = list(asking.lines("theirs.zip"))
@@ -184,7 +184,7 @@ def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, 
         assert receipt["marks"]["lacking"] == []
         keep_receipt(receipt)
         assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
-        other = states_asked(recorded(copy), replace(request, seed=1)).steps
+        other = states_asked(read_recorded(copy), replace(request, seed=1)).steps
         absent = sorted(set(other) - set(asking.steps))
         code, [problem] = refusal(lambda: replayed(copy, segments=5, states=states, seed=1))
         listed = ", ".join(map(str, absent))
@@ -198,11 +198,11 @@ def test_a_state_that_is_not_the_chains_is_refused(copy: Path, tmp_path: Path):
     (sent / layout.STATES / "4.safetensors").write_bytes(b"\x00" * 64)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "400.safetensors")
     code, said = refusal(lambda: replayed(copy, states=sent))
-    found = recorded(copy).states[5]
+    found = read_recorded(copy).states[5]
     assert code == 3
     assert said[0] == (
         f"TP764 The state of step 3 that was sent has the SHA-256 {found}; the chain states "
-        f"{recorded(copy).states[3]} there."
+        f"{read_recorded(copy).states[3]} there."
     )
     assert said[1].startswith("TP764 The state of step 4 that was sent cannot be read as one of this run: ")
     assert said[2] == (

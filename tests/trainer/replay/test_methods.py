@@ -30,7 +30,7 @@ from trainer.config.tree import (
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import recorded
+from trainer.replay.recorded import read_recorded
 from trainer.replay.repetition import Repetition
 from trainer.replay.states import States, frozen_of
 from trainer.run import RunRequest, run
@@ -101,7 +101,7 @@ def test_it_is_repeated_bit_for_bit(way: str, tmp_path: Path):
     config = with_pairs(WAYS[way], tmp_path)
     with Watch(quiet=True) as watch:
         assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
-    found = recorded(tmp_path / "run")
+    found = read_recorded(tmp_path / "run")
     task, data = inputs_of(config)
     states = States(run=found, task=task, frozen=frozen_of(task))
     repetition = Repetition(

@@ -44,14 +44,14 @@ from trainer.model.params import params_sha256
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition
-from trainer.replay.recorded import recorded
+from trainer.replay.recorded import read_recorded
 from trainer.replay.repetition import RepeatedRows, Repetition, SegmentResult
 from trainer.replay.replay import replay
 from trainer.replay.request import ReplayRequest
 from trainer.replay.states import States, frozen_of
 from trainer.replay.tolerance import Tolerance
 from trainer.run import RunRequest, run
-from trainproof.orders.replay import ReplayFlags, replayed
+from trainproof.orders.replay import ReplayFlags, run_replay
 
 ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
 
@@ -93,7 +93,7 @@ class Shop:
 
     def repeated(self, folder: Path, *, is_exact: bool = True) -> list[SegmentResult]:
         """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
-        found = recorded(folder)
+        found = read_recorded(folder)
         repeating = Repetition(
             run=found,
             task=self.task,
@@ -264,7 +264,7 @@ def test_an_edited_gradient_norm_and_an_invented_end_are_found(copy: Path, shop:
 def test_a_swapped_checkpoint_is_not_begun_from_and_one_in_the_chain_too_is_found(honest: Path, copy: Path, shop: Shop):
     for step, taken_from in ((3, 6), (6, 6), (8, 8)):
         shutil.copytree(honest / layout.CHECKPOINTS / str(taken_from), copy / layout.CHECKPOINTS / str(step))
-    found = recorded(copy)
+    found = read_recorded(copy)
     states = States(run=found, task=shop.task, frozen={})
     assert states.at(3) is None
     assert states.remarks == ["the checkpoint at step 3 is not the state that the chain states there"]
@@ -509,7 +509,7 @@ def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
     flags = ReplayFlags(whole=False, segments=0, items=2, minutes=None, seed=5)
-    receipt, code = replayed(bundle, flags, output=output, quiet=True, lines=True)
+    receipt, code = run_replay(bundle, flags, output=output, quiet=True, lines=True)
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -563,7 +563,7 @@ def test_on_another_processor_each_segment_is_judged_from_its_own_state(
     folder = shutil.copytree(honest, tmp_path / "honest")
     rows = rows_of(folder)
     rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
-    states = {step: sha256 for step, sha256 in recorded(folder).states.items() if step in (3, 6)}
+    states = {step: sha256 for step, sha256 in read_recorded(folder).states.items() if step in (3, 6)}
     forged(folder, rows, states=dict.fromkeys((2, 4, 8), "ab" * 32) | states, params={8: "cd" * 32})
     came = {each.segment.number: each for each in shop.repeated(folder, is_exact=False)}
     # Of the last segment, steps 7 and 8, the first could be judged.

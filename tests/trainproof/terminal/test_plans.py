@@ -6,7 +6,7 @@ import doctest
 from typing import Any
 
 from trainproof.terminal import plans
-from trainproof.terminal.plans import folded, grid_lines, title_of, where_text
+from trainproof.terminal.plans import grid_lines, title_of, where_text, wrap_line
 
 GIB = 2**30
 
@@ -61,8 +61,8 @@ def test_hours_of_more_devices_are_of_more_tokens() -> None:
 
 def test_a_line_is_folded_under_its_last_column_and_a_short_one_is_left() -> None:
     assert doctest.testmod(plans).failed == 0
-    assert folded("  start   1.0 GiB  fits", 40) == ["  start   1.0 GiB  fits"]
-    assert folded("Time: " + "many words " * 4, 30) == ["Time: many words many words", "  many words many words"]
+    assert wrap_line("  start   1.0 GiB  fits", 40) == ["  start   1.0 GiB  fits"]
+    assert wrap_line("Time: " + "many words " * 4, 30) == ["Time: many words many words", "  many words many words"]
 
 
 def test_this_machine_is_named_once() -> None:

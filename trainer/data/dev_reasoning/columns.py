@@ -11,7 +11,7 @@ PLACES = ("Ones", "Tens", "Hundreds", "Thousands")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worked:
+class ColumnCalculation:
     """A worked calculation. The last column carries nothing: its sum or product is written down whole."""
 
     lines: tuple[str, ...]
@@ -20,7 +20,7 @@ class Worked:
     """The result, read off the columns, without leading zeros."""
 
 
-def add(a: int, b: int) -> Worked:
+def add(a: int, b: int) -> ColumnCalculation:
     """Return a + b, worked.
 
     Example: 47 + 38 is `Ones: 7 + 8 = 15, carry 1.`, `Tens: 4 + 3 + 1 = 8.`, result 85.
@@ -36,10 +36,10 @@ def add(a: int, b: int) -> Worked:
         tail = ", carry 1." if carry and len(lines) + 1 < len(columns) else "."
         lines.append(f"{place}: {x} + {y}{term} = {total}{tail}")
         digits = str(total % 10) + digits
-    return Worked(lines=tuple(lines), result=_trimmed(("1" if carry else "") + digits))
+    return ColumnCalculation(lines=tuple(lines), result=_trim(("1" if carry else "") + digits))
 
 
-def subtract(a: int, b: int) -> Worked:
+def subtract(a: int, b: int) -> ColumnCalculation:
     """Return a - b for a >= b, worked.
 
     Example: 52 - 17 is `Ones: 12 - 7 = 5, borrow 1.`, `Tens: 5 - 1 - 1 = 3.`, result 35.
@@ -55,10 +55,10 @@ def subtract(a: int, b: int) -> Worked:
         tail = ", borrow 1." if borrow else "."
         lines.append(f"{place}: {x + lent} - {y}{term} = {left}{tail}")
         digits = str(left) + digits
-    return Worked(lines=tuple(lines), result=_trimmed(digits))
+    return ColumnCalculation(lines=tuple(lines), result=_trim(digits))
 
 
-def multiply(a: int, digit: int) -> Worked:
+def multiply(a: int, digit: int) -> ColumnCalculation:
     """Return a × digit for one digit, worked.
 
     Example: 47 × 6 is `Ones: 7 × 6 = 42, carry 4.`, `Tens: 4 × 6 = 24, 24 + 4 = 28.`, result 282.
@@ -74,7 +74,7 @@ def multiply(a: int, digit: int) -> Worked:
         tail = f", carry {carry}." if carry and len(lines) + 1 < len(str(a)) else "."
         lines.append(f"{place}: {x} × {digit} = {product}{term}{tail}")
         digits = str(total % 10) + digits
-    return Worked(lines=tuple(lines), result=_trimmed((str(carry) if carry else "") + digits))
+    return ColumnCalculation(lines=tuple(lines), result=_trim((str(carry) if carry else "") + digits))
 
 
 def _digits(number: int) -> list[int]:
@@ -85,5 +85,5 @@ def _columns(a: int, b: int) -> list[tuple[int, int]]:
     return list(zip_longest(_digits(a), _digits(b), fillvalue=0))
 
 
-def _trimmed(digits: str) -> str:
+def _trim(digits: str) -> str:
     return digits.lstrip("0") or "0"

@@ -14,7 +14,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a comparison: of two-digit numbers, of three-digit numbers, or of those that begin alike."""
     a, b = _pair(rng, difficulty)
     asked = rng.choice(("larger", "smaller"))
-    steps, sign = compared(a, b)
+    steps, sign = compare_digits(a, b)
     is_first = (sign == ">") == (asked == "larger")
     if rng.random() < 0.5:
         answer = "yes" if is_first else "no"
@@ -35,7 +35,7 @@ def _pair(rng: random.Random, difficulty: Difficulty) -> tuple[int, int]:
     return a, b
 
 
-def compared(a: int, b: int) -> tuple[tuple[Step, ...], str]:
+def compare_digits(a: int, b: int) -> tuple[tuple[Step, ...], str]:
     """Return the digits of two numbers of equal length compared from the left, and the sign that decides.
 
     Example: 473 and 458 are `Hundreds: 4 = 4.`, `Tens: 7 > 5.`, sign `>`.

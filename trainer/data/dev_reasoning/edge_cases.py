@@ -5,7 +5,7 @@ import random
 import re
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.comparisons import compared
+from trainer.data.dev_reasoning.comparisons import compare_digits
 from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute, setup
 
 _NEUTRAL = re.compile(r"What is (\d+) ([-+×]) (\d+)\?")
@@ -40,7 +40,7 @@ def _neutral(rng: random.Random) -> ReasoningProblem:
 def _equal(rng: random.Random) -> ReasoningProblem:
     n = rng.randint(11, 999)
     asked = rng.choice(("larger", "smaller"))
-    steps, _ = compared(n, n)
+    steps, _ = compare_digits(n, n)
     steps += compute("Both are equal.")
     return ReasoningProblem(prompt=f"Which is {asked}, {n} or {n}?", steps=steps, answer="equal")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer.data.dev_reasoning.catalog import SHARES, STORIES, Shares
 from trainer.data.dev_reasoning.problem import Kind
-from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
+from trainer.data.dev_reasoning.sampling import DrawnProblem, draw_problems, prompt_key
 
 FOLDER = Path(__file__).parents[1]
 SETS: Mapping[str, tuple[Shares, int, int]] = {
@@ -32,11 +32,11 @@ def build_sets() -> dict[str, list[dict[str, Any]]]:
     return sets
 
 
-def in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Drawn]:
+def in_shares(problems: Iterator[DrawnProblem], shares: Shares, count: int) -> list[DrawnProblem]:
     """Return the first problems to come that fill each kind's share of a set of `count`."""
     # Shares are rounded up, so the last problems to come may be one too many.
     left = {kind.name: math.ceil(count * share / 100) for kind, share in shares}
-    chosen: list[Drawn] = []
+    chosen: list[DrawnProblem] = []
     while len(chosen) < count:
         drawn = next(problems)
         if left[drawn.kind.name]:
@@ -45,7 +45,7 @@ def in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Dra
     return chosen
 
 
-def item_of(name: str, number: int, drawn: Drawn) -> dict[str, Any]:
+def item_of(name: str, number: int, drawn: DrawnProblem) -> dict[str, Any]:
     """Return a problem as the item of a set, numbered from 1."""
     return {
         "id": f"{name}-{number:03}",

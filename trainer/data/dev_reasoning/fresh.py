@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.dev_reasoning.evaluation import SETS, eval_prompts, in_shares, item_of
-from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
+from trainer.data.dev_reasoning.sampling import DrawnProblem, draw_problems, prompt_key
 
 MOST_DRAWS = 20
 """Draws for each item; a kind with 7 % of a set is drawn often enough in one and a half, on average."""
@@ -36,9 +36,9 @@ def fresh_items(
     if shares is None:
         return None
     seen = frozenset(map(prompt_key, training))
-    left_out: list[Drawn] = []
+    left_out: list[DrawnProblem] = []
 
-    def new_to_the_model(drawn: Drawn) -> bool:
+    def new_to_the_model(drawn: DrawnProblem) -> bool:
         is_seen = prompt_key(drawn.problem.prompt) in seen
         if is_seen:
             left_out.append(drawn)
@@ -52,7 +52,7 @@ def fresh_items(
     return [item_of(f"seed-{seed}", number, each) for number, each in enumerate(chosen, 1)], len(left_out)
 
 
-def at_most(count: int, drawn: Iterator[Drawn]) -> Iterator[Drawn]:
+def at_most(count: int, drawn: Iterator[DrawnProblem]) -> Iterator[DrawnProblem]:
     """Yield problems, and give up after so many: a kind may be exhausted while the others go on for ever.
 
     Raises:

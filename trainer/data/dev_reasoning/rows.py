@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.dev_reasoning.evaluation import eval_prompts
-from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
+from trainer.data.dev_reasoning.sampling import DrawnProblem, draw_problems, prompt_key
 
 DATASET = "dev-reasoning-v2"
 """The dataset that the built-in tokenizer was trained on."""
@@ -42,7 +42,7 @@ def _draw_rows(dataset: str, count: int, seed: int, exclude_prompts: frozenset[s
     return [_row(one) for one in islice(drawn, count)]
 
 
-def _row(drawn: Drawn) -> dict[str, Any]:
+def _row(drawn: DrawnProblem) -> dict[str, Any]:
     steps = [
         {"i": position, "type": step.type, "content": step.content} for position, step in enumerate(drawn.problem.steps)
     ]

@@ -13,7 +13,7 @@ PATIENCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class DrawnProblem:
     """A problem with where it comes from."""
 
     kind: Kind
@@ -29,7 +29,7 @@ def prompt_key(prompt: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", prompt.casefold()))
 
 
-def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
+def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[DrawnProblem]:
     """Yield problems without end, in their shares, no two with the same key.
 
     Args:
@@ -56,7 +56,7 @@ def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -
         misses = 0
         used.add(key)
         verify(problem)
-        yield Drawn(kind=kind, difficulty=difficulty, problem=problem)
+        yield DrawnProblem(kind=kind, difficulty=difficulty, problem=problem)
     message = f"seed {seed}: no new prompt in {PATIENCE} draws, after {len(used)} prompts drawn or excluded."
     raise ValueError(message)
 

@@ -22,25 +22,25 @@ def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
         more = rng.randint(LOWEST, highest - start)
         fewer = rng.randint(LOWEST, start + more - 1)
         happens = f"buys {more} more and gives away {fewer}"
-        total, steps = _bought(start, more)
-        answer, rest = _given(total, fewer)
+        total, steps = _buy(start, more)
+        answer, rest = _give_away(total, fewer)
     else:
         start = rng.randint(LOWEST + 1, highest)
         fewer = rng.randint(LOWEST, start - 1)
         more = rng.randint(LOWEST, highest - (start - fewer))
         happens = f"gives away {fewer} and buys {more} more"
-        left, steps = _given(start, fewer)
-        answer, rest = _bought(left, more)
+        left, steps = _give_away(start, fewer)
+        answer, rest = _buy(left, more)
     prompt = f"{name} has {start} {things}, {happens}. How many {things} does {name} have?"
     return ReasoningProblem(prompt=prompt, steps=steps + rest, answer=str(answer))
 
 
-def _bought(has: int, more: int) -> tuple[int, tuple[Step, ...]]:
+def _buy(has: int, more: int) -> tuple[int, tuple[Step, ...]]:
     worked = columns.add(has, more)
     return int(worked.result), setup(f"Total: {has} + {more}.") + compute(*worked.lines)
 
 
-def _given(has: int, fewer: int) -> tuple[int, tuple[Step, ...]]:
+def _give_away(has: int, fewer: int) -> tuple[int, tuple[Step, ...]]:
     worked = columns.subtract(has, fewer)
     return int(worked.result), setup(f"Left: {has} - {fewer}.") + compute(*worked.lines)
 

@@ -30,7 +30,7 @@ BAD_MERGE = Rule(
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def merged(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
+def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
     """Return the parameters of the plain model that a decoder with adapters computes, adapters and all.
 
     Args:
@@ -122,10 +122,10 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
     if chosen not in DTYPES:
         what = f"The element type {chosen!r} is not one that a model is written in."
         raise ProblemError([problem_of(BAD_MERGE, file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
-    merge(source, [weighted(each) for each in adapters], folder, dtype=chosen)
+    merge(source, [parse_weighted(each) for each in adapters], folder, dtype=chosen)
 
 
-def weighted(text: str) -> tuple[Path, float]:
+def parse_weighted(text: str) -> tuple[Path, float]:
     """Return folder and weight: `adapters/one=0.7` is `adapters/one` and 0.7."""
     name, equals, weight = text.rpartition("=")
     if not equals or Path(text).is_dir():

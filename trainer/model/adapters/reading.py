@@ -54,10 +54,10 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
         tensors = {name.removeprefix(PREFIX): StoredTensor(name=name, handle=handle) for name in handle.keys()}  # noqa: SIM118
         if problems := misfits(tensors, config, source, folder / WEIGHTS):
             raise ProblemError(problems, exit_code=2)
-        return taken(tensors, config, source)
+        return take_adapter(tensors, config, source)
 
 
-def taken(tensors: dict[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> Adapter:
+def take_adapter(tensors: dict[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> Adapter:
     """Return the adapter in tensors that fit the model."""
     loras: dict[str, Lora] = {}
     params: Params = {}
@@ -128,7 +128,7 @@ def misfits(tensors: dict[str, StoredTensor], config: AdapterConfig, source: Mod
         "all there is: there is no tensor at all": [] if tensors else ["nothing"],
     }
     return [
-        problem_of(BAD_ADAPTER, file=str(file), what=f"{len(names):,} of its tensors are {text}: {listed(names)}.")
+        problem_of(BAD_ADAPTER, file=str(file), what=f"{len(names):,} of its tensors are {text}: {list_names(names)}.")
         for text, names in found.items()
         if names
     ]
@@ -139,7 +139,7 @@ def misshapen(name: str, stored: StoredTensor, wanted: tuple[int, ...]) -> list[
     return [] if stored.shape == wanted else [f"{name} is {list(stored.shape)} and should be {list(wanted)}"]
 
 
-def listed(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     first = ", ".join(names[:4])
     return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"

@@ -41,7 +41,7 @@ def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], sourc
     for module, projections in modules(source).items():
         parts = [name for name in projections if name in loras]
         if parts:
-            first, second = fused(projections, params, loras)
+            first, second = fuse(projections, params, loras)
             tensors |= {PREFIX + module + FIRST: first, PREFIX + module + SECOND: second}
             scales[module] = loras[parts[0]].scale
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
@@ -51,7 +51,7 @@ def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], sourc
     write_json(folder / CONFIG, adapter_config(source, ranks, scales, dropout))
 
 
-def fused(
+def fuse(
     projections: tuple[str, ...], params: Params, loras: Mapping[str, Lora]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the two matrices of a module, `[rank inputs]` and `[outputs rank]`.

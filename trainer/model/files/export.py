@@ -99,7 +99,7 @@ def write_weights(
     total = 0
     for name, shard in zip(names, shards, strict=True):
         go_on()
-        tensors = {link.tensor: joined(link, params, dtype) for link in shard}
+        tensors = {link.tensor: join(link, params, dtype) for link in shard}
         total += sum(tensor.nbytes for tensor in tensors.values())
         # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
         try:
@@ -138,7 +138,7 @@ def tensor_bytes(link: TensorLink, params: Params) -> int:
     return sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
 
 
-def joined(link: TensorLink, params: Params, dtype: str) -> NDArray[Any]:
+def join(link: TensorLink, params: Params, dtype: str) -> NDArray[Any]:
     """Return a tensor as the file keeps it, from the parameters it holds, in an element type."""
     parts = [np.asarray(jax.device_get(params[name])).astype(jnp.dtype(dtype), copy=False) for name in link.params]
     whole = np.concatenate(parts, axis=-1)

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.model.families.family import TensorLink
-from trainer.model.files.export import joined
+from trainer.model.files.export import join
 from trainer.model.files.source import ModelSource
 from trainer.model.gguf.description import llama3_divisors
 from trainer.model.gguf.places import GgufLayout, place_of
 from trainer.model.gguf.stating import ARCHITECTURES, metadata_of, refuse_another_model
 from trainer.model.gguf.tokens import tokenizer_metadata
-from trainer.model.gguf.writing import FILE_TYPES, Planned, kind_of, write_gguf
+from trainer.model.gguf.writing import FILE_TYPES, PlannedTensor, kind_of, write_gguf
 from trainer.model.params import Params
 from trainer.model.spec import Llama3, ModelSpec
 
@@ -48,20 +48,20 @@ def export_gguf(
         OSError: it could not be written; nothing is left behind.
     """
     spec, name = source.spec, ARCHITECTURES[source.spec.family]
-    tensors = [planned(link, params, spec, form) for link in source.family.links(spec)] + divisors(spec)
+    tensors = [plan_tensor(link, params, spec, form) for link in source.family.links(spec)] + divisors(spec)
     stated = {"general.architecture": name, "general.name": Path(source.name).stem, **metadata_of(spec)}
     refuse_another_model(spec, stated, {tensor.name: tensor for tensor in tensors}, path)
     stated |= of_tokenizer(source, name, end_token_id) | {"general.file_type": FILE_TYPES[form][1]}
     write_gguf(path, stated, tensors, go_on=go_on)
 
 
-def planned(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> Planned:
+def plan_tensor(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> PlannedTensor:
     """Return a tensor that is to be written; its numbers are brought when it is its turn."""
     place = place_of(link.tensor, spec)
     first = params[link.params[0]].shape
     shape = (*first[:-1], sum(params[name].shape[-1] for name in link.params))
     shape = shape[::-1] if link.transposed != place.transposed else shape
-    return Planned(
+    return PlannedTensor(
         name=place.name,
         shape=shape,
         kind=kind_of(place.name, shape, form),
@@ -71,10 +71,10 @@ def planned(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> Pl
 
 def numbers(link: TensorLink, params: Params, place: GgufLayout) -> NDArray[Any]:
     """Return the numbers of a tensor as llama.cpp keeps them."""
-    return place.done(joined(link, params, "float32"))
+    return place.done(join(link, params, "float32"))
 
 
-def divisors(spec: ModelSpec) -> list[Planned]:
+def divisors(spec: ModelSpec) -> list[PlannedTensor]:
     """Return the tensor with the divisors of Llama 3's rotary frequencies, where there are some."""
     rope = spec.blocks[0].rope
     if rope is None or not isinstance(rope.stretch, Llama3):
@@ -87,7 +87,7 @@ def divisors(spec: ModelSpec) -> list[Planned]:
         "original_max_position_embeddings": stretch.positions,
     }
     values: NDArray[np.float32] = llama3_divisors(scaling, rope.theta, spec.head_dim)
-    return [Planned(name="rope_freqs.weight", shape=values.shape, kind="F32", read=lambda: values)]
+    return [PlannedTensor(name="rope_freqs.weight", shape=values.shape, kind="F32", read=lambda: values)]
 
 
 def of_tokenizer(source: ModelSource, architecture: str, end_token_id: int | None) -> dict[str, Any]:

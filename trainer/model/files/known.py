@@ -10,7 +10,7 @@ from pathlib import Path
 from evidence.registry.known_models import folder_of
 from schemas.names import MODELS, model_path
 from schemas.problems.problem import ProblemError
-from trainer.model.files.source import ModelSource, found, resolve
+from trainer.model.files.source import ModelSource, find_source, resolve
 
 
 def planned_source(name: str, revision: str | None = None) -> ModelSource:
@@ -30,7 +30,7 @@ def planned_source(name: str, revision: str | None = None) -> ModelSource:
 def known_source(name: str) -> ModelSource | None:
     """Return the shapes that ship of a model, None where it is not known. Case does not matter, as on the hub."""
     folder = folder_of(name)
-    return None if folder is None else found(name, None, folder, folder, "pretrained")
+    return None if folder is None else find_source(name, None, folder, folder, "pretrained")
 
 
 def cached_source(name: str) -> ModelSource | None:
@@ -42,6 +42,6 @@ def cached_source(name: str) -> ModelSource | None:
         return None
     folder = Path(config).parent
     try:
-        return found(name, folder.name, folder, folder, "pretrained")
+        return find_source(name, folder.name, folder, folder, "pretrained")
     except ProblemError:
         return None

@@ -23,7 +23,7 @@ from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
 from trainer.model.gguf.tensors import placed_tensors
 from trainer.model.params import Params
-from trainer.model.placing import owned
+from trainer.model.placing import own_copy
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 
 OTHER_MODEL = Rule(
@@ -60,13 +60,13 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
     params: Params = {}
     spoiled: list[str] = []
     with ExitStack() as stack:
-        tensors, links = opened(source, wanted, stack)
+        tensors, links = open_tensor_files(source, wanted, stack)
         for name, link in links.items():
             kept = kept_as_it_is(tensors[name], link, wanted)
             for param, value in parts(tensors[name].read(), link, wanted) if kept is None else kept:
                 if not is_finite(value) and name not in spoiled:
                     spoiled.append(name)
-                params |= placed(param, value, wanted) if on_devices or param not in wanted else {param: value}
+                params |= place(param, value, wanted) if on_devices or param not in wanted else {param: value}
     if spoiled:
         what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
         raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
@@ -83,10 +83,12 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
         ProblemError: as `load_params`.
     """
     with ExitStack() as stack:
-        opened(source, wanted, stack)
+        open_tensor_files(source, wanted, stack)
 
 
-def opened(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[dict[str, Tensor], dict[str, TensorLink]]:
+def open_tensor_files(
+    source: ModelSource, wanted: Wanted, stack: ExitStack
+) -> tuple[dict[str, Tensor], dict[str, TensorLink]]:
     """Return the tensors in a model's files until the stack closes, and what each holds, by names without prefix."""
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
     tensors: dict[str, Tensor] = (
@@ -109,10 +111,10 @@ def kept_as_it_is(stored: Tensor, link: TensorLink, wanted: Wanted) -> list[tupl
     return None if arrays is None else [(codes, arrays[0]), (scales, arrays[1])]
 
 
-def placed(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
+def place(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
     """Return a parameter on its devices; a kernel that is to be kept in few bits as its codes and magnitudes."""
     if name in wanted:
-        return {name: owned(jax.device_put(value, wanted[name].sharding))}
+        return {name: own_copy(jax.device_put(value, wanted[name].sharding))}
     names = quantised_names(name.removesuffix(".kernel"))
     kind: Kind = "int8" if wanted[names[0]].dtype == np.int8 else "nf4"
     made = quantise_on_device(value, kind)

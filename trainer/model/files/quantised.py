@@ -63,7 +63,7 @@ class FourBit:
         """Return the weight, `code's value · block's magnitude`, in the type that it was quantised from."""
         packed = self.codes.read().reshape(-1).view(np.uint8)
         count = math.prod(self.shape)
-        values = self.companions["quant_map"].read()[unpacked(packed, count)]
+        values = self.companions["quant_map"].read()[unpack(packed, count)]
         size = self.state["blocksize"]
         spread = np.repeat(self.magnitudes(), size)[:count]
         weight: NDArray[Any] = (values * spread).reshape(self.shape).astype(DTYPES[self.state["dtype"]][1])
@@ -92,7 +92,7 @@ class FourBit:
             or blocks != (inputs // self.state["blocksize"], outputs)
         ):
             return None
-        codes = unpacked(self.codes.read().reshape(-1).view(np.uint8), inputs * outputs).reshape(self.shape)
+        codes = unpack(self.codes.read().reshape(-1).view(np.uint8), inputs * outputs).reshape(self.shape)
         scales = self.magnitudes().reshape(blocks[::-1])
         return np.ascontiguousarray(codes.T).astype(ml_dtypes.uint4), np.ascontiguousarray(scales.T)
 
@@ -194,7 +194,7 @@ class EightBit:
         return self
 
 
-def unpacked(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
+def unpack(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
     """Return the codes of packed bytes: `[0x1F, 0x20]` and 3 give `[1, 15, 2]`."""
     codes = np.empty((len(packed), 2), np.uint8)
     codes[:, 0], codes[:, 1] = packed >> 4, packed & 15

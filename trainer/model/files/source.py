@@ -174,20 +174,20 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
     if name in MODELS:
         if revision is not None:
             raise no_revision(name, revision, "a built-in model")
-        return found(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
+        return find_source(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
     if (problem := no_model(name)) is not None:
         raise ProblemError([problem], exit_code=2)
     if (path := model_path(name)) is not None:
         if revision is not None:
             raise no_revision(name, revision, f"a local {'folder' if path.is_dir() else 'file'}")
         file = gguf_file(path)
-        return found(name, None, path, path, "pretrained") if file is None else found_gguf(name, file)
+        return find_source(name, None, path, path, "pretrained") if file is None else found_gguf(name, file)
     snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
     # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
-    return found(name, snapshot.name, snapshot, snapshot, "pretrained")
+    return find_source(name, snapshot.name, snapshot, snapshot, "pretrained")
 
 
-def found(
+def find_source(
     name: str, revision: str | None, folder: Path, tokenizer_folder: Path, weights: Literal["builtin", "pretrained"]
 ) -> ModelSource:
     """Return the source in `folder`, its config read."""

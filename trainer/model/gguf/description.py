@@ -63,13 +63,13 @@ def config_of(gguf: Gguf) -> dict[str, Any]:
     """
     name = gguf.architecture
     if name not in FAMILIES:
-        raise refused(gguf, f"its general.architecture is {name!r}" if name else "it states no general.architecture")
+        raise refusal(gguf, f"its general.architecture is {name!r}" if name else "it states no general.architecture")
     sizes = GPT2_SIZES if name == "gpt2" else SIZES
     lacking = [key for key in sizes.values() if gguf.model(key) is None]
     if "token_embd.weight" not in gguf.tensors:
         lacking.append("the tensor token_embd.weight")
     if lacking:
-        raise refused(gguf, f"it lacks {', '.join(key if ' ' in key else f'{name}.{key}' for key in lacking)}")
+        raise refusal(gguf, f"it lacks {', '.join(key if ' ' in key else f'{name}.{key}' for key in lacking)}")
     config = {key: plain(gguf.model(stated)) for key, stated in sizes.items()}
     config |= {
         "model_type": FAMILIES[name],
@@ -94,7 +94,7 @@ def attention(gguf: Gguf, config: dict[str, Any]) -> dict[str, Any]:
     }
     turned = plain(gguf.model("rope.dimension_count"))
     if found["head_dim"] is not None and turned not in (None, found["head_dim"]):
-        raise refused(gguf, f"it turns {turned} of the {found['head_dim']} numbers of a head")
+        raise refusal(gguf, f"it turns {turned} of the {found['head_dim']} numbers of a head")
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -110,7 +110,7 @@ def stretch(gguf: Gguf, config: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "yarn" and factor is not None and gguf.model("rope.scaling.original_context_length") is not None:
         positions = plain(gguf.model("rope.scaling.original_context_length"))
         return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": positions}
-    raise refused(gguf, f"its rotary positions are stretched by {kind!r}, and linear, yarn and Llama 3's way are read")
+    raise refusal(gguf, f"its rotary positions are stretched by {kind!r}, and linear, yarn and Llama 3's way are read")
 
 
 def llama3(gguf: Gguf, config: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def llama3(gguf: Gguf, config: dict[str, Any]) -> dict[str, Any]:
     theta = float(plain(gguf.model("rope.freq_base") or 10_000.0))
     wanted = llama3_divisors(found, theta, 2 * len(divisors))
     if divisors.ndim != 1 or not np.allclose(divisors, wanted, rtol=1e-4):
-        raise refused(gguf, "its rope_freqs.weight holds other divisors than those of Llama 3.1")
+        raise refusal(gguf, "its rope_freqs.weight holds other divisors than those of Llama 3.1")
     return found
 
 
@@ -201,7 +201,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def refused(gguf: Gguf, because: str) -> ProblemError:
+def refusal(gguf: Gguf, because: str) -> ProblemError:
     """Return the refusal of a file whose model is not one that is computed here."""
     return ProblemError(
         [

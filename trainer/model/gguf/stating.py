@@ -54,7 +54,7 @@ def metadata_of(spec: ModelSpec) -> dict[str, Any]:
     }
     if rope is not None:
         widths = ("attention.key_length", "attention.value_length", "rope.dimension_count")
-        stated |= dict.fromkeys(widths, spec.head_dim) | {"rope.freq_base": rope.theta} | stretched(rope)
+        stated |= dict.fromkeys(widths, spec.head_dim) | {"rope.freq_base": rope.theta} | rope_metadata(rope)
     return {
         "general.type": "model",
         "general.quantization_version": 2,
@@ -62,7 +62,7 @@ def metadata_of(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def stretched(rope: Rope) -> dict[str, Any]:
+def rope_metadata(rope: Rope) -> dict[str, Any]:
     """Return the keys of a longer context; Llama 3's way is a tensor, and others are not stated."""
     match rope.stretch:
         case LinearScaling(factor=factor):

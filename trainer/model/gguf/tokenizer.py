@@ -44,8 +44,8 @@ def tokenizer_of(gguf: Gguf) -> Any:
     """
     from transformers import PreTrainedTokenizerFast
 
-    tokens = stated(gguf, "tokens", list)
-    kind = stated(gguf, "model", str)
+    tokens = read_stated(gguf, "tokens", list)
+    kind = read_stated(gguf, "model", str)
     if kind not in BUILDERS:
         message = f"its tokenizer.ggml.model is {kind!r}, and {' and '.join(BUILDERS)} are read"
         raise GgufTokenizerError(message)
@@ -63,7 +63,7 @@ def tokenizer_of(gguf: Gguf) -> Any:
     )
 
 
-def stated(gguf: Gguf, key: str, kind: type) -> Any:
+def read_stated(gguf: Gguf, key: str, kind: type) -> Any:
     """Return what the file states of its tokenizer under a key."""
     value = gguf.metadata.get(f"tokenizer.ggml.{key}")
     if not isinstance(value, kind) or not value:
@@ -79,7 +79,7 @@ def byte_level(gguf: Gguf, tokens: list[str]) -> tuple[Tokenizer, bool]:
         message = f"its tokenizer.ggml.pre is {name!r}, and {', '.join(SPLITTINGS)} are read"
         raise GgufTokenizerError(message)
     splitting = SPLITTINGS[name]
-    merges = [tuple(merge.split(" ")) for merge in stated(gguf, "merges", list)]
+    merges = [tuple(merge.split(" ")) for merge in read_stated(gguf, "merges", list)]
     vocab = ids_of(tokens)
     for merge in merges:
         if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():

@@ -53,7 +53,7 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     model = document.get("model", {"type": "not of the tokenizers library"})
     if model["type"] != "BPE":
         because = f"its model is {model['type']}, and BPE can be stated"
-        raise refused(because)
+        raise tokenizer_refusal(because)
     ids = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
     tokens = [ids.get(number, f"[PAD{number}]") for number in range(vocab)]
     found: dict[str, Any] = {
@@ -103,7 +103,7 @@ def byte_level(backend: Any, document: Mapping[str, Any]) -> dict[str, Any]:
             merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in document["model"]["merges"]]
             return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name, "tokenizer.ggml.merges": merges}
     because = f"it splits texts as none of {', '.join(SPLITTINGS)} does"
-    raise refused(because)
+    raise tokenizer_refusal(because)
 
 
 def splits_alike(backend: Any, other: Any, text: str) -> bool:
@@ -130,18 +130,18 @@ def refuse_other_tokens(tokenizer: Any, metadata: Mapping[str, Any], architectur
     try:
         again = tokenizer_of(Gguf(path=Path(), metadata=stated, tensors={}))
     except GgufTokenizerError as error:
-        raise refused(str(error)) from error
+        raise tokenizer_refusal(str(error)) from error
     for text in PROBES:
         if tokenizer(text).input_ids != again(text).input_ids:
             because = f"out of a GGUF {text[:20]!r} would be other tokens"
-            raise refused(because)
+            raise tokenizer_refusal(because)
 
 
 NUMBERS = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
 """Keys whose values are lists of numbers."""
 
 
-def refused(because: str) -> ProblemError:
+def tokenizer_refusal(because: str) -> ProblemError:
     """Return the refusal of a tokenizer."""
     what = f"The tokenizer cannot be written into a GGUF file: {because}."
     return ProblemError([problem_of(NO_SUCH_TOKENIZER, file="tokenizer", what=what)], exit_code=2)

@@ -23,7 +23,7 @@ LARGEST_F16 = 65504.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class PlannedTensor:
     """A tensor that is to be written."""
 
     name: str
@@ -72,7 +72,7 @@ def kind_of(name: str, shape: Sequence[int], form: str) -> str:
 
 
 def write_gguf(
-    path: Path, metadata: Mapping[str, Any], tensors: Sequence[Planned], *, go_on: Callable[[], None]
+    path: Path, metadata: Mapping[str, Any], tensors: Sequence[PlannedTensor], *, go_on: Callable[[], None]
 ) -> None:
     """Write a file.
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from dashboard.shared.charts.strokes import in_ink
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic.relation import Scale
 
 HEIGHT = 446
@@ -60,11 +60,11 @@ def drawing(
 
 
 def _axis(index: int, scale: Scale) -> dict[str, Any]:
-    name = shortened(scale.name, _LONGEST) + (", log" if scale.is_wide else "")
+    name = shorten(scale.name, _LONGEST) + (", log" if scale.is_wide else "")
     # Names take turns in height, so that long ones do not run into each other.
     axis: dict[str, Any] = {"dim": index, "name": name, "nameGap": 12 + 16 * (index % 2)}
     if scale.words:
-        return axis | {"type": "category", "data": [shortened(word, _LONGEST) for word in scale.words]}
+        return axis | {"type": "category", "data": [shorten(word, _LONGEST) for word in scale.words]}
     return axis | {"type": "log" if scale.is_wide else "value", "scale": True}
 
 

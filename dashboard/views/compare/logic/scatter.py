@@ -139,7 +139,7 @@ def means(shown: Scatter) -> list[Mean]:
     ]
 
 
-def moved(shown: Scatter) -> Mapping[int, float]:
+def spread_points(shown: Scatter) -> Mapping[int, float]:
     """Return where each run's point lies across: beside others of its value, so that none hides another.
 
     A value that one run alone has stays where it is; groups stand beside each other in any case.

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
 from dashboard.views.compare.logic.relation import Scale
-from dashboard.views.compare.logic.scatter import Mean, Scatter, beside, means, moved
+from dashboard.views.compare.logic.scatter import Mean, Scatter, beside, means, spread_points
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "triangle-down", "pentagon", "star", "cross")
 """Symbols of the groups; a hollow one is a run that contradicts itself."""
@@ -36,7 +36,7 @@ def draw(
         intervals: Of each run, where the values upward are scores; drawn where there are not too many of them.
     """
     picture = new_figure(colours, height=_HEIGHT)
-    places, found = moved(shown), means(shown)
+    places, found = spread_points(shown), means(shown)
     drawn = sum(len(members) for _, members in shown.members)
     for group, (word, members) in enumerate(shown.members):
         runs, hollow = shown.sound(members), [index for index in members if index in shown.doubtful]
@@ -45,14 +45,14 @@ def draw(
         bars = _bars(shown, runs, intervals) if len(intervals) and drawn <= _MOST_INTERVALS else {}
         in_legend = shown.groups is not None and group < _MOST_IN_LEGEND and bool(runs)
         title = {"name": label(shown.title_of(word)), "showlegend": in_legend}
-        picture.add_trace(go.Scatter(**points, **title, **bars, **_chosen(shown, runs, names), marker=marker))
+        picture.add_trace(go.Scatter(**points, **title, **bars, **_chosen_style(shown, runs, names), marker=marker))
         points = {"x": [places[index] for index in hollow], "y": [shown.y.places[index] for index in hollow]}
         marker = {"size": 9, "color": colours.tones["quiet"], "symbol": f"{symbol_of(group)}-open"}
         is_first = bool(hollow) and not any(trace.showlegend and trace.name == _DOUBTFUL for trace in picture.data)
         picture.add_trace(
             go.Scatter(
                 **points,
-                **_chosen(shown, hollow, names),
+                **_chosen_style(shown, hollow, names),
                 marker=marker,
                 name=_DOUBTFUL,
                 showlegend=is_first,
@@ -77,7 +77,7 @@ def symbol_of(number: int) -> str:
 _DOUBTFUL, _LAST = "contradictory, in no mean", 2000
 
 
-def _chosen(shown: Scatter, runs: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+def _chosen_style(shown: Scatter, runs: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
     """Return what points of runs say and how they look when they are chosen."""
     across, up = shown.x, shown.y
     told = [

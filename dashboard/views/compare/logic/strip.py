@@ -70,7 +70,7 @@ def draw(verdicts: Sequence[PairVerdict], colours: Palette, *, doubtful: Collect
     return picture
 
 
-def said(verdicts: Sequence[PairVerdict]) -> str:
+def describe(verdicts: Sequence[PairVerdict]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "Difference in exact match, with its 95 % interval. " + "; ".join(
         f"{verdict.pair.second} against {verdict.pair.first}: {formats.points(found.difference)} "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dashboard.shared.config.settings import shown
-from dashboard.shared.words.grades import GRADES, STATUSES, worded
-from dashboard.shared.words.text import csv_text, shortened
+from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.words.grades import GRADES, STATUSES, label
+from dashboard.shared.words.text import csv_text, shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
@@ -61,8 +61,8 @@ _MEANT = {
 def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
     """Return titles and rows of what each run is worth, how it ended, and the same figures of each."""
     rows = [
-        ("grade", *(worded(GRADES, grade.name) for grade in compared.grades)),
-        ("status", *(worded(STATUSES, status) if status else formats.NOTHING for status in compared.statuses)),
+        ("grade", *(label(GRADES, grade.name) for grade in compared.grades)),
+        ("status", *(label(STATUSES, status) if status else formats.NOTHING for status in compared.statuses)),
     ]
     for index, headline in enumerate(compared.headlines[0]):
         rows.append((headline.name, *(_headline(of_run[index]) for of_run in compared.headlines)))
@@ -81,7 +81,7 @@ def setting(found: ComparedSetting, runs: int) -> Row:
     return (found.name, _PLACES[found.source], *(value(one) for one in found.values[:runs]))
 
 
-def answered(answer: SmokeComparison) -> list[Row]:
+def answer_rows(answer: SmokeComparison) -> list[Row]:
     """Return what the smoke run states, and what the full run does: each value in words, `169,728 parameters`.
 
     A null is left out: it says that there is no revision, no change of the code, no seed.
@@ -183,7 +183,7 @@ def costs_said(verdict: PairVerdict) -> str:
 
 def change_said(setting: ComparedSetting) -> str:
     """Return what a person changed under the end of its name, a dash where it is not stated."""
-    before, after = (shortened(shortened_hash(value(one)), _LONGEST_VALUE) for one in setting.values)
+    before, after = (shorten(shortened_hash(value(one)), _LONGEST_VALUE) for one in setting.values)
     return f"{setting.name.rpartition('.')[2]} {before} → {after}"
 
 
@@ -196,7 +196,7 @@ def flips_said(name: str, flips: Sequence[Flip]) -> str:
 
 def value(found: object) -> str:
     """Return a setting's value as YAML writes it, a dash where a run does not state it."""
-    return formats.NOTHING if found == ABSENT else shown(found)
+    return formats.NOTHING if found == ABSENT else as_yaml(found)
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.parts import markup
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import tables
 from evidence.compare.comparison import Comparison
 from evidence.compare.settings import ComparedSetting
@@ -67,13 +67,13 @@ def settings(compared: Comparison) -> None:
     }
     for title, rows in folded.items():
         if rows:
-            _folded(title, compared.names, rows)
+            _draw_folded(title, compared.names, rows)
     if told.equal:
-        _folded("Equal settings", ["All runs"], told.equal)
+        _draw_folded("Equal settings", ["All runs"], told.equal)
 
 
 @st.fragment
-def _folded(title: str, names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
+def _draw_folded(title: str, names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
     folded = st.expander(f"{title}: {len(rows):,}", on_change="rerun")
     if folded.open:
         with folded:
@@ -96,7 +96,7 @@ def _settings(names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
 
 
 def _short(text: str) -> str:
-    return shortened(tables.shortened_hash(text), _LONGEST)
+    return shorten(tables.shortened_hash(text), _LONGEST)
 
 
 def csv(label: str, table: Callable[[], Table], *, name: str) -> None:

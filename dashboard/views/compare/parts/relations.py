@@ -15,7 +15,7 @@ from dashboard.views.compare.logic.relation import Scale
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
 from schemas.problems.formats import NOTHING
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _ROW_PIXELS, _FEW_ROWS = 36, 8
 
@@ -58,7 +58,7 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
     if shown.beyond:
         one = len(shown.beyond) == 1
         markup.note(
-            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis: "
+            f"{quantity(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis: "
             "a value is zero or below."
         )
     _table(runs, columns, chosen)
@@ -149,7 +149,7 @@ def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
     if gone:
         markup.note(
-            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete: a value is missing."
+            f"{gone:,} of {quantity(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete: a value is missing."
         )
 
 
@@ -182,7 +182,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
             on_click=hold_side_by_side,
             args=[names_chosen],
         )
-        markup.note(f"{counted(len(names_chosen), 'run')} chosen of {len(runs):,}.")
+        markup.note(f"{quantity(len(names_chosen), 'run')} chosen of {len(runs):,}.")
     return chosen
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.shared.charts import rehearsal_figure
 from dashboard.shared.parts import freshness, launching, markup, plotted, rehearsed
 from dashboard.shared.session import reading
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import tables
 from evidence.compare.pairing import lineage, newest_pair, rehearsals_of, rehearsed_by
 from evidence.compare.smoke import SmokeCheck
@@ -58,7 +58,7 @@ def _pair(
     fulls: Sequence[RunSummary], smokes: Sequence[RunSummary], found: Sequence[RunSummary], picked: Sequence[RunSummary]
 ) -> tuple[str | None, str | None]:
     """Draw the two boxes and return the names that are chosen, at first those of a pair by lineage."""
-    asked_full, asked_smoke = _asked(fulls, smokes, found, picked)
+    asked_full, asked_smoke = _initial_pair(fulls, smokes, found, picked)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         names = rehearsed.names_of(fulls)
         full = st.selectbox("Full run", _first(names, asked_full), key="smoke_full", width=380)
@@ -81,7 +81,7 @@ def _pair(
     return full, smoke
 
 
-def _asked(
+def _initial_pair(
     fulls: Sequence[RunSummary], smokes: Sequence[RunSummary], found: Sequence[RunSummary], picked: Sequence[RunSummary]
 ) -> tuple[str, str | None]:
     """Return the pair to begin with: of the address, of the chosen runs, of a chosen run's lineage, the newest."""
@@ -113,7 +113,7 @@ def _rehearsal(smoke: RunSummary, full: RunSummary) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         picture = rehearsal_figure.draw(told.figures, plotted.colours())
-        plotted.show(picture, key="smoke_to_tpu", alt=rehearsal_figure.said(told.figures))
+        plotted.show(picture, key="smoke_to_tpu", alt=rehearsal_figure.describe(told.figures))
     with right:
         markup.bullets("It does not prove", told.not_proved)
         if told.check is not None:
@@ -128,11 +128,11 @@ def _questions(check: SmokeCheck) -> None:
     markup.table(
         ["Question", "Answer", "Smoke", "Full"],
         [
-            (answer.question.capitalize(), answers[answer.same], *map(_values, tables.answered(answer)))
+            (answer.question.capitalize(), answers[answer.same], *map(_values, tables.answer_rows(answer)))
             for answer in check.answers
         ],
     )
 
 
 def _values(values: Sequence[str]) -> str:
-    return ", ".join(shortened(value, _LONGEST) for value in values)
+    return ", ".join(shorten(value, _LONGEST) for value in values)

@@ -35,7 +35,7 @@ def draw(compared: Comparison) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         picture = strip.draw(found, plotted.colours(), doubtful=doubtful)
-        plotted.show(picture, key="difference_in_score", alt=strip.said(found))
+        plotted.show(picture, key="difference_in_score", alt=strip.describe(found))
     with right:
         st.html(items)
 

@@ -59,13 +59,13 @@ def _body(root: Path, *, was_active: bool) -> None:
         if job not in waiting[_WAITING_SHOWN:]:
             _job(root, job, first_waiting=job in waiting[:1])
     if later := waiting[_WAITING_SHOWN:]:
-        _folded(root, later, "Waiting behind these", key="later")
+        _draw_folded(root, later, "Waiting behind these", key="later")
     asked = st.query_params.get("job")
     shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
     for job in shown[:_ENDED_SHOWN]:
         _job(root, job, first_waiting=False)
     if earlier := shown[_ENDED_SHOWN:]:
-        _folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
+        _draw_folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
 
 
 def _free_bytes(root: Path) -> float:
@@ -77,7 +77,7 @@ def _free_bytes(root: Path) -> float:
 
 
 @st.fragment
-def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
+def _draw_folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
     """Draw jobs folded, so that the form stays where it can be seen; of more than `most` the first of them."""
     # Bound to the address, it stays open when its title has another number.
     folded = st.expander(f"{title}: {len(some):,}", on_change="rerun", key=key, bind="query-params")
@@ -94,7 +94,7 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
-            more = f"{_device(job)}queued {asked}{_said(job)}"
+            more = f"{_device(job)}queued {asked}{_draw_message(job)}"
             st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')
             with st.container(horizontal=True, width="content"):
                 if (root / job.run).is_dir() and st.button(
@@ -120,8 +120,8 @@ def _has_gone_wrong(job: Job) -> bool:
     return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
 
 
-def _said(job: Job) -> str:
-    said = course.said(job) if job.has_ended else ""
+def _draw_message(job: Job) -> str:
+    said = course.describe(job) if job.has_ended else ""
     return f" · {said.rstrip('.')}" if said else ""
 
 

@@ -18,7 +18,7 @@ from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 TOO_LARGE_FOR_PAGE = Rule(
     "TP086",
@@ -44,7 +44,7 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and ".." not in name
 
 
-def suggested(runs: Sequence[str]) -> str:
+def suggest_name(runs: Sequence[str]) -> str:
     """Return a name for a bundle of these runs: that of the only one, else `submission`."""
     return runs[0] if len(runs) == 1 and is_name(runs[0]) else "submission"
 
@@ -54,7 +54,7 @@ def path_of(name: str) -> Path:
     return FOLDER / f"{name.removesuffix('.zip')}.zip"
 
 
-def made() -> list[Path]:
+def made_bundles() -> list[Path]:
     """Return the bundles in the folder, newest first."""
     if not FOLDER.is_dir():
         return []
@@ -113,12 +113,12 @@ def checklist_said(items: Sequence[ChecklistItem]) -> str:
     """Return a checklist in a line: `3 problems block this zip, 1 warning`."""
     blocked = sum(item.state == "blocked" for item in items)
     warnings = sum(item.state == "warning" for item in items)
-    said = [f"{counted(blocked, 'problem')} {'blocks' if blocked == 1 else 'block'} this zip"] if blocked else []
-    said += [counted(warnings, "warning")] if warnings else []
+    said = [f"{quantity(blocked, 'problem')} {'blocks' if blocked == 1 else 'block'} this zip"] if blocked else []
+    said += [quantity(warnings, "warning")] if warnings else []
     return ", ".join(said) or "Everything is in order"
 
 
-def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
+def progress_of(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
     """Return what the builder tells how far it is; the bar is drawn a hundred times at most, each time with its words.
 
     What comes after the last byte takes about as long as what was before it: every run in the zip is read and graded.

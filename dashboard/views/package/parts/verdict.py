@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
-from dashboard.shared.words.grades import GRADES, Sign, worded
+from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
 from evidence.bundle.headline import headline
 from evidence.bundle.verify import BundleVerdict
 from schemas.problems import formats
 from schemas.problems.problem import Problem
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _SIGNS = {
     "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
@@ -41,7 +41,7 @@ def show(verdict: BundleVerdict, name: str) -> None:
                 [
                     (
                         run.run_id,
-                        worded(GRADES, run.grade) + (f" ({run.coverage})" if run.coverage else ""),
+                        label(GRADES, run.grade) + (f" ({run.coverage})" if run.coverage else ""),
                         run.stated_grade or formats.NOTHING,
                         " ".join(run.reasons),
                     )
@@ -56,5 +56,5 @@ def show(verdict: BundleVerdict, name: str) -> None:
 def _findings(of_what: str, found: Sequence[Problem]) -> None:
     """Draw findings folded under the headline that they follow from."""
     if found:
-        with st.expander(f"{counted(len(found), 'finding')} {plain(of_what)}"):
+        with st.expander(f"{quantity(len(found), 'finding')} {plain(of_what)}"):
             problems.show(found)

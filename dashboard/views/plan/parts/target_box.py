@@ -24,7 +24,7 @@ _WRONG = "problems of an own machine"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
+class ChosenTarget:
     """A machine to plan for."""
 
     name: str
@@ -42,7 +42,7 @@ class Chosen:
         return self.name if self.path is None else f"{self.name}.yaml"
 
 
-def choose() -> Chosen:
+def choose() -> ChosenTarget:
     """Draw the box and return what is chosen."""
     own = {f"{_OWN}{name}": (name, path) for name, path in own_targets.own_targets(state.root()).items()}
     names = [*target_names(), *own]
@@ -56,10 +56,10 @@ def choose() -> Chosen:
         help="A machine of the table, this one, or one of your own from a file.",
     )
     name, path = own.get(chosen, (chosen, None))
-    return Chosen(name=name, path=path)
+    return ChosenTarget(name=name, path=path)
 
 
-def add_own(chosen: Chosen) -> None:
+def add_own(chosen: ChosenTarget) -> None:
     """Draw where the file of an own machine is put in, with the chosen one as a pattern to change."""
     if not gate.may_operate():
         return

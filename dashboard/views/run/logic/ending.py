@@ -10,7 +10,7 @@ _BY_A_USER = "signal SIGINT"
 """What Ctrl-C sends, and the button Stop."""
 
 
-def said(run: Run, *, may_resume: bool) -> str:
+def describe(run: Run, *, may_resume: bool) -> str:
     """Return how a run ended; empty while it is running, where it succeeded, and where it does not say.
 
     Args:

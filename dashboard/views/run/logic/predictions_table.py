@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.shared.tables import arrow
-from dashboard.shared.words.text import glimpse, shortened
+from dashboard.shared.words.text import glimpse, shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.scores.scoring import TAGS
 from schemas.problems import formats
@@ -47,7 +47,7 @@ def groups(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {name: values for name, values in found.items() if values}
 
 
-def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
+def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
     """Return the rows with this outcome, one of the chosen values of each field and all the words, wrong ones first."""
     wanted = words.lower().split()
     found = (
@@ -71,8 +71,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
             "outcome": _outcome(row),
             "form": _FORMS[flag_at(row, "format_ok")],
             "prompt": glimpse(visible(text_at(row, "prompt") or ""), _LONGEST),
-            "expected": shortened(visible(_expected(row)), _LONGEST),
-            "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
+            "expected": shorten(visible(_expected_answers(row)), _LONGEST),
+            "got": shorten(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
             "tokens": number_at(row, "output_tokens"),
             "finish": text_at(row, "finish_reason"),
             **{group: text_at(row, group) for group in GROUPS},
@@ -183,7 +183,7 @@ def _outcome(row: Row) -> str:
     return _WORDS[flag_at(row, "correct")]
 
 
-def _expected(row: Row) -> str:
+def _expected_answers(row: Row) -> str:
     """Return the answers that count as right, those after the first behind `or`."""
     others = row.get("also_expected")
     texts = [text_at(row, "expected") or "", *(others if isinstance(others, list) else [])]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.bundle.secrets.masking import masked, visible
+from evidence.bundle.secrets.masking import mask, visible
 from evidence.run.layout import CONFIG
 from launch.resuming import is_forced
 from schemas.problems import formats
@@ -53,7 +53,7 @@ def recipe(manifest: Document, config: Document | None, plan: Document | None, *
         name: Name of its folder.
     """
     return Recipe(
-        typed=_typed(manifest),
+        typed=_typed_packages(manifest),
         steps=tuple(_steps(manifest, name, forced=is_forced(plan, manifest))),
         requirements=_requirements(manifest),
         facts=tuple(_facts(manifest)),
@@ -61,11 +61,11 @@ def recipe(manifest: Document, config: Document | None, plan: Document | None, *
     )
 
 
-def _typed(manifest: Document) -> str:
+def _typed_packages(manifest: Document) -> str:
     command = at(manifest, "command")
     if not isinstance(command, list):
         return ""
-    return masked(_line(command))
+    return mask(_line(command))
 
 
 def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
@@ -118,11 +118,11 @@ def _facts(manifest: Document) -> Iterator[tuple[str, str, str]]:
         ("Seed of the run", ("training", "seed")),
     ):
         value = at(manifest, *path)
-        shown = formats.NOTHING if value is None else masked(str(value))
+        shown = formats.NOTHING if value is None else mask(str(value))
         yield what, shown, ".".join(path)
     flags = at(manifest, "environment", "flags")
     for flag, value in sorted(flags.items()) if isinstance(flags, Mapping) else ():
-        yield "Environment variable", masked(f"{flag}={value}"), "environment.flags"
+        yield "Environment variable", mask(f"{flag}={value}"), "environment.flags"
 
 
 def _gaps(manifest: Document, config: Document | None) -> Iterator[str]:

@@ -102,7 +102,7 @@ def _view(title: str, names: Sequence[str], run: Run) -> None:
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
-    found = errors_of(run.path, name, reading.checked(run.path).findings)
+    found = errors_of(run.path, name, reading.check(run.path).findings)
     st.header(name, anchor=False)
     try:
         if is_rows(kind_of(name) or ""):

@@ -16,7 +16,7 @@ from dashboard.shared.session import reading
 from dashboard.shared.words.text import glimpse
 from dashboard.shared.words.times import clock, date_and_time
 from schemas.problems import formats
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.values import text_at
 
 _LONGEST = 2000
@@ -44,7 +44,7 @@ def section(folder: Path, *, following: bool) -> None:
         said += f", the newest {formats.count(len(log.records))} of them below"
     said += "; newest first while the run is running." if following else "."
     if log.unread:
-        said += f" {counted(log.unread, 'line')} could not be read."
+        said += f" {quantity(log.unread, 'line')} could not be read."
     markup.note(said)
     show(reversed(log.records) if following else log.records, reading.reader_zone())
 

@@ -61,7 +61,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         return
     if eval_summary is not None:
         _scores(eval_summary)
-    shown = _filtered(rows)
+    shown = _filter(rows)
     said = f"{formats.count(len(shown))} of {formats.count(len(rows))} items."
     if not shown:
         markup.note(f"{said} Remove a filter.")
@@ -82,7 +82,7 @@ def _linked_first(shown: Sequence[Row]) -> Sequence[Row]:
     return sorted(shown, key=lambda row: linked is None or row.get("id") != linked)
 
 
-def _filtered(rows: Sequence[Row]) -> list[Row]:
+def _filter(rows: Sequence[Row]) -> list[Row]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         outcome = st.segmented_control(
             "Outcome",
@@ -99,7 +99,7 @@ def _filtered(rows: Sequence[Row]) -> list[Row]:
             for name, options in predictions_table.groups(rows).items()
         }
         words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
-    return predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words or "")
+    return predictions_table.filter_rows(rows, outcome=outcome, groups=chosen, words=words or "")
 
 
 def _page(shown: Sequence[Row]) -> Sequence[Row]:
@@ -162,7 +162,7 @@ def _scores(eval_summary: Row) -> None:
             plotted.show(
                 picture,
                 key=f"scores by {group}",
-                alt=f"{title}: {scores_figure.said(some)}",
+                alt=f"{title}: {scores_figure.describe(some)}",
                 clicked=partial(_click, group),
             )
     if scores:

@@ -23,7 +23,7 @@ def section(run: Run) -> None:
     if run.status == "running":
         markup.empty("Not yet", "A run is repeated when it has ended.")
         return
-    grade = reading.checked(run.path).grade
+    grade = reading.check(run.path).grade
     sign = markup.sign(GRADES, grade.name, grade.coverage)
     st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
     proofs = proofs_of(run.path, sha256)
@@ -31,7 +31,7 @@ def section(run: Run) -> None:
         markup.table(
             ["By", "When", "What came of it"],
             [
-                (proof.by or "an unknown person", markup.when(proof.made_at, reading.reader_zone()), _said(proof))
+                (proof.by or "an unknown person", markup.when(proof.made_at, reading.reader_zone()), _describe(proof))
                 for proof in proofs
             ],
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],
@@ -41,6 +41,6 @@ def section(run: Run) -> None:
     repeating.show(subject, key=f"repeat {run.path.name}")
 
 
-def _said(proof: Proof) -> str:
+def _describe(proof: Proof) -> str:
     """Return what came of a repetition, and how much of the run it covers."""
     return proof.said if proof.marks is None else f"{proof.said} {proof.marks.said}"

@@ -18,7 +18,7 @@ from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS, PLAN, SYSTEM
 from foreign.readers.view import ForeignRun
 from schemas.problems import formats
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 from schemas.reading.values import objects_at, text_at
 
 _MOST_FACTS = 500
@@ -55,7 +55,7 @@ def configuration(run: Run) -> None:
     shown = [row for row in rows if not only or row.is_changed or row.differs]
     differing = [index for index, row in enumerate(shown) if row.differs]
     if differing:
-        markup.note(f"Marked ≠: {counted(len(differing), 'setting')} took effect with another value than declared.")
+        markup.note(f"Marked ≠: {quantity(len(differing), 'setting')} took effect with another value than declared.")
     has_remarks = any(row.remark for row in shown)
     markup.table(
         ["Setting", "Differs", "Declared", "Effective", "Default", *(["Remark"] if has_remarks else [])],
@@ -107,7 +107,7 @@ def files(run: Run) -> None:
                 name,
                 formats.size(_size(run.path / name)),
                 (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
-                (text_at(artifact, "sha256") if artifact else None) or _unstated(name),
+                (text_at(artifact, "sha256") if artifact else None) or _draw_unstated(name),
             )
         )
     markup.table(["File", "Size", "Role", "SHA-256 stated in the manifest"], rows, numbers=[1])
@@ -118,7 +118,7 @@ def files(run: Run) -> None:
         _download(run)
 
 
-def _unstated(name: str) -> str:
+def _draw_unstated(name: str) -> str:
     return "the manifest itself" if name == MANIFEST else "not stated"
 
 
@@ -151,7 +151,7 @@ def machine(run: Run) -> None:
     if not rows:
         return
     st.header("Machine at work", anchor=False)
-    told = machine_figure.said(rows)
+    told = machine_figure.describe(rows)
     picture = machine_figure.draw(rows, plotted.colours())
     plotted.show(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
     markup.note(told)
@@ -159,7 +159,7 @@ def machine(run: Run) -> None:
 
 def problems(folder: Path) -> None:
     """Draw the grade with its reasons, and everything that was found."""
-    found = reading.checked(folder)
+    found = reading.check(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning
     st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name, grade.coverage)} {markup.safe(meaning)}</p>')

@@ -54,7 +54,7 @@ def _node(
     said = "".join(f'<p class="tp-lit">✕ {safe(one.code)}: {words(one.what)}</p>' for one in found)
     name = f"<b>{safe(glimpse(key, _LONGEST))}</b> " if key else ""
     if not isinstance(value, dict | list) or not value or depth >= _DEEPEST:
-        shown = f"<div{' class=tp-lit' if found else ''}>{name}{safe(_shown(value))}</div>"
+        shown = f"<div{' class=tp-lit' if found else ''}>{name}{safe(_as_text(value))}</div>"
         yield f"{shown}{said}"
         return
     leads = depth == 0 or bool(found) or any(other.startswith(f"{pointer}/") for other in lit)
@@ -66,7 +66,7 @@ def _node(
     yield "</details>"
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, str):
         return glimpse(value, _LONGEST)
     if isinstance(value, dict | list):

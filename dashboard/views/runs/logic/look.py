@@ -9,7 +9,7 @@ from dashboard.shared.tables import query
 from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.tables.runs_table import FIRST_CHOICE, QUERY_FIELDS
 from evidence.index.runs import RunSummary
-from schemas.problems.words import counted, listed
+from schemas.problems.words import listed, quantity
 
 TAG = "tag"
 
@@ -37,7 +37,7 @@ class Look:
     group: str | None = None
 
 
-def filtered(listing: Listing, look: Look) -> tuple[list[Row], Sequence[str]]:
+def filter_runs(listing: Listing, look: Look) -> tuple[list[Row], Sequence[str]]:
     """Return the runs that search and filters leave, and what in the search was not understood."""
     asked = query.parse(look.search, QUERY_FIELDS, (*listing.settings, *listing.figures))
     kept = list(listing.rows) if asked.is_empty else [row for row in listing.rows if asked.matches(row)]
@@ -53,7 +53,7 @@ def _values(row: Row, key: str) -> Sequence[object]:
     return row.summary.tags if key == TAG else (row.cells[key],)
 
 
-def outdated(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> list[str]:
+def outdated_runs(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> list[str]:
     """Return the names of runs that ended before, and whose evidence changed since or whose folder is gone."""
     after = {summary.path.name: summary for summary in now}
     return [
@@ -73,9 +73,9 @@ def news(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> str:
     before, after = ({summary.path.name: summary.status for summary in each} for each in (shown, now))
     came, went = after.keys() - before.keys(), before.keys() - after.keys()
     ended = [name for name, status in before.items() if status == "running" and after.get(name, status) != "running"]
-    changed = set(outdated(shown, now)) - went
-    said = [counted(len(came), "new run")] if came else []
-    said += [f"{counted(len(ended), 'run')} that ended"] if ended else []
-    said += [f"{counted(len(changed), 'run')} whose evidence changed"] if changed else []
-    said += [f"{counted(len(went), 'run')} whose folder is gone"] if went else []
+    changed = set(outdated_runs(shown, now)) - went
+    said = [quantity(len(came), "new run")] if came else []
+    said += [f"{quantity(len(ended), 'run')} that ended"] if ended else []
+    said += [f"{quantity(len(changed), 'run')} whose evidence changed"] if changed else []
+    said += [f"{quantity(len(went), 'run')} whose folder is gone"] if went else []
     return listed(said, last="and") if said else ""

@@ -94,7 +94,7 @@ def save(root: Path, name: str, address: Address) -> None:
         ProblemError: The name is empty or too long, so is the address, there are too many views, or the file is not
             valid or cannot be written; nothing was changed.
     """
-    name = _named(root, name)
+    name = _find_view(root, name)
     for key, values in address.items():
         if not _is_bearable(values):
             what = f"Of {key} a view keeps {MOST_VALUES} values of {LONGEST_VALUE:,} characters at most; this has more."
@@ -110,7 +110,7 @@ def rename(root: Path, old: str, new: str) -> None:
     Raises:
         ProblemError: As for `save`.
     """
-    new = _named(root, new)
+    new = _find_view(root, new)
 
     def renamed(views: Sequence[SavedView]) -> list[SavedView]:
         moved = [SavedView(name=new, address=view.address) for view in views if view.name == old]
@@ -150,7 +150,7 @@ def _rewrite(root: Path, change: Callable[[Sequence[SavedView]], list[SavedView]
             raise ProblemError([_problem(path, what, advice="Fix that and save again.")]) from error
 
 
-def _named(root: Path, name: str) -> str:
+def _find_view(root: Path, name: str) -> str:
     name = " ".join(name.split())
     if not 1 <= len(name) <= LONGEST_NAME:
         what = f"A view needs a name of 1 to {LONGEST_NAME} characters."

@@ -19,7 +19,7 @@ from dashboard.views.runs.parts import check_dialog, keys
 from dashboard.views.runs.parts.grid import clear
 from evidence.run.notes import NotesEdit, change_notes
 from schemas.problems.problem import ProblemError
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _OPEN, _PACKAGE = "open_chosen", "package_chosen"
 _PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
@@ -28,7 +28,7 @@ _DONE = "archived or restored last"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Done:
+class _LastArchived:
     """The runs that were archived or restored last, so that it can be undone where it was done."""
 
     runs: tuple[Path, ...]
@@ -57,8 +57,8 @@ def show(picked: Sequence[Row], listed: Sequence[Row], same: Sequence[str], *, t
     """
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if picked:
-            _chosen(picked)
-        _said(picked, listed, total, f" The same in every row: {', '.join(same)}." if same else "")
+            _choose(picked)
+        _describe(picked, listed, total, f" The same in every row: {', '.join(same)}." if same else "")
 
 
 def tools(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column]) -> None:
@@ -82,7 +82,7 @@ def tools(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_t
         keys.popover()
 
 
-def _chosen(picked: Sequence[Row]) -> None:
+def _choose(picked: Sequence[Row]) -> None:
     if len(picked) == 1:
         st.button("Open", icon=":material/show_chart:", type="primary", key=_OPEN)
     else:
@@ -94,8 +94,8 @@ def _chosen(picked: Sequence[Row]) -> None:
         _archiving(picked)
 
 
-def _said(picked: Sequence[Row], listed: Sequence[Row], total: int, same: str) -> None:
-    done: _Done | None = st.session_state.get(_DONE)
+def _describe(picked: Sequence[Row], listed: Sequence[Row], total: int, same: str) -> None:
+    done: _LastArchived | None = st.session_state.get(_DONE)
     if picked:
         st.session_state.pop(_DONE, None)
         elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
@@ -104,7 +104,7 @@ def _said(picked: Sequence[Row], listed: Sequence[Row], total: int, same: str) -
         markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.{same}")
     elif done is not None:
         what = "archived" if done.archive else "restored"
-        markup.note(f"{counted(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.{same}")
+        markup.note(f"{quantity(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.{same}")
         if st.button("Undo", icon=":material/undo:", type="tertiary") and _archive(done.runs, archive=not done.archive):
             del st.session_state[_DONE]
             st.rerun()
@@ -122,7 +122,7 @@ def _archiving(picked: Sequence[Row]) -> None:
     # What was archived before stays so when this is undone.
     runs = tuple(row.summary.path for row in picked if row.summary.archived is restore)
     if _archive(runs, archive=not restore):
-        st.session_state[_DONE] = _Done(runs=runs, archive=not restore)
+        st.session_state[_DONE] = _LastArchived(runs=runs, archive=not restore)
         clear()
         st.rerun()
 

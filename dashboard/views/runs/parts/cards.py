@@ -11,7 +11,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.session.state import RUN
 from dashboard.shared.tables.run_rows import Row
-from dashboard.shared.tables.runs_table import marked
+from dashboard.shared.tables.runs_table import mark_of
 from dashboard.shared.words.grades import GRADES, STATUSES
 from schemas.problems import formats
 
@@ -26,7 +26,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def _card(row: Row) -> str:
-    summary, word = row.summary, marked(row)
+    summary, word = row.summary, mark_of(row)
     scored, changed = row.get("interval"), row.get("changed")
     facts = [
         summary.model,

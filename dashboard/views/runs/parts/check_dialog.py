@@ -14,7 +14,7 @@ from evidence.index.check import check_paths
 from evidence.judge.report import Report, RunReport
 from evidence.judge.report_forms import report_as
 from schemas.problems.problem import ProblemError
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _KEPT = "report of the check"
 MOST_SHOWN = 100
@@ -34,14 +34,14 @@ def check(folders: Sequence[Path], asked: int) -> None:
         return
     unsound = [run for run in report.runs if any(found.severity != "note" for found in run.findings)]
     sound = len(report.runs) - len(unsound)
-    markup.note(f"{counted(len(report.runs), 'run')} checked: {sound:,} without error or warning.")
+    markup.note(f"{quantity(len(report.runs), 'run')} checked: {sound:,} without error or warning.")
     with st.container(horizontal=True):
         _download("JSON", report, "json", "check.json", "application/json")
         _download("SARIF", report, "sarif", "check.sarif", "application/json")
     for run in unsound[:MOST_SHOWN]:
         _findings(run)
     if len(unsound) > MOST_SHOWN:
-        markup.note(f"JSON and SARIF have the findings of {counted(len(unsound) - MOST_SHOWN, 'more run')}.")
+        markup.note(f"JSON and SARIF have the findings of {quantity(len(unsound) - MOST_SHOWN, 'more run')}.")
 
 
 def _report(folders: Sequence[Path], asked: int) -> Report | None:
@@ -74,6 +74,6 @@ def _findings(run: RunReport) -> None:
     sign = markup.sign(GRADES, run.grade.name, run.grade.coverage)
     st.html(
         f'<p class="tp-sub">{sign} <b>{markup.safe(run.path.name)}</b> '
-        f'<span class="tp-dim">{counted(bad, "finding")}</span></p>'
+        f'<span class="tp-dim">{quantity(bad, "finding")}</span></p>'
     )
     problems.show(run.findings)

@@ -13,7 +13,7 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.words.evidence import every_mark
-from dashboard.shared.words.grades import GRADES, STATUSES, Tone, worded
+from dashboard.shared.words.grades import GRADES, STATUSES, Tone, label
 from dashboard.shared.words.text import plain
 from schemas.problems.formats import NOTHING
 
@@ -44,7 +44,7 @@ _FORMATS: Mapping[runs_table.Kind, str] = {
 def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> None:
     """Draw the rows; a click on a name opens that run, and a tick stays when search, order or page change."""
     names = [row.name for row in rows]
-    before = chosen()
+    before = chosen_runs()
     # The style makes a long one as high as the window; a short one has room for the bar that scrolls it sideways.
     is_long = len(rows) > _FEW_ROWS
     with st.container(key=KEY, height=_HEAD_PIXELS + _ROW_PIXELS * len(rows) if is_long else "content", border=False):
@@ -64,7 +64,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     click = st.session_state.get(_CLICK)
     if click is not None and click["row"] < len(rows):
         state.go(state.RUN, run=names[click["row"]])
-    st.session_state[_CHOSEN] = chosen()
+    st.session_state[_CHOSEN] = chosen_runs()
 
 
 def _grid_key(names: Sequence[str], ticked: Sequence[str]) -> str:
@@ -85,7 +85,7 @@ def _grid() -> tuple[list[str], int]:
     return drawn
 
 
-def chosen() -> list[str]:
+def chosen_runs() -> list[str]:
     """Return the names of the chosen runs: those ticked at this moment, and those on other pages of the table."""
     before: list[str] = st.session_state.get(_CHOSEN, [])
     drawn, number = _grid()
@@ -133,7 +133,7 @@ def _config(column: runs_table.Column) -> Any:
             signs = {**STATUSES, **GRADES} if column.key == "grade" else STATUSES
             return make.MultiselectColumn(
                 **shared,
-                options=[worded(signs, word) for word in signs],
+                options=[label(signs, word) for word in signs],
                 color=[_COLOURS[sign.tone] for sign in signs.values()],
             )
     return make.TextColumn(**shared)

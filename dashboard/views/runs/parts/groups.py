@@ -14,7 +14,7 @@ from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.runs_table import column_of, shown_text
 from dashboard.views.runs.logic.groups import RunGroup, Statistics, in_groups
 from schemas.problems import formats
-from schemas.problems.words import counted
+from schemas.problems.words import quantity
 
 _ONLY = "only_group"
 MOST_LINES = 20
@@ -48,8 +48,8 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
             help="Adds a condition to the search; remove it there.",
         )
         markup.note(
-            f"{counted(len(groups), 'group')} by {column_of(key).title}{more}. Mean ± standard deviation over the full "
-            "runs of a group, over its smoke runs where it has no full run; contradictory runs are left out. The list "
+            f"{quantity(len(groups), 'group')} by {column_of(key).title}{more}. Mean ± standard deviation over the "
+            "full runs of a group, over its smoke runs where it has no full run; contradictory runs are left out. The list "
             "below is in the same order."
         )
     return list(dict.fromkeys(row for group in groups for row in group.rows))

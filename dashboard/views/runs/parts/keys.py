@@ -50,12 +50,12 @@ def popover() -> None:
     with st.popover("Keyboard", icon=":material/keyboard:", key="keyboard"):
         markup.table(["Key", "What it does"], KEYS)
         # Who speaks to the machine instead of typing must be able to turn single letters off.
-        st.toggle("Listen to these keys", value=True, key=_ON, persist_state="session", on_change=_switched)
+        st.toggle("Listen to these keys", value=True, key=_ON, persist_state="session", on_change=_switch)
         if st.session_state.pop(_SWITCHED, False):
             st.rerun()  # The script stands outside this part of the page.
 
 
-def _switched() -> None:
+def _switch() -> None:
     st.session_state[_SWITCHED] = True
 
 

@@ -73,16 +73,18 @@ def apply_chosen(listing: Listing) -> bool:
     st.session_state["q"] = " ".join(address.get("q", ()))
     for key in ("grade", "mode", "status", "tag"):
         st.session_state[key] = list(address.get(key, ()))
-    columns = _known(address.get("columns", ()), [*(key for key in BY_KEY if key != "run"), *named])
+    columns = _known_values(address.get("columns", ()), [*(key for key in BY_KEY if key != "run"), *named])
     st.session_state["columns"] = columns or list(FIRST_CHOICE)
-    st.session_state["sort"] = next(iter(_known(address.get("sort", ()), [*SORT_FIELDS, *named])), None)
-    st.session_state["group"] = next(iter(_known(address.get("group", ()), [*GROUP_FIELDS, *listing.settings])), None)
+    st.session_state["sort"] = next(iter(_known_values(address.get("sort", ()), [*SORT_FIELDS, *named])), None)
+    st.session_state["group"] = next(
+        iter(_known_values(address.get("group", ()), [*GROUP_FIELDS, *listing.settings])), None
+    )
     st.session_state["order"] = "descending" if "descending" in address.get("order", ()) else "ascending"
     st.session_state["archived"] = "true" in address.get("archived", ())
     return True
 
 
-def _known(values: Sequence[str], options: Sequence[str]) -> list[str]:
+def _known_values(values: Sequence[str], options: Sequence[str]) -> list[str]:
     allowed = set(options)
     return [value for value in dict.fromkeys(values) if value in allowed]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dashboard.shared.charts.machine_figure import draw, lines, said
+from dashboard.shared.charts.machine_figure import describe, draw, lines
 from dashboard.shared.charts.plan_figures import LIGHT
 from schemas.validate import read_rows
 
@@ -26,5 +26,5 @@ def test_a_cpu_has_no_line_of_devices():
 
 
 def test_what_is_told_and_what_is_not_are_said():
-    assert said(ROWS[:1]) == "Now device 0: 61 °C; device 1: 58 °C; device 0: 70 W."
-    assert said(ROWS) == "No sensor tells the device's utilisation, temperature, power, memory."
+    assert describe(ROWS[:1]) == "Now device 0: 61 °C; device 1: 58 °C; device 0: 70 W."
+    assert describe(ROWS) == "No sensor tells the device's utilisation, temperature, power, memory."

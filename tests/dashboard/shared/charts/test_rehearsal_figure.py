@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dashboard.shared.charts.plan_figures import DARK, LIGHT, Palette
-from dashboard.shared.charts.rehearsal_figure import draw, said
+from dashboard.shared.charts.rehearsal_figure import describe, draw
 from evidence.compare.rehearsal import RehearsedFigure, Value
 
 FIGURES = (
@@ -57,4 +57,4 @@ def test_labels_have_both_values_and_no_markup_of_strangers() -> None:
         "<b>SHOULD SCALE</b>",
         "<b>MAY DIFFER</b>",
     ]
-    assert said(FIGURES).startswith("number types (must agree): smoke float32, full float32 ✓; parameters")
+    assert describe(FIGURES).startswith("number types (must agree): smoke float32, full float32 ✓; parameters")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.shared.charts.repeat_strip import VERDICTS, StripPart, parts_of, parts_so_far, said, strip
+from dashboard.shared.charts.repeat_strip import VERDICTS, StripPart, describe, parts_of, parts_so_far, strip
 
 PLANNED = {
     "event": "planned",
@@ -59,7 +59,7 @@ def test_the_strip_says_in_words_what_it_shows_and_no_text_of_a_run_is_html() ->
     assert 'aria-label="start weights: identical; steps 1 to 1,200: different. &lt;b&gt;Step 3"' in html
     assert "<b>" not in html
     assert "flex-grow:1200" in html
-    assert said(StripPart(first_step=7, last_step=7, verdict="identical")) == "state after step 7: identical"
+    assert describe(StripPart(first_step=7, last_step=7, verdict="identical")) == "state after step 7: identical"
 
 
 def test_no_two_verdicts_share_a_symbol() -> None:

@@ -48,7 +48,7 @@ def test_keys_that_the_schema_does_not_know_are_kept_so_that_checking_names_them
 
 def test_edits_are_put_in_without_touching_what_they_came_from() -> None:
     start = {"model": {"name": "demo"}}
-    result = form.changed(start, {("model", "name"): "other", ("limits", "steps"): 3})
+    result = form.edit(start, {("model", "name"): "other", ("limits", "steps"): 3})
     assert result == {"model": {"name": "other"}, "limits": {"steps": 3}}
     assert start == {"model": {"name": "demo"}}
 

@@ -17,7 +17,7 @@ from effort import calls
 from synthetic import write_run
 
 from dashboard.shared.tables import runs_table
-from dashboard.shared.tables.changed import changed
+from dashboard.shared.tables.changed import describe_changes
 from dashboard.shared.tables.query import parse
 from dashboard.shared.tables.run_rows import Row, RowCache, row_of
 from dashboard.shared.tables.runs_table import column_of
@@ -101,7 +101,7 @@ def test_what_was_changed_is_named_against_the_parent_the_run_before_or_the_defa
         summary("a", model="m", settings={rate: 0.1, seed: 1}),
         summary("torn"),
     ]
-    assert changed(newest_first) == [
+    assert describe_changes(newest_first) == [
         "seed 1 → 9",
         "learning_rate 0.002, steps 7",
         "nothing",

@@ -612,4 +612,4 @@ def test_a_smoke_run_says_which_values_of_the_form_it_replaces(opened: Open, roo
     assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
     runs = form.with_defaults(yaml.safe_load(app.code[-1].value))
     shown = form.with_defaults(configs.read(next(one for one in configs.sources() if one.key == "demo.yaml")))
-    assert len(replaced) == len(form.replaced(shown, runs)) == 5, "the rows of each step and the shape too"
+    assert len(replaced) == len(form.differing_fields(shown, runs)) == 5, "the rows of each step and the shape too"

@@ -167,7 +167,7 @@ def test_launch_and_plan_lead_to_each_other_with_the_same_configuration(opened: 
 
 
 def test_a_link_shows_the_same_configuration_and_target(opened: Open, root: Path) -> None:
-    changed = form.changed(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
+    changed = form.edit(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
     put_answer(root, changed, ("--on", "t4"), too_large())
     app = opened(
         state.PLAN,

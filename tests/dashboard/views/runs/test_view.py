@@ -281,9 +281,9 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
         st.session_state["runs chosen"] = ["elsewhere", "beta"]
         st.session_state["rows and number of the grid"] = (["alpha", "beta", "gamma"], 3)
         st.session_state["runs_table 3"] = {"selection": {"rows": [0, 2, 7]}}
-        st.text(" ".join(grid.chosen()))
+        st.text(" ".join(grid.chosen_runs()))
         grid.clear()
-        st.text(" ".join(grid.chosen()))
+        st.text(" ".join(grid.chosen_runs()))
 
     app = AppTest.from_function(script, default_timeout=60).run()
     assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]

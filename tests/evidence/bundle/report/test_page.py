@@ -13,7 +13,7 @@ from bundles import contents, small_bundle
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.report.chart import MOST_POINTS, interval_bar, line_plot, thinned, tick_text, ticks
+from evidence.bundle.report.chart import MOST_POINTS, interval_bar, line_plot, thin, tick_text, ticks
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -184,7 +184,7 @@ def test_thinning_keeps_spikes_and_gaps():
     points[50_001] = (50_001, 99.0)
     points[70_001] = (70_001, -5.0)
     points[80_001] = (80_001, None)
-    few = thinned(points)
+    few = thin(points)
     assert len(few) <= MOST_POINTS + 2
     assert {(50_001, 99.0), (70_001, -5.0), (80_001, None)} <= set(few)
     assert [x for x, _ in few] == sorted(x for x, _ in few)
@@ -192,7 +192,7 @@ def test_thinning_keeps_spikes_and_gaps():
 
 def test_thinning_of_many_gaps_keeps_to_its_limit():
     points = [(step, None if step % 3 == 0 else float(step % 7)) for step in range(5000)]
-    assert len(thinned(points)) <= MOST_POINTS
+    assert len(thin(points)) <= MOST_POINTS
 
 
 def test_interval_bar_is_to_scale():

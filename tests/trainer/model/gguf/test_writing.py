@@ -10,7 +10,7 @@ from schemas.problems.problem import ProblemError
 from trainer.model.files.export_gguf import export_gguf
 from trainer.model.files.source import resolve
 from trainer.model.gguf.header import read_gguf
-from trainer.model.gguf.writing import Planned, kind_of
+from trainer.model.gguf.writing import PlannedTensor, kind_of
 
 
 @pytest.mark.parametrize(("name", "form"), [*((name, "f16") for name in NAMES), ("llama", "q8_0"), ("gemma3", "q8_0")])
@@ -83,7 +83,7 @@ def test_a_way_of_splitting_without_a_name_is_not_written(tmp_path):
 
 
 def test_numbers_beyond_f16_are_named():
-    planned = Planned(name="a", shape=(1, 2), kind="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
+    planned = PlannedTensor(name="a", shape=(1, 2), kind="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
     with pytest.raises(ProblemError) as raised:
         planned.stored()
     [problem] = raised.value.problems

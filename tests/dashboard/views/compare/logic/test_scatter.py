@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.compare.logic.relation import Scale
-from dashboard.views.compare.logic.scatter import means, moved, scatter
+from dashboard.views.compare.logic.scatter import means, scatter, spread_points
 from dashboard.views.compare.logic.scatter_figure import SYMBOLS, draw, runs_at, symbol_of
 
 LOSS = Scale(name="last loss", places=(1.5, 0.0, None, 1.25, 2.0), words=())
@@ -74,7 +74,7 @@ def test_where_hardly_two_runs_share_a_value_or_words_lie_upward_there_is_no_mea
 
 @pytest.mark.parametrize("logarithmic", [frozenset(), frozenset({"rate"})], ids=["linear", "log"])
 def test_points_of_one_value_lie_beside_each_other_and_near_it(logarithmic: frozenset[str]) -> None:
-    at = moved(scatter(SWEPT, SCORES, None, logarithmic=logarithmic))
+    at = spread_points(scatter(SWEPT, SCORES, None, logarithmic=logarithmic))
     assert len({at[index] for index in range(4)}) == 4
     whole = math.log10(1000) if logarithmic else 0.999
     for index in range(8):
@@ -82,7 +82,7 @@ def test_points_of_one_value_lie_beside_each_other_and_near_it(logarithmic: froz
         apart = math.log10(at[index] / value) if logarithmic else at[index] - value
         assert abs(apart) < 0.01 * whole
     assert at[7] == 1.0
-    assert at == moved(scatter(SWEPT, SCORES, None, logarithmic=logarithmic))
+    assert at == spread_points(scatter(SWEPT, SCORES, None, logarithmic=logarithmic))
 
 
 def test_what_is_drawn_is_what_was_found() -> None:

@@ -135,7 +135,7 @@ def test_the_planned_time_of_a_step_beside_the_mean_one(seconds: float, remark: 
 
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
 def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
-    text = settings.shown(value)
+    text = settings.as_yaml(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value
 
@@ -144,7 +144,7 @@ def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> N
     smoke = write_run(tmp_path, "smoke", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
     check = compare_runs([read_run(smoke), read_run(write_run(tmp_path, "full"))]).smoke
     assert check is not None
-    found = {answer.question: tables.answered(answer) for answer in check.answers}
+    found = {answer.question: tables.answer_rows(answer) for answer in check.answers}
     assert found["same model"][0][-1] == "169,728 parameters"
     assert found["same shape of a step"][0] == ("8 examples", "256 tokens", "remat layer")
     assert found["same number formats"][1] == ("parameters in float32", "computed in float32")

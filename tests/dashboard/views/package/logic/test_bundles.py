@@ -20,9 +20,9 @@ def test_names_that_could_lead_out_are_refused(name: str) -> None:
 
 
 def test_a_bundle_is_called_after_its_only_run() -> None:
-    assert bundles.suggested(["demo-1"]) == "demo-1"
-    assert bundles.suggested(["a", "b"]) == "submission"
-    assert bundles.suggested(["<b>"]) == "submission"
+    assert bundles.suggest_name(["demo-1"]) == "demo-1"
+    assert bundles.suggest_name(["a", "b"]) == "submission"
+    assert bundles.suggest_name(["<b>"]) == "submission"
 
 
 def test_a_name_may_say_that_it_is_a_zip() -> None:
@@ -39,16 +39,16 @@ def test_an_uploaded_bundle_gets_the_verdict_of_the_command_line(tmp_path: Path)
 
 def test_bundles_made_here_are_listed_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert bundles.made() == []
+    assert bundles.made_bundles() == []
     build_bundle([write_run(tmp_path / "runs", "alpha")], bundles.path_of("one"))
     build_bundle([write_run(tmp_path / "runs", "beta")], bundles.path_of("two"))
     (tmp_path / "bundles" / "link.zip").symlink_to("/etc/passwd")
-    assert [path.stem for path in bundles.made()] == ["two", "one"]
+    assert [path.stem for path in bundles.made_bundles()] == ["two", "one"]
 
 
 def test_the_bar_says_what_is_done_at_each_step() -> None:
     drawn: list[tuple[float, str]] = []
-    tell = bundles.told(lambda part, text: drawn.append((part, text)))
+    tell = bundles.progress_of(lambda part, text: drawn.append((part, text)))
     for done in (0, 1, 200, 399, 400):
         tell(done, 400)
     building = "Scanning, hashing, writing, verifying"

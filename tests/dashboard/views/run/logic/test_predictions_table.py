@@ -21,7 +21,7 @@ def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> 
     assert groups["difficulty"] == ["easy", "hard", "medium"]
 
     def count(outcome: str = "all", words: str = "", **chosen: list[str]) -> int:
-        return len(predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words))
+        return len(predictions_table.filter_rows(rows, outcome=outcome, groups=chosen, words=words))
 
     assert (count(), count("right"), count("wrong"), count("error")) == (12, right, 12 - right, 0)
     assert count(difficulty=["easy"]) == 4
@@ -30,7 +30,7 @@ def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> 
     )
     assert count(words="item-0003 what") == 1
     assert predictions_table.table(rows)["outcome"].to_pylist().count("✓ right") == right
-    found = predictions_table.filtered([{"error": "x"}, *rows], outcome="all", groups={}, words="")
+    found = predictions_table.filter_rows([{"error": "x"}, *rows], outcome="all", groups={}, words="")
     assert [row.get("correct") for row in found] == [None, *[False] * (12 - right), *[True] * right], "wrong ones first"
 
 
@@ -79,7 +79,7 @@ def test_a_dot_its_interval_and_the_untrained_dot_lie_where_the_scores_are() -> 
     picture = scores_figure.draw([half, bare], LIGHT, overall=0.6)
     assert list(picture.layout.yaxis.ticktext) == ["&lt;b&gt; <i>10</i>", "bare <i>1</i>"]
     assert picture.layout.shapes[0].x0 == 60.0
-    assert scores_figure.said([half]) == "<b>: 50.0 % (25.0–87.5 %) of 10, untrained 12.5 %"
+    assert scores_figure.describe([half]) == "<b>: 50.0 % (25.0–87.5 %) of 10, untrained 12.5 %"
 
 
 @pytest.mark.parametrize(

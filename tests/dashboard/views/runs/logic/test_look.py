@@ -8,7 +8,7 @@ import pytest
 from synthetic import STARTED, write_run
 
 from dashboard.shared.tables.run_rows import Listing, RowCache
-from dashboard.views.runs.logic.look import Look, filtered, news
+from dashboard.views.runs.logic.look import Look, filter_runs, news
 from evidence.index.runs import RunSummary, index_runs
 from evidence.run.notes import NotesEdit, change_notes
 
@@ -35,12 +35,12 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Listing:
     ],
 )
 def test_search_and_filters_leave_what_meets_all_of_them(listing: Listing, look: Look, names: set[str]) -> None:
-    kept, complaints = filtered(listing, look)
+    kept, complaints = filter_runs(listing, look)
     assert ({row.name for row in kept}, list(complaints)) == (names, [])
 
 
 def test_what_a_search_does_not_know_is_said(listing: Listing) -> None:
-    kept, complaints = filtered(listing, Look(search="loss<low"))
+    kept, complaints = filter_runs(listing, Look(search="loss<low"))
     assert (len(kept), list(complaints)) == (2, ["loss< needs a number or a date, not low."])
 
 
