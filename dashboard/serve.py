@@ -33,7 +33,7 @@ _PORTS_TRIED = 100
 
 
 def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_browser: bool = True) -> None:
-    """Check the address and the port, say where the dashboard will be, and become its server.
+    """Check the address and the port, print where the dashboard will be, and become its server.
 
     Args:
         root: Folder of runs; it need not exist yet.

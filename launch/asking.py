@@ -4,14 +4,14 @@
         process.json   process id and start time of the one who waits for the answer
         answer.json    what the program printed: one JSON object
         output.log     what else it printed: how far it is, and why there is no answer
-        cancelled      exists once somebody does not want the answer any more
-        watched        its time is when a page last looked, where the question ends with nobody looking
+        cancelled      exists once a user does not want the answer any more
+        watched        its time is when a page last looked, where the question ends with no one looking
         seal           this user's, over all of it; an answer without it came with the root and is not shown
         exit_code      once it has ended
 
 The same question gets the same folder, so that its answer is found again after any restart; the world changes, so it
-can be asked again. Run as `python -m launch.asking FOLDER WORKING_FOLDER SECONDS WATCHED_SECONDS ARGUMENT …`, this file
-waits for it. No process is ended by an id that was read from a file: the one who waits looks for `cancelled`.
+can be started again. Run as `python -m launch.asking FOLDER WORKING_FOLDER SECONDS WATCHED_SECONDS ARGUMENT …`, this
+file waits for it. No process is ended by an id that was read from a file: the one who waits looks for `cancelled`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class PlanRequest:
     """What is known of one question.
 
     Attributes:
-        state: none: never asked by this user. cancelled: it was not wanted any more, and can be asked again. failed: it
-            ended without an answer.
+        state: none: never started by this user. cancelled: it was not wanted any more, and can be started again.
+            failed: it ended without an answer.
         answer: What the program answered; None unless it did.
         exit_code: None until it has ended, or if it was killed.
-        output: What it printed beside the answer, usually why there is none; of a running one, how far it is. Empty if
-            it was killed.
+        output: What it printed beside the answer, usually why there is no answer; of a running one, how far it is.
+            Empty if it was killed.
         seconds: How long it has been running; None unless it is.
     """
 
@@ -102,10 +102,10 @@ def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float, watched
 
     Args:
         folder: The folder of the question; it is made.
-        arguments: What the program is told. No text of a reader may stand among them.
+        arguments: Arguments of the program. No text of a reader may stand among them.
         limit_seconds: Seconds after which it is stopped.
-        watched_seconds: It is cancelled once nobody has looked (`watch`) for so long, or whoever asked has ended. None:
-            it goes on.
+        watched_seconds: It is cancelled once no one has looked (`watch`) for so long, or the asking process has ended.
+            None: it goes on.
 
     Raises:
         OSError: The question could not be written under the root.
@@ -124,12 +124,12 @@ def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float, watched
         errors=subprocess.DEVNULL,
     )
     write_json(folder / PROCESS, asdict(started_now(waiting.pid)))
-    # Whoever starts a process must wait for it, or it stays in the process table after its end.
+    # Anyone who starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=waiting.wait, name="reap question", daemon=True).start()
 
 
 def watch(folder: Path) -> None:
-    """Note that somebody looks at a question."""
+    """Note that a user looks at a question."""
     with suppress(OSError):
         (folder / _WATCHED).touch()
 
@@ -138,7 +138,7 @@ def cancel(folder: Path) -> None:
     """Have a question end with everything that it started; one that has ended already stays answered.
 
     Raises:
-        OSError: The wish could not be written down.
+        OSError: The note could not be written down.
     """
     if read_request(folder, is_answer=bool).state == "running":
         write_text(folder / _CANCELLED, "")
@@ -168,8 +168,8 @@ def main(
         folder: The folder of the question.
         working_folder: Where relative paths start.
         limit_seconds: Seconds after which it is stopped.
-        arguments: What the program is told.
-        watched_seconds: It is cancelled once nobody has looked for so long, or whoever asked has ended.
+        arguments: Arguments of the program.
+        watched_seconds: It is cancelled once no one has looked for so long, or the asking process has ended.
     """
     with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
         process = start([*PROGRAM, *arguments], folder=working_folder, output=answer, errors=output)
@@ -180,7 +180,7 @@ def main(
 
 
 def _waited_for(process: subprocess.Popen[bytes], folder: Path, limit_seconds: float, watched_seconds: float) -> int:
-    """Return the exit code of a process; one that takes too long, or that nobody wants any more, is ended."""
+    """Return the exit code of a process; one that takes too long, or that no one wants any more, is ended."""
     end = time.monotonic() + limit_seconds
     asker = os.getppid()
     while True:
@@ -197,7 +197,7 @@ def _waited_for(process: subprocess.Popen[bytes], folder: Path, limit_seconds: f
 
 
 def _unwatched_for(folder: Path) -> float:
-    """Return for how many seconds nobody has looked at a question, 0 where that is not known."""
+    """Return for how many seconds no one has looked at a question, 0 where that is not known."""
     try:
         return time.time() - (folder / _WATCHED).stat().st_mtime
     except OSError:
@@ -211,7 +211,7 @@ def mark_ended(folder: Path, code: int) -> None:
 
 
 def _read_unended(folder: Path) -> PlanRequest:
-    """Return what is known of a question that has no exit code: somebody waits for it, or nobody does any more."""
+    """Return what is known of a question that has no exit code: a user waits for it, or no one does any more."""
     waiting = read_started(folder / PROCESS)
     if waiting is None or not is_alive(waiting):
         return PlanRequest(state="failed")

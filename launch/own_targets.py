@@ -1,4 +1,4 @@
-"""Machines of a user's own that plans are asked for from the page: `<root>/.launch/targets/<name>-<hash>.yaml`.
+"""Machines of a user's own that plans are requested from the page: `<root>/.launch/targets/<name>-<hash>.yaml`.
 
 The hash is of the content, so that a file that was changed is another question. The files may have come with another
 user's root: a name has only letters, digits, dots and hyphens, and what is inside is checked by who plans.

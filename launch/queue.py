@@ -57,7 +57,7 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
     Args:
         root: Folder of runs.
         config: What is written to `config.yaml`.
-        force: Whether to run although the plan says that it does not fit; the run records it.
+        force: Whether to run although the plan states that it does not fit; the run records it.
         place: Where it runs, as in `launch/places`.
 
     Raises:
@@ -131,7 +131,7 @@ def _put(
     """Write a job behind the others of a root and start a worker.
 
     If no worker can be started, the job waits and the page offers to continue the queue; an error here would make
-    somebody queue it twice.
+    a user queue it twice.
     """
     now = datetime.now(UTC)
     folder = new_job_folder(root.resolve(), now)
@@ -155,7 +155,7 @@ def _put(
 
 
 def cancel(job: Job) -> None:
-    """Stop a job: a queued one never starts, a running one is asked to seal its run and end; an ended one stays.
+    """Stop a job: a queued one never starts, a running one is interrupted, seals its run and end; an ended one stays.
 
     Raises:
         OSError: It could not be noted.
@@ -191,7 +191,7 @@ def move_up(root: Path, job: Job) -> None:
 
 
 def _device(config: Mapping[str, Any]) -> str:
-    """Return the device that a configuration asks for; `ANY_DEVICE` where it leaves that open."""
+    """Return the device that a configuration requests; `ANY_DEVICE` where it leaves that open."""
     mesh = config.get("mesh")
     asked = mesh.get("device") if isinstance(mesh, Mapping) else None
     return str(asked) if asked in DEVICES else ANY_DEVICE
@@ -204,7 +204,7 @@ def _run_id(name: str, now: datetime) -> str:
 
 
 def _working_folder(job: Job | None) -> Path:
-    """Return where relative paths of what follows a job start: where its own did, if this user said so."""
+    """Return where relative paths of what follows a job start: where its own did, if this user chose it."""
     return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
 
 

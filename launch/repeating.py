@@ -13,7 +13,7 @@ from launch.asking import PlanRequest
 from launch.jobs.folder import launch_folder
 
 TIME_LIMIT_SECONDS = 6 * 3600.0
-"""What takes longer is stopped; whoever has less time says so with `--minutes`."""
+"""What takes longer is stopped; a user with less time states it with `--minutes`."""
 
 _REPEATS = "repeats"
 
@@ -28,7 +28,7 @@ def repeating(root: Path, subject: Path, sha256: str, verb: Verb, options: Seque
         subject: The run's folder, or a bundle.
         sha256: Hash of the run's manifest, or of the bundle: another run under the same name is another question.
         verb: What is done with it.
-        options: What the command is told besides it: `--all`, `--minutes 5`.
+        options: Options of the command besides it: `--all`, `--minutes 5`.
     """
     return asking.read_request(
         folder_of(root, subject, sha256, verb, options), is_answer=lambda value: "covered" in value
@@ -50,7 +50,7 @@ def cancel(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence
     """Have it end with everything that it started.
 
     Raises:
-        OSError: The wish could not be written down.
+        OSError: The note could not be written down.
     """
     asking.cancel(folder_of(root, subject, sha256, verb, options))
 

@@ -1,4 +1,4 @@
-"""Whether a run can be continued, and what its continuation must say again."""
+"""Whether a run can be continued, and what its continuation must state again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def can_resume(run: Run) -> bool:
 
 
 def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> bool:
-    """Return whether a run was started although it was planned not to fit; without saying so again it is refused."""
+    """Return whether a run was started although it was planned not to fit; without stating it again it is refused."""
     return flag_at(plan, "forced") is True or flag_at(manifest, "training", "forced") is True
 
 

@@ -1,6 +1,6 @@
 """The names of data and models in a configuration: built in, a file, a folder, or on the hub.
 
-The trainer finds things by these rules; the launch form, which never imports it, says the same when one is missing.
+The trainer finds things by these rules; the launch form, which never imports it, states the same when one is missing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def no_eval_set(name: str) -> Problem | None:
 def no_model(name: str) -> Problem | None:
     """Return why nothing can have this name, None for a built-in model, one on this machine, or a hub name.
 
-    A file of another format, or a folder with nothing else in it, is told apart by what it is and by a way out.
+    A file of another format, or a folder with nothing else in it, is distinguished by what it is and by a way out.
     """
     path = model_path(name)
     if path is not None and (form := other_format(path)) is not None:

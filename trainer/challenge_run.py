@@ -50,7 +50,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ChallengeRequest:
-    """What a judge asks for."""
+    """A judge's request."""
 
     folder: Path
     """Of the run, or of its unpacked copy."""
@@ -70,9 +70,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     """Question the model of a run and return the receipt, not sealed yet.
 
     Args:
-        request: what a judge asks for.
+        request: of the judge.
         watch: shows progress.
-        tell: told what happens.
+        tell: called with each event.
 
     Raises:
         ProblemError: exit code 2; the run states no score, or what it needs cannot be read. Exit code 3: it holds no
@@ -161,7 +161,7 @@ def nothing_stated(folder: Path, what: str) -> Problem:
 
 
 def form_stated(folder: Path, config: Config) -> PromptForm:
-    """Return the form in which the model was taught to be asked: as its log states, else as its training rows are."""
+    """Return the form in which the model was taught to be prompted: as its log states, else as its rows are."""
     return stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
 
 

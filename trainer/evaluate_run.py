@@ -57,7 +57,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     """Put an evaluation set to a run, add the answers to its evidence, and return the summary.
 
     Args:
-        folder: a run folder with a checkpoint, not evaluated or only in part: then every item is asked again.
+        folder: a run folder with a checkpoint, not evaluated or only in part: then every item is answered again.
         eval_set: built-in set or JSONL file. None: the one its configuration names.
         watch: shows progress.
 
@@ -106,7 +106,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
 
 
 def scoring_for(folder: Path, config: Config, items: RowFile) -> Scoring:
-    """Return how the answers of a run are read: as its log says, as it is set, or as its training rows tell."""
+    """Return how the answers of a run are read: as its log states, as it is set, or as its training rows show."""
     if (stated := stated_scoring(folder)) is not None:
         return stated
     rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
@@ -163,7 +163,7 @@ def evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fro
 
 
 def devices_here(config: Config, watch: Watch) -> Devices:
-    """Return the devices that a run asked for or, where they are not there, those that are, and say so.
+    """Return the devices that a run requested or, where they are not there, those that are, and report it.
 
     Which devices train is declared, so a run never falls back; what is read from its checkpoint may be on any.
     """

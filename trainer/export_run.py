@@ -83,14 +83,14 @@ def export_run(
 
 
 def default_target(folder: Path, *, adapter: bool, gguf: Form | None) -> Path:
-    """Return where an export goes that nobody named a place for."""
+    """Return where an export goes that no one named a place for."""
     if gguf is not None:
         return folder / layout.GGUF / f"{folder.resolve().name}-{gguf}.gguf"
     return folder / (layout.ADAPTER if adapter else layout.EXPORT)
 
 
 def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int, form: Form) -> str:
-    """Ask a GGUF file and the parameters in it the same prompts, write a receipt beside it, and return what it says."""
+    """Put the same prompts to a GGUF file and its parameters, write a receipt beside it, and return it."""
     structure = abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none")
     before = LanguageModel(graphdef=flatten(structure)[0], params=params, spec=source.spec)
     found = agreement(before, load_model(file), resolve(str(file)).tokenizer(), file)
@@ -105,19 +105,19 @@ def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int
 
 
 def no_adapter(folder: Path) -> Problem:
-    """Return the problem of asking for the adapter of a run that trained the model itself."""
+    """Return the problem of requesting the adapter of a run that trained the model itself."""
     what = "The run trained no adapter: method.kind is not lora."
     return problem_of(NO_ADAPTER, file=str(folder / layout.CONFIG), pointer="/method/kind", what=what)
 
 
 def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
-    """Refuse to write more of an export that was told to stop."""
+    """Refuse to write more of an export that was interrupted."""
     if reason := stop.reason():
         raise ProblemError([export_stopped(target, reason)], exit_code=5)
 
 
 def export_stopped(target: Path, reason: str) -> Problem:
-    """Return the problem of an export that was told to stop."""
+    """Return the problem of an export that was interrupted."""
     return problem_of(
         STOPPED,
         file=str(target),

@@ -1,4 +1,4 @@
-"""The run that another continues: whether it can be continued so, and what the new run says of it.
+"""The run that another continues: whether it can be continued so, and what the new run states of it.
 
 Everything here is read from names, config.yaml and manifest; `loop/initial.py` opens the checkpoint itself.
 """
@@ -68,7 +68,7 @@ def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
 
 
 def link_at(resume: Path, step: int) -> str | None:
-    """Return the link of a run's last entry of the chain at a step, None where it has none there."""
+    """Return the link of a run's last entry of the chain at a step, or None if it is missing."""
     entries = read_run(resume).chain().values
     return next((link_of(entry) for entry in reversed(entries) if entry["step"] == step), None)
 
@@ -112,7 +112,7 @@ OF_A_STEP = (
 def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what makes the steps from here on others than those before: `key`, `before` and `after` of each change.
 
-    They are allowed, since a run may have to go on with another device or a lower learning rate, and told, since no
+    They are allowed, since a run may have to go on with another device or a lower learning rate, and reported, since no
     run of one configuration would have given what comes of it.
 
     Args:
@@ -193,7 +193,7 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
 
 
 def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
-    """Return the problem of a setting under which the checkpoint is none of the new run."""
+    """Return the problem of a setting under which the checkpoint cannot be the new run's."""
     as_given = show(before).strip('"')
     return problem_of(
         ANOTHER_STATE,

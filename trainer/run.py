@@ -51,7 +51,7 @@ EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What somebody asked for."""
+    """A request."""
 
     config: Config
     folder: Path
@@ -59,7 +59,7 @@ class RunRequest:
     command: list[str]
     """The command line, one argument each."""
     forced: bool = False
-    """Start even if the plan says that it does not fit."""
+    """Start even if the plan states that it does not fit."""
     resume: Path | None = None
     """Folder of a run whose newest checkpoint this one continues from."""
 
@@ -79,7 +79,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         task, data, devices, forced=request.forced, resumed=resume is not None, say=watch.say
     )
     refuse_no_room(request.folder, task)
-    # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
+    # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
     programs = programs.observed_by(memory)
     with stop, claim_folder(request.folder, watch) as recorder:
@@ -150,10 +150,10 @@ class RunInputs:
 
 
 def read_all(request: RunRequest, watch: Watch) -> RunInputs:
-    """Return what a run works with, and tell what is odd about it while it can be mended.
+    """Return what a run works with, and report what is odd about it while it can be mended.
 
     Raises:
-        ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are told first.
+        ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are reported first.
     """
     config, problems = request.config, contradictions(request.config)
     with Gathering(problems):

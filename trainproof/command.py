@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class MistakeReporter:
-    """While it is open, an error that nobody foresaw becomes a problem with a code; its traceback is kept in a file."""
+    """While it is open, an unforeseen error becomes a problem with a code; its traceback is kept in a file."""
 
     def __init__(self, arguments: list[str]) -> None:
         """Name the command by its verb."""
@@ -124,8 +124,8 @@ class MistakeReporter:
 
 
 def _refused_by_system(error: OSError) -> int:
-    """Say what the system did not allow, and return the exit code; a reader that has gone away is told nothing."""
-    # The rest of the output cannot be written, and Python would say so again at its end.
+    """Report what the system did not allow, and return the exit code; nothing goes to a reader that has gone away."""
+    # The rest of the output cannot be written, and Python would states it again at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     if isinstance(error, BrokenPipeError):
         return 1

@@ -8,7 +8,7 @@ e-mail address, `*@example.com` for everyone of a host:
     operators = ["ann@example.com"]
     viewers = ["*@example.com"]
 
-Who is in neither list sees nothing: with most providers anybody in the world can log in.
+Who is in neither list sees nothing: with most providers anyone in the world can log in.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
 
 
 def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
-    """Return the role of somebody who has logged in, None for none.
+    """Return the role of a user who has logged in, None for none.
 
     Args:
-        claims: What the provider says of them; an address that it calls unverified counts for nothing.
-        section: The `[roles]` section of the secrets file; empty if there is none.
+        claims: What the provider states of them; an address that it calls unverified counts for nothing.
+        section: The `[roles]` section of the secrets file; empty if it is missing.
     """
     email = claims.get("email")
     if not isinstance(email, str) or "@" not in email or claims.get("email_verified") in {False, "false"}:
@@ -84,7 +84,7 @@ def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | Non
 
 
 def no_role(claims: Mapping[str, Any]) -> Problem:
-    """Return why somebody who has logged in sees nothing."""
+    """Return why a user who has logged in sees nothing."""
     email = claims.get("email")
     who = email if isinstance(email, str) and email else "an account without an e-mail address"
     verified = claims.get("email_verified") not in {False, "false"}

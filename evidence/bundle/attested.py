@@ -1,4 +1,4 @@
-"""What witnesses from outside say of the runs of a bundle: time authorities, and workflows of GitHub."""
+"""What witnesses from outside attest of the runs of a bundle: time authorities, and workflows of GitHub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTED = "github-hosted"
 
 
 def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
-    """Return a verdict with what time stamps say to this reader: those of its runs, and one beside the zip as .tsr.
+    """Return a verdict with the worth of time stamps to this reader: those of its runs, and one beside the zip as .tsr.
 
     Args:
         verdict: What the bundle is worth.
@@ -58,14 +58,14 @@ def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
 
 
 def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
-    """Return a verdict with what an attestation says of the bundle, and the grades that it gives.
+    """Return a verdict with what an attestation states of the bundle, and the grades that it gives.
 
     Args:
         verdict: What the bundle is worth.
         path: File of attestations.
         root: Trusted root of Sigstore. None: those on the trust list.
         repository: `OWNER/NAME` that the reader trusts, of which the workflow is to be. None: none is trusted, so what
-            it says is told and changes no grade.
+            it states is reported and changes no grade.
 
     Raises:
         ProblemError: As `attestations_in` and `attestation_roots`.

@@ -64,7 +64,7 @@ class BuildReport:
     content_sha256: str
     """Content digest; the same however it is packed."""
     partial: bool
-    """Whether it is labelled as holding runs that are no results."""
+    """Whether it is labelled as holding runs that are not results."""
     runs: tuple[StatedRun, ...]
     """The runs inside, by name."""
     files: int
@@ -76,7 +76,7 @@ class BuildReport:
     warnings: tuple[Problem, ...]
     """Personal details that were packed."""
     challenges: tuple[ChecklistItem, ...]
-    """Of each run that states a score, whether whoever gets the bundle can question its model."""
+    """Of each run that states a score, whether anyone who gets the bundle can question its model."""
 
 
 def build_bundle(
@@ -150,7 +150,7 @@ def _selection_problems(folders: Sequence[Path]) -> list[Problem]:
 
 
 def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]:
-    """Yield why the output cannot lie where it was asked for."""
+    """Yield why the output cannot lie where it was requested."""
     if output.is_dir():
         yield refusal(BAD_OUTPUT, str(output), "The output is a folder.")
     elif output.exists() and not _is_zip(output):
@@ -171,7 +171,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: bool) -> Advance:
-    """Return a function that adds up the bytes that are done and tells how far the whole work is."""
+    """Return a function that adds up the bytes that are done and reports how far the whole work is."""
     total = 0
     for folder in folders:
         packed = files_of_run(folder, with_weights=with_weights).packed

@@ -1,4 +1,4 @@
-"""The one sentence that says what is wrong with a bundle: the cause, of which the other findings follow."""
+"""The one sentence that states what is wrong with a bundle: the cause, of which the other findings follow."""
 
 from __future__ import annotations
 

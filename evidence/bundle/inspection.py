@@ -2,11 +2,11 @@
 
 Three kinds of refusal:
 
-- never packed: a contradictory run (no label could say which of its statements is true), no run at all, a run that is
+- never packed: a contradictory run (no label could state which of its statements is true), no run at all, a run that is
   still going on, links and special files, names that other systems cannot hold, secrets;
 - packed only with the label `partial` (`--allow-partial`): a partial run, a template, a run with errors;
-- told, and packed: home folders, e-mail addresses, private network addresses. A run states the command it was started
-  with, so most honest runs hold one; whether that matters is for their owner to say.
+- reported, and packed: home folders, e-mail addresses, private network addresses. A run states the command it was
+  started with, so most honest runs hold one; whether that matters is for their owner to decide.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.j
 
 State = Literal["ok", "note", "warning", "blocked"]
 Advance = Callable[[int], None]
-"""Told how many bytes were done since it was told last."""
+"""Called with the bytes done since its last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +237,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
 
 
 def challenge_line(inspection: Inspection) -> list[ChecklistItem]:
-    """Return whether whoever gets the bundle can question the model; nothing where the run states no score."""
+    """Return whether anyone who gets the bundle can question the model; nothing where the run states no score."""
     if layout.EVAL_SUMMARY not in inspection.files.packed:
         return []
     holders = (layout.TRAINED_PARAMS, *(f"{name}/" for name in layout.WEIGHT_FOLDERS))

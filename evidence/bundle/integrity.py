@@ -31,7 +31,7 @@ def list_problems(found: Mapping[str, FileHash], hash_text: bytes | None) -> Ite
 
     Args:
         found: Every file of the archive, as it was read.
-        hash_text: Content of MANIFEST.sha256. None: there is none.
+        hash_text: Content of MANIFEST.sha256. None: it is missing.
     """
     if hash_text is None:
         yield refusal(NO_BUNDLE, HASHES, f"The archive has no {HASHES}.")

@@ -1,4 +1,4 @@
-"""One page about runs, to be sent to somebody: the report of a bundle without the bundle, and how the runs compare."""
+"""One page about runs, to be sent to a user: the report of a bundle without the bundle, and how the runs compare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shared_report(folders: Sequence[Path]) -> bytes:
         folders: Run folders, which exist.
     """
     judged = judged_together(folders)
-    # The score of a smoke run says nothing about a full one.
+    # The score of a smoke run means nothing about a full one.
     modes = {each.name: text_at(each.run.manifest, "mode") for each in judged}
     pairs = compare_runs([each.run for each in judged]).pairs if len(judged) > 1 else ()
     pairs = tuple(pair for pair in pairs if modes.get(pair.first) == modes.get(pair.second))

@@ -1,6 +1,6 @@
 """Signing a bundle with a key of one's own, and checking such signatures.
 
-A signature says that the holder of a key stood by this content. Whose key it is, one must know from elsewhere: the
+A signature states that the holder of a key stood by this content. Whose key it is, one must know from elsewhere: the
 reader names it, or it is on the reader's trust list.
 """
 
@@ -119,12 +119,12 @@ def _other_content(verdict: BundleVerdict, path: Path, envelope: Envelope) -> Se
     if statement.get("predicateType") != PREDICATE:
         return [refusal(OTHER_CONTENT_SIGNED, str(path), "What was signed is no statement about a bundle or its runs.")]
     signed = predicate.get("content_sha256")
-    # The content digest, not the zip's hash: packed again, it is the same evidence, and `verify` says so.
+    # The content digest, not the zip's hash: packed again, it is the same evidence, and `verify` states it.
     if not isinstance(signed, str) or signed != verdict.content_sha256:
         actual = f"content digest {verdict.content_sha256}" if verdict.content_sha256 else "no digest that holds"
         what = f"The signature is for the content digest {signed}; this bundle has {actual}."
         return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
-    # Signatures made before it was signed too say nothing of it.
+    # Signatures made before it was signed too state nothing of it.
     if predicate.get("bundle_manifest_sha256", verdict.manifest_sha256) != verdict.manifest_sha256:
         what = f"The signature is for another {BUNDLE_MANIFEST}: label, version, grades or reasons were changed."
         return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]

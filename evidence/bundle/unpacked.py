@@ -1,7 +1,7 @@
 """One run to work with, wherever it lies: a run folder as it is, or a run of a bundle, verified and unpacked.
 
 What was unpacked is in a private temporary folder and removed afterwards. Weights that the bundle holds are unpacked
-too: whoever repeats or questions a run needs them.
+too: anyone who repeats or questions a run needs them.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ class VerifiedRun:
     reasons: tuple[str, ...]
     """Why."""
     coverage: str
-    """How much of it was repeated by somebody whom the reader trusts. Empty: nothing was."""
+    """How much of it was repeated by a person whom the reader trusts. Empty: nothing was."""
     findings: tuple[Problem, ...]
     """What `trainproof check` finds; files are named from the run folder."""
     predictions: int | None = None
-    """How many answers it has. None: it has none that can be read."""
+    """How many answers it has. None: they are missing or unreadable."""
     run_sha256: str | None = None
-    """Hash of its manifest. None: it has none."""
+    """Hash of its manifest. None: it is missing."""
     commit: str | None = None
     """Commit of the code that it states. None: it states none."""
     stamps: tuple[KeptStamp, ...] = ()
@@ -60,18 +60,18 @@ class SignatureCheck:
     problems: tuple[Problem, ...]
     """Why it does not hold; empty if it does."""
     asked: bool = True
-    """Whether the reader asked for it. What only lies beside the zip is told, and never fails it."""
+    """Whether the reader requested it. What only lies beside the zip is reported, and never fails it."""
     signers: tuple[Signer, ...] = ()
     """Keys that the reader named or trusts, and that signed what it carries."""
     unknown: int = 0
     """Signatures in it by other keys."""
     stated_at: str | None = None
-    """When its statement says that it was made."""
+    """When its statement states that it was made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StampCheck:
-    """What the time stamps of the runs say."""
+    """Verdicts on the time stamps of the runs."""
 
     sentences: tuple[str, ...]
     """Each begins with the name of its run."""
@@ -81,14 +81,14 @@ class StampCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class AttestationCheck:
-    """What the attestation of a workflow says of the bundle."""
+    """What the attestation of a workflow states of the bundle."""
 
     path: Path
     """Its file."""
     sentence: str | None
     """Who made the bundle, and where. None: it does not hold."""
     invocation: str | None
-    """Address of the workflow's run, whose log says what it did."""
+    """Address of the workflow's run, whose log states what it did."""
     unchecked: str | None
     """Why it is not believed all the same. None: nothing speaks against it."""
     problems: tuple[Problem, ...]
@@ -106,13 +106,13 @@ class BundleVerdict:
     runs: tuple[VerifiedRun, ...]
     """Its runs, by name; empty if the archive was refused."""
     content_sha256: str | None
-    """The content digest that it states and has. None: it has none that holds."""
+    """The content digest that it states and has. None: it is missing or does not hold."""
     manifest_sha256: str | None
     """Hash of bundle_manifest.json, which states label, version, grades and reasons. None: no content digest holds."""
     partial: bool
-    """Whether it is labelled as holding runs that are no results."""
+    """Whether it is labelled as holding runs that are not results."""
     redactions: tuple[Redaction, ...]
-    """Files that are said to be masked, and are."""
+    """Files that are reported to be masked, and are."""
     files: int
     """Files inside."""
     size_bytes: int
@@ -120,13 +120,13 @@ class BundleVerdict:
     signature: SignatureCheck | None = None
     """What a signature is worth. None: none was given."""
     stamps: StampCheck | None = None
-    """What time stamps are worth. None: there are none."""
+    """What time stamps are worth. None: they are missing."""
     attestation: AttestationCheck | None = None
     """What an attestation is worth. None: none was given."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the bundle, nor with what its witnesses say."""
+        """Whether nothing is wrong with the bundle, nor with what its witnesses attest."""
         return self.holds and not any(problem.severity == "error" for problem in self.witness_problems)
 
     @property
@@ -156,7 +156,7 @@ class BundleVerdict:
 
     @property
     def _repeated(self) -> str:
-        """Whether anybody whom the reader trusts has repeated or witnessed the runs, in a sentence."""
+        """Whether anyone whom the reader trusts has repeated or witnessed the runs, in a sentence."""
         unproven = [run.run_id for run in self.runs if run.grade != "verified"]
         if not unproven:
             return f"Repeated or witnessed by somebody whom you trust: {self._covered(self.runs)}."

@@ -1,4 +1,4 @@
-"""Verifying a bundle with nothing but the zip: is it whole, is it ours, are its runs what it says they are.
+"""Verifying a bundle with nothing but the zip: is it whole, is it ours, are its runs what it states they are.
 
 Nothing is written to disk before the archive has been found harmless and every content has been read once; then the
 run documents go to a private temporary folder, are checked and graded again, and the folder is removed.
@@ -270,7 +270,7 @@ def _made_problems(
     found: Mapping[str, FileHash],
     made: Mapping[str, bytes | None],
 ) -> Iterator[Problem]:
-    """Yield in what the files that the program made differ from what it makes; only its own version can tell."""
+    """Yield in what the files that the program made differ from what it makes; only its own version can show it."""
     made_by = manifest["made_by"]
     version = made_by["version"]
     missing = [name for name, content in made.items() if content is None]

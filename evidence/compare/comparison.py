@@ -111,7 +111,7 @@ __all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "compare_runs", "is_
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two runs held against each other; exactly one of score and refused is given."""
+    """Two runs compared with each other; exactly one of score and refused is given."""
 
     first: str
     """Name of the first run."""
@@ -132,7 +132,7 @@ class Comparison:
     grades: tuple[Grade, ...]
     """What each of them is worth."""
     statuses: tuple[str | None, ...]
-    """How each of them ended, or that it runs; None where a run does not say."""
+    """How each of them ended, or that it runs; None where a run does not state it."""
     differing: tuple[ComparedSetting, ...]
     """Settings whose values are not all equal, of either document."""
     equal: tuple[ComparedSetting, ...]
@@ -144,7 +144,7 @@ class Comparison:
     pairs: tuple[Pair, ...]
     """The first run against each of the others."""
     smoke: SmokeCheck | None
-    """What a smoke run says of a full one. None: this is not one of each."""
+    """What a smoke run states of a full one. None: this is not one of each."""
 
     def told(self) -> SettingsDiff:
         """Return the settings as a reader wants them."""

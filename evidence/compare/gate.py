@@ -1,4 +1,4 @@
-"""A regression gate: whether runs reach what was asked of them, and are no worse than a baseline.
+"""A regression gate: whether runs reach the requirements, and are not worse than a baseline.
 
 A figure is taken as computed again from the rows of the run, never as stated; a run that contradicts itself, or holds
 no measurement, meets no requirement.
@@ -25,7 +25,7 @@ SCORES = ("exact_match", "format_compliance")
 COMPUTED = ("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen")
 """Fields of the manifest's result that follow from metrics.jsonl."""
 STATED = ("train_seconds", "compile_seconds", "peak_memory_bytes")
-"""Fields of it that nothing else in the run tells."""
+"""Fields of it that nothing else in the run states."""
 FIGURES = (*SCORES, *COMPUTED, *STATED)
 """What can be required."""
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
@@ -51,7 +51,7 @@ NOT_A_REQUIREMENT = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """One thing asked of every run."""
+    """One requirement on every run."""
 
     figure: str
     """One of `FIGURES`."""
@@ -72,7 +72,7 @@ class GateLine:
     run: str
     """Name of the run."""
     required: str
-    """What was asked, in words."""
+    """The requirement, in words."""
     met: bool
     """Whether the run reaches it."""
     what: str
@@ -80,10 +80,10 @@ class GateLine:
 
 
 def requirements_of(expressions: Iterable[str]) -> tuple[Requirement, ...]:
-    """Return what `--require` asks for.
+    """Return what `--require` requests.
 
     Raises:
-        ProblemError: Exit code 2: an expression has another form, or names no figure. All of them are told.
+        ProblemError: Exit code 2: an expression has another form, or names no figure. All of them are reported.
     """
     found = [_requirement(expression) for expression in expressions]
     if problems := [each for each in found if isinstance(each, Problem)]:
@@ -101,7 +101,7 @@ def requirement_lines(names: Sequence[str], runs: Sequence[Run], asked: Sequence
 
 
 def baseline_lines(comparison: Comparison, margin: float) -> Iterator[GateLine]:
-    """Yield for each run but the first whether its exact match is no worse than the first one's by a margin.
+    """Yield for each run but the first whether its exact match is not worse than the first one's by a margin.
 
     It holds if the lower end of the paired 95 % interval of the difference lies above −margin: then a run that is worse
     by the margin would show this with probability 0.025 at most. A difference that is not known well enough fails.
@@ -115,7 +115,7 @@ def margin_of(value: float | None, *, baseline: bool) -> float | None:
     """Return the margin of `--no-worse-than`.
 
     Raises:
-        ProblemError: Exit code 2: it is no fraction, or comes without a baseline, or a baseline comes without it.
+        ProblemError: Exit code 2: it is not a fraction, or comes without a baseline, or a baseline comes without it.
     """
     if value is None:
         then = "Say how much worse is bearable: --no-worse-than 0.02."

@@ -1,4 +1,4 @@
-"""Which smoke run rehearsed which full run: by what their configurations say, never by the name of a model alone."""
+"""Which smoke run rehearsed which full run: by what their configurations state, never by the name of a model alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 def lineage(smoke: RunSummary, full: RunSummary) -> Lineage | None:
     """Return how a smoke run descends from the configuration of a full run, or None if it is of another one.
 
-    A setting that only one of them knows, since they are of different versions, says nothing.
+    A setting that only one of them knows, since they are of different versions, means nothing.
 
     Example:
         demo.yaml for two steps and for 2,800 are one configuration; under `--smoke_config smoke_tiny.yaml` the model
@@ -81,7 +81,7 @@ def _is_length(name: str) -> bool:
 
 
 def _key(run: RunSummary) -> tuple[object, ...] | None:
-    """Return what tells most configurations apart at once; None: the run states no valid configuration."""
+    """Return what distinguishes most configurations at once; None: the run states no valid configuration."""
     return tuple(run.settings.get(name) for name in _DECIDING) if "data.dataset" in run.settings else None
 
 

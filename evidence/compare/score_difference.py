@@ -34,7 +34,7 @@ class Flip:
     id: str
     """Id of the item."""
     prompt: str
-    """What was asked."""
+    """The question."""
     expected: str
     """The right answer."""
     first_answer: str | None

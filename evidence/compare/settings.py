@@ -12,7 +12,7 @@ from evidence.records.effective import PLACES, alike, effective_of
 from evidence.records.facts import Document, Facts
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
-"""Groups of the manifest that say how a run was made; the others say what came of it."""
+"""Groups of the manifest that state how a run was made; the others report what came of it."""
 NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
 """Fields among them, and of the configuration, that are not settings; `devices.requested` repeats `mesh.device`."""
 ABSENT = "(not stated)"
@@ -33,7 +33,7 @@ class ComparedSetting:
     name: str
     """Dotted path inside its document."""
     source: Source
-    """Where it is stated; `both` only as `told` gives it."""
+    """Where it is stated; `both` only as `diff_settings` gives it."""
     values: tuple[Any, ...]
     """Value in each run, in their order; `ABSENT` where a run does not state it."""
 
@@ -47,7 +47,7 @@ class SettingsDiff:
     equal: tuple[ComparedSetting, ...]
     """Those that all runs share."""
     unheld: tuple[ComparedSetting, ...]
-    """Those that cannot be held against each other: some run has nothing of their document, and the others agree."""
+    """Those that cannot be compared with each other: some run has nothing of their document, and the others agree."""
 
 
 def place(name: str) -> int:

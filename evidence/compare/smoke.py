@@ -1,4 +1,4 @@
-"""What a smoke run says of a full run, and what it does not."""
+"""What a smoke run states of a full run, and what it does not."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class SmokeComparison:
     """One question about two runs."""
 
     question: str
-    """What is asked, as a noun phrase."""
+    """The question, as a noun phrase."""
     same: bool | None
     """Whether the runs agree. None: one of them does not state it."""
     smoke: tuple[Any, ...]
-    """What the smoke run states in the fields asked for."""
+    """What the smoke run states in the fields requested."""
     full: tuple[Any, ...]
     """What the full run states."""
 
@@ -87,7 +87,7 @@ class SmokeCheck:
 
 
 def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
-    """Return what the smoke run among two runs says of the full one; None if they are not one of each.
+    """Return what the smoke run among two runs states of the full one; None if they are not one of each.
 
     A run that contradicts itself proves nothing, and nothing is proved about one.
     """
@@ -115,15 +115,17 @@ def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[G
 
 def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> SmokeComparison:
     ours, theirs = tuple(_field(smoke, name) for name in fields), tuple(_field(full, name) for name in fields)
-    # A null that both state for a good reason (no revision, no diff) is equal; a first field that is null says nothing.
+    # A null that both state for a good reason (no revision, no diff) is equal; a first field that is null means
+    # nothing.
     unknown = None in (ours[0], theirs[0])
     return SmokeComparison(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
 
 
 def _settings(smoke: Facts, full: Facts) -> SmokeComparison:
-    """Return whether the two were asked for the same apart from their size.
+    """Return whether the two were requested the same apart from their size.
 
-    The values are the settings that differ; after a yes those that are set aside, so that it says of what it is a yes.
+    The values are the settings that differ; after a yes those that are set aside, so that it states of what it is a
+    yes.
     """
     ours, theirs = settings_of(smoke), settings_of(full)
     differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]

@@ -25,8 +25,8 @@ class RunStage:
 
     Attributes:
         name: One of `STAGES`; `steps` with their number, `2 steps`.
-        state: Not exercised: it was not asked for, or the run ended before it.
-        seconds: How long it took. None: the run does not say.
+        state: Not exercised: it was not requested, or the run ended before it.
+        seconds: How long it took. None: the run does not state it.
     """
 
     name: str

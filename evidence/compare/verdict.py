@@ -1,4 +1,4 @@
-"""What a comparison says of each run against the first, before any table: better or not, what changed, what it cost."""
+"""Each run against the first, before any table: better or not, what changed, what it cost."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class PairVerdict:
     """One run against the first."""
 
     pair: Pair
-    """The two, with the paired difference in score or why there is none."""
+    """The two, with the paired difference in score or why it is missing."""
     word: Word
     """What follows from it."""
     changed: tuple[ComparedSetting, ...]
-    """Settings of config.yaml that differ: what a person changed; the two values of each."""
+    """Settings of config.yaml that differ: what a user changed; the two values of each."""
     derived: tuple[ComparedSetting, ...]
     """What differs besides, as the program read it back: it follows from those, or from the machine and the code."""
     sameness: str
-    """That nobody changed a setting, and what came of it: `Same settings, another commit, another result`. Or empty."""
+    """That no one changed a setting, and what came of it: `Same settings, another commit, another result`. Or empty."""
     costs: tuple[tuple[Headline, Headline], ...]
     """Last loss, training time and peak memory of both, as far as both state them."""
 
@@ -47,7 +47,7 @@ def _verdict(compared: Comparison, place: int, pair: Pair) -> PairVerdict:
     settings = (*compared.differing, *compared.equal)
     both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
     differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
-    # A key that only one of them knows is of a newer version: nobody changed it.
+    # A key that only one of them knows is of a newer version: no one changed it.
     changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
     derived = tuple(one for one in differing if one not in changed)
     figures = list(zip(compared.headlines[0], compared.headlines[place], strict=True))

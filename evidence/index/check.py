@@ -23,11 +23,11 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     """Check runs, folders of runs and single documents.
 
     A folder that holds a file which only a run writes is a run. Any other folder is a root: each folder in it is a run,
-    folders whose name begins with a dot and files beside them left out. A folder among runs that is none is graded
-    `not a run` with a note; a folder that was asked for and holds no run at all is an error.
+    folders whose name begins with a dot and files beside them left out. A folder among runs that is not a run is graded
+    `not a run` with a note; a folder that was requested and holds no run at all is an error.
 
     Raises:
-        ProblemError: A path does not exist, or a file is no document of trainproof (exit code 2).
+        ProblemError: A path does not exist, or a file is not a document of trainproof (exit code 2).
     """
     asked = [Path(path) for path in paths]
     _refuse_unknown(asked)
@@ -42,7 +42,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
 
 
 def check_document(path: Path) -> list[Problem]:
-    """Return the problems of a single document, whose kind its name tells."""
+    """Return the problems of a single document, whose kind follows from its name."""
     kind = kind_of(path.name) or ""
     read = read_rows(path, kind) if is_rows(kind) else read_document(path, kind)
     return list(worst_first(read.problems))
@@ -64,11 +64,11 @@ def read_is_run(folder: Path) -> bool:
     try:
         return layout.holds_run(child.name.lower() for child in folder.iterdir())
     except OSError:
-        return True  # It cannot be looked into; reading it as a run says why.
+        return True  # It cannot be looked into; reading it as a run states why.
 
 
 def _bystander(report: RunReport) -> RunReport:
-    """Return the report of a folder among runs that is none: a note instead of an error."""
+    """Return the report of a folder among runs that is not a run: a note instead of an error."""
     if report.grade.name != "not a run" or any(problem.code != NOT_A_RUN.code for problem in report.findings):
         return report
     what = report.findings[0].what

@@ -33,7 +33,7 @@ def default_folder() -> Path:
 
 
 def signature_of(metrics: Path) -> Signature | None:
-    """Return the signature of a file, to be taken before it is read; None if there is none."""
+    """Return the signature of a file, to be taken before it is read, or None if it is missing."""
     try:
         status = metrics.stat()
     except OSError:

@@ -1,7 +1,8 @@
 """What was read of many runs, kept between processes: a dashboard that is started again lists thousands at once.
 
-An entry counts only for the files it was read from (`evidence.run.folder_state` says what tells them apart) and for the
-code that read it. What is kept here can be deleted at any time and is never in a run folder; commands never look here.
+An entry counts only for the files it was read from (`evidence.run.folder_state` states what distinguishes them) and for
+the code that read it. What is kept here can be deleted at any time and is never in a run folder; commands never look
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
 
 _PACKAGES = ("evidence", "foreign", "schemas")
-"""The packages that decide what an entry says."""
+"""The packages that decide what an entry states."""
 
 
 class _CacheFile(msgspec.Struct, frozen=True):

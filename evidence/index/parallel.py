@@ -43,7 +43,7 @@ BATCH = 25
 """Runs given to a process at a time: about as long as a reader waits for a sign of progress."""
 
 MOST_FETCHED = 4 * 2**20
-"""Bytes of a file that are fetched ahead; the system is ahead by itself of whoever reads a longer one through."""
+"""Bytes of a file that are fetched ahead; the system is ahead by itself of anyone who reads a longer one through."""
 
 _HELPER = "from evidence.index.parallel import help_reading; help_reading()"
 
@@ -90,7 +90,7 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
     waiting = deque(folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH))
     answers: SimpleQueue[Mapping[Path, IndexEntry] | None] = SimpleQueue()
     for _ in range(helpers):
-        # A daemon: whoever presses Ctrl-C does not wait for runs that are being read.
+        # A daemon: anyone who presses Ctrl-C does not wait for runs that are being read.
         threading.Thread(target=_have_read, args=(waiting, answers, columns_in), daemon=True).start()
     try:
         yield from read_in_turn(folders[:FIRST], columns_in=columns_in)
@@ -116,7 +116,7 @@ def read_in_turn(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
 def read_ahead(folders: Iterable[Path]) -> None:
     """Tell the system which files of these folders will be read; what is missing, or is not a file, is passed over.
 
-    Folders that nobody has read for a while are not in memory, and each file would be waited for in turn.
+    Folders that no one has read for a while are not in memory, and each file would be waited for in turn.
     """
     for folder in folders:
         root = f"{folder}{os.sep}"  # Thousands of paths take a while to make.
@@ -174,10 +174,10 @@ def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[bytes]
 
 
 def help_reading() -> None:
-    """Read what another process asks for: a line of paths comes in, the entries go out, until nothing is asked."""
+    """Read what another process requests: a line of paths comes in, the entries go out, until the input ends."""
     # Thousands of small documents are made and dropped and none refers to itself: looking for cycles costs an eighth.
     gc.disable()
-    # Whoever waits for the runs is to be told of them, and a training that runs here comes first.
+    # Anyone who waits for the runs is to be told of them, and a training that runs here comes first.
     platform.give_way()
     columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin.buffer:

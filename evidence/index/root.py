@@ -1,4 +1,4 @@
-"""The folders of a root that may be runs, and what is said of a root that cannot be read."""
+"""The folders of a root that may be runs, and what is shown of a root that cannot be read."""
 
 from __future__ import annotations
 

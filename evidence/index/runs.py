@@ -1,6 +1,6 @@
 """Many runs at a glance: one `RunSummary` for each folder of a root, read again only where something changed.
 
-The grade of a summary is the grade that `evidence.index.check` gives: there is no quicker, kinder verdict for lists.
+The grade of a summary is the grade that `evidence.index.check` gives: there is not quicker, kinder verdict for lists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LONG_BYTES = 5_000_000
 
 LONG_SECONDS = 0.2
 REST = 10
-"""How many times as long as it took a result may be kept by who asks every second.
+"""How many times as long as it took a result may be kept by a caller that calls every second.
 
 A run of a million rows that is under way changes every second and takes seconds to read; a page that follows it would
 do nothing else.
@@ -65,7 +65,7 @@ class RunIndex:
 
     Attributes:
         look_seconds: How long the last look at all folders took, the reading of changed ones not counted.
-        asked: Names of folders that somebody waits for; they are read before others of their length.
+        asked: Names of folders that a user waits for; they are read before others of their length.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RunIndex:
         return self._summaries
 
     def so_far(self) -> Sequence[RunSummary]:
-        """Return the runs known at this moment, newest first; another thread may ask while a refresh is under way.
+        """Return the runs known at this moment, newest first; another thread may call while a refresh is under way.
 
         A refresh begins with the runs that were written last. Whether one is a copy of another is known at its end.
         """
@@ -190,7 +190,8 @@ class RunIndex:
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
             self._unkept += len(batch)
             self._unkept_seconds += each * len(batch)
-            # Whoever stops in the middle of thousands finds half of them kept. All are written each time, so not often.
+            # Anyone who stops in the middle of thousands finds half of them kept. All are written each time, so not
+            # often.
             if self._unkept >= len(known) // 2:
                 self._keep(known)
             if is_followed and not is_first:
@@ -203,9 +204,9 @@ class RunIndex:
     ) -> Iterator[tuple[Mapping[Path, IndexEntry], bool]]:
         """Read folders, those that were written last first; yield some as soon as they are read.
 
-        Long runs, each of which takes seconds, come after all others, and one at a time: whoever asks for one of them
-        meanwhile has it next. Hundreds of them are read on every processor instead. With each batch goes whether a long
-        run comes after it.
+        Long runs, each of which takes seconds, come after all others, and one at a time: anyone who requests one of
+        them meanwhile has it next. Hundreds of them are read on every processor instead. With each batch goes whether a
+        long run comes after it.
         """
         newest_first = sorted(names, key=lambda name: states[name].last_written_ns, reverse=True)
         long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
@@ -265,7 +266,7 @@ def index_runs(root: Path) -> Sequence[RunSummary]:
 
 
 def index_folder(root: Path) -> Sequence[RunSummary]:
-    """Return what `index_runs` returns, of a folder that somebody named; of a run's own folder, that run alone.
+    """Return what `index_runs` returns, of a folder that a user named; of a run's own folder, that run alone.
 
     Raises:
         ProblemError: There is no such folder (exit code 2).
@@ -279,6 +280,6 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
 
 
 def _when(summary: RunSummary) -> tuple[datetime, str]:
-    """Return what lists are sorted by; a run that does not say when it started comes last."""
+    """Return what lists are sorted by; a run that does not state it when it started comes last."""
     at = moment(summary.started_at) if summary.started_at else None
     return at or datetime.min.replace(tzinfo=UTC), summary.run_id

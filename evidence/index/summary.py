@@ -1,4 +1,4 @@
-"""One run in one line of a list: the few figures that tell runs apart, from whatever of a folder can be read.
+"""One run in one line of a list: the few figures that distinguish runs, from whatever of a folder can be read.
 
 A figure that cannot be traced is left out (`evidence.judge.record`). Which runs there are is for `evidence.index.runs`.
 """
@@ -42,7 +42,7 @@ class RunSummary:
         method: How it was adapted.
         device: Kind of the devices, with their number where there are several.
         steps_done: Optimizer steps completed; while the run is under way, the step of its last row.
-        steps_planned: Optimizer steps asked for.
+        steps_planned: Optimizer steps requested.
         tokens_seen: Tokens learned from; padding left out where the rows state its share.
         last_loss: Loss of the last row; None where that is not finite.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
@@ -55,13 +55,13 @@ class RunSummary:
         problem_count: Findings that are errors or warnings.
         first_problem: The worst of them.
         tags: What notes.json gives the run, as far as it is valid; so for the next two.
-        note: What somebody wrote about the run.
-        archived: Whether somebody archived it.
+        note: What a user wrote about the run.
+        archived: Whether a user archived it.
         parent: Run id of the run that it continues. None also for one that continues none.
         settings: Every setting of config.yaml by dotted name (`evidence.records.by_name`).
         figures: Every measured figure by name, traced as the score is.
         withheld: Which figures are not shown and why, as sentences.
-        coverage: How much of the run was repeated by somebody whom the reader trusts; empty if nothing was.
+        coverage: How much of the run was repeated by a person whom the reader trusts; empty if nothing was.
         documents: Manifest, eval summary and logs, as `evidence.judge.documents` has them.
     """
 

@@ -18,7 +18,7 @@ from schemas.problems.problem import Problem
 from schemas.reading.values import text_at
 
 Seal = Literal["matches", "differs", "not listed", "not stated", "not sealed", "not checked"]
-"""What a stated hash says of a file. Not sealed: the run has not ended. Not checked: the manifest cannot be read."""
+"""What a stated hash states of a file. Not sealed: the run has not ended. Not checked: the manifest cannot be read."""
 
 MANIFEST_CARD, SUMMARY_CARD, LOGS_CARD = "Run manifest", "Eval summary", "Logs"
 CARDS: dict[str, tuple[str, ...]] = {
@@ -50,9 +50,9 @@ class DocumentState:
         schema: The kind of document that it is checked as; empty where no schema is followed.
         version: The schema's version that it states, or the manifest of its run. None: none is stated.
         is_there: Whether there is such a file; of another tool's run, whether its files gave any.
-        rows: How many rows, facts, scores or answers. None: it is no file of rows.
+        rows: How many rows, facts, scores or answers. None: it is not a file of rows.
         errors: Findings about it that are errors.
-        seal: What its stated hash says.
+        seal: What its stated hash states.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The verdict on a run: one of seven grades, with the reasons, worst first.
 
 What a folder holds makes it `consistent` at best: everything that would make that untrue is looked for, and whatever is
-found is named. `verified` needs somebody outside the folder who repeated or witnessed the run: see `evidence.proof`.
+found is named. `verified` needs a person outside the folder who repeated or witnessed the run: see `evidence.proof`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ GRADES: tuple[GradeName, ...] = (
 """Every grade, best first."""
 
 FORMER_NAMES: Mapping[str, GradeName] = MappingProxyType({"verified": "consistent"})
-"""What a grade that an older bundle states is called now: `verified` meant consistent, and nobody else was asked."""
+"""What a grade that an older bundle states is called now: `verified` meant consistent, and no one else had repeated
+it."""
 
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
 
@@ -84,7 +85,7 @@ class Grade:
     Attributes:
         name: One of `GRADES`.
         reasons: Why it is this one and not a better one, as sentences; never empty.
-        coverage: How much of the run was repeated by somebody whom the reader trusts. Empty: nothing was.
+        coverage: How much of the run was repeated by a person whom the reader trusts. Empty: nothing was.
     """
 
     name: GradeName

@@ -26,13 +26,13 @@ class Headline:
     value: Number | None
     """The figure. None: not measured."""
     low: float | None = None
-    """Lower end of the 95 % interval. None: the figure has none."""
+    """Lower end of the 95 % interval. None: the figure does not have an interval."""
     high: float | None = None
     """Upper end of the 95 % interval."""
     of: int | None = None
-    """What a count is out of: steps planned, items asked. None: nothing."""
+    """What a count is out of: steps planned, items of the set. None: nothing."""
     lenient: Number | None = None
-    """The same with answers of any form taken. None: it is no score, or the run does not state it."""
+    """The same with answers of any form taken. None: it is not a score, or the run does not state it."""
 
     def as_text(self) -> str:
         """Return the figure with its unit: `0.612 (0.515–0.702), n = 100`, `2.10 GiB`, `–` for none."""
@@ -49,7 +49,8 @@ class Headline:
 def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     """Return the figures of a run, always the same ones in the same order.
 
-    Those of another tool's run are as its files state them; its scores are not computed again, so it has none.
+    Those of another tool's run are as its files state them; its scores are not computed again, so it does not have an
+    interval.
     """
     figures = record.figures
     seconds, tokens = figures.train_seconds, figures.tokens_seen

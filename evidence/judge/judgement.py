@@ -1,4 +1,4 @@
-"""The judgement of one run: every finding, the grade that follows, and what tells the run from others."""
+"""The judgement of one run: every finding, the grade that follows, and what distinguishes the run from others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_run(run: Run) -> list[Problem]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunJudgement:
-    """A run's report, and what tells the run from the others of its root."""
+    """A run's report, and what distinguishes the run from the others of its root."""
 
     report: RunReport
     fingerprint: Fingerprint

@@ -1,7 +1,7 @@
-"""What may be shown of a run, whoever wrote it: lists, comparisons, pages and reports take their figures from here.
+"""What may be shown of a run, by any author: lists, comparisons, pages and reports take their figures from here.
 
 A number that cannot be traced is not shown as a result, whatever a document states: it must follow from rows without
-an error. What is withheld is said, with the reason.
+an error. What is withheld is reported, with the reason.
 """
 
 from __future__ import annotations

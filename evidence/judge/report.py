@@ -1,4 +1,4 @@
-"""What checking gives: a report for each run and one for all that was asked for. Nothing is checked or printed here."""
+"""What checking gives: a report for each run and one for all that was requested. Nothing is checked or printed here."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class RunReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was found at the paths that were asked for.
+    """What was found at the paths that were requested.
 
     Attributes:
-        runs: A report for each run folder, in the order asked for, the runs of a root by name.
-        documents: The single documents that were asked for.
+        runs: A report for each run folder, in the order requested, the runs of a root by name.
+        documents: The single documents that were requested.
         findings: The problems of those documents.
     """
 
@@ -43,7 +43,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; warnings and notes are no reason to stop a build."""
+        """Whether there is not an error; warnings and notes are not a reason to stop a build."""
         return all(problem.severity != "error" for problem in self.all_findings)
 
     def to_json(self) -> dict[str, Any]:

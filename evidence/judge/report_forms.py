@@ -1,4 +1,4 @@
-"""A report in the forms that are asked for: text for people, JSON, SARIF, JUnit and GitHub annotations for programs."""
+"""A report in the forms that are requested: text for people, JSON, SARIF, JUnit and GitHub annotations for programs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def report_text(report: Report) -> str:
 
 
 def report_as(report: Report, forms: Sequence[str]) -> str:
-    """Return a report in the one form asked for: json, github, sarif or junit; as text where none is.
+    """Return a report in the one form requested: json, github, sarif or junit; as text where none is.
 
     Raises:
-        ProblemError: More than one form was asked for (exit code 2).
+        ProblemError: More than one form was requested (exit code 2).
     """
     if len(forms) > 1:
         raise ProblemError([_one_form_at_a_time(forms)], exit_code=2)

@@ -1,7 +1,7 @@
 """Attestations of GitHub workflows: which workflow, of which repository, at which commit, made a file.
 
 A file of `gh attestation download` holds Sigstore bundles, one a line: a signed statement about a file, the short-lived
-certificate of the workflow's key, and the entry of a public log. The certificate says who ran
+certificate of the workflow's key, and the entry of a public log. The certificate states who ran
 (github.com/sigstore/fulcio, docs/oid-info.md); the package `sigstore` verifies signature, certificate, log entry and
 their times against a trusted root, without a network. Without such a root the words are read and nothing is believed.
 """
@@ -36,11 +36,11 @@ _FIELDS = {"issuer": 8, "runner": 11, "repository": 12, "commit": 13, "workflow"
 
 @dataclass(frozen=True, kw_only=True)
 class Attestation:
-    """What one bundle says, and whether it holds.
+    """What one bundle states, and whether it holds.
 
     Attributes:
         repository: `OWNER/NAME` of the repository whose workflow ran; so for the workflow's file, and the commit.
-        runner: `github-hosted`, or `self-hosted`, where whoever owns the machine could have done anything.
+        runner: `github-hosted`, or `self-hosted`, where the owner of the machine could have done anything.
         invocation: Address of the run of the workflow.
         digests: SHA-256 of the files that it is about.
         made_at: From when on its certificate was valid; for ten minutes.
@@ -168,7 +168,7 @@ def _certificate(bundle: Mapping[str, Any]) -> Any:
 
 
 def _identity(certificate: Any) -> dict[str, str]:
-    """Return what Fulcio's extensions of a certificate say; an empty text for what they do not say."""
+    """Return what Fulcio's extensions of a certificate state; an empty text for what they do not state."""
     oids = {each.oid.dotted_string: each.value for each in certificate.extensions}
     return {name: _utf8(oids.get(f"{_FULCIO}{number}")) for name, number in _FIELDS.items()}
 

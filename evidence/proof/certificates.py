@@ -24,10 +24,10 @@ def certificate_of(path: Path) -> tuple[str, str]:
 
 
 def loaded_certificate(pem: bytes, file: str) -> Any:
-    """Return the certificate in the text of a PEM file; `file` says where the text is from.
+    """Return the certificate in the text of a PEM file; `file` states where the text is from.
 
     Raises:
-        ProblemError: Exit code 2: there is none in it, or `cryptography` is not installed.
+        ProblemError: Exit code 2: the file does not hold one, or `cryptography` is not installed.
     """
     x509 = needed_module("cryptography.x509", "Certificates", extra="sign")
     try:
@@ -40,7 +40,7 @@ def roots_of(text: bytes, file: str) -> list[Any]:
     """Return the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them.
 
     Raises:
-        ProblemError: Exit code 2: there is none in it, or `sigstore` is not installed.
+        ProblemError: Exit code 2: the file does not hold one, or `sigstore` is not installed.
     """
     models = needed_module("sigstore.models", "Attestations", extra="witness")
     inner = needed_module("sigstore_models.trustroot.v1", "Attestations", extra="witness")

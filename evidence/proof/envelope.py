@@ -1,7 +1,8 @@
 """Signature files: one DSSE envelope around an in-toto statement, with the signatures of one or several people.
 
 DSSE, protocol version 1 (github.com/secure-systems-lab/dsse): what is signed is the type and the text of the payload,
-so several keys can sign one statement. Whose key made a signature is asked of the keys, never of the file's `keyid`.
+so several keys can sign one statement. Whose key made a signature is looked up among the keys, never of the file's
+`keyid`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Signature:
     """One signature of an envelope.
 
     Attributes:
-        key_id: The key that it says made it; a hint that nothing relies on.
+        key_id: The key that it states made it; a hint that nothing relies on.
         value: Its bytes.
     """
 
@@ -61,7 +62,7 @@ class Envelope:
 
     @property
     def stated_at(self) -> str | None:
-        """When the statement says that it was made; whoever signed it can only be believed. None: it does not say."""
+        """When the statement states that it was made; the signer can only be believed. None: it does not state it."""
         time = predicate_of(self.statement).get("stated_at")
         return visible(time) if isinstance(time, str) else None
 
@@ -98,13 +99,13 @@ def statement_text(statement: dict[str, Any]) -> bytes:
 
 
 def predicate_of(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return the predicate of a statement; nothing where there is none."""
+    """Return the predicate of a statement, or nothing if it is missing."""
     predicate = statement.get("predicate")
     return predicate if isinstance(predicate, dict) else {}
 
 
 def read_envelope(path: Path) -> Envelope | Problem:
-    """Return what a signature file holds, or why it is none: TP869 missing or unreadable, TP834 not an envelope."""
+    """Return what a signature file holds, or why it is not one: TP869 missing or unreadable, TP834 not an envelope."""
     try:
         content = limited_content(path)
     except OSError as error:
@@ -125,7 +126,7 @@ def add_signature(path: Path, payload: bytes, key: PrivateKey, *, same: Any) -> 
     Args:
         path: The signature file.
         payload: The statement.
-        key: The key of whoever signs.
+        key: The key of the signer.
         same: Whether a statement that others signed is about the same content: `same(statement)`.
 
     Raises:

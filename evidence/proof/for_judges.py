@@ -1,4 +1,4 @@
-"""What a judge asks of a repetition, answered beside it: what it is worth, which score counts, who saw the device."""
+"""A judge's questions about a repetition, answered: what it is worth, which score counts, who saw the device."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def private_key(path: Path) -> PrivateKey:
     """Return the private key in a PEM file.
 
     Raises:
-        ProblemError: Exit code 2: there is none in it, or `cryptography` is not installed.
+        ProblemError: Exit code 2: the file does not hold one, or `cryptography` is not installed.
     """
     ed25519, serialization = crypto()
 
@@ -123,13 +123,13 @@ def public_key(path: Path) -> PublicKey:
     """Return the public key in a PEM file.
 
     Raises:
-        ProblemError: Exit code 2: there is none in it, it proves nothing, or `cryptography` is not installed.
+        ProblemError: Exit code 2: the file does not hold one, it proves nothing, or `cryptography` is not installed.
     """
     return public_key_in(_content(path), path)
 
 
 def public_key_in(pem: bytes, path: Path) -> PublicKey:
-    """Return the public key in the text of a PEM file; `path` says where the text is from.
+    """Return the public key in the text of a PEM file; `path` states where the text is from.
 
     Raises:
         ProblemError: Exit code 2, as `public_key`.
@@ -191,7 +191,7 @@ def _key(pem: bytes, path: Path, load: Any, kind: type, word: str) -> Any:
     """Return an Ed25519 key from the text of a PEM file.
 
     Raises:
-        ProblemError: Exit code 2: there is none in it.
+        ProblemError: Exit code 2: the file does not hold one.
     """
     unsupported = importlib.import_module("cryptography.exceptions").UnsupportedAlgorithm
     try:

@@ -1,9 +1,9 @@
 """Of what a run was repeated, and how much of it: its score, and its training. The word `verified` needs both.
 
-The two are told apart, since one says nothing of the other. Whose weights give the stated answers again may have bought
-them; who repeats the first steps has not seen where the training ended. So `verified` needs every answer of the trained
-model, the end of the training (whose parameters were evaluated), and either every step or parts that a number of the
-judge drew among all of the run (docs/replay.md).
+The two are distinguished, since one states nothing of the other. Whose weights give the stated answers again may have
+bought them; who repeats the first steps has not seen where the training ended. So `verified` needs every answer of the
+trained model, the end of the training (whose parameters were evaluated), and either every step or parts that a number
+of the judge drew among all of the run (docs/replay.md).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Marks:
 
     @property
     def said(self) -> str:
-        """How much was repeated, in two sentences, the answers of both models told apart."""
+        """How much was repeated, in two sentences, the answers of both models distinguished."""
         score = f"{_how_much(self.trained, self.of.trained)}: {self._answers} of the trained model"
         if self.of.untrained:
             score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
@@ -177,7 +177,7 @@ def marks_of(receipt: dict[str, Any], of: Repeatable) -> Marks:
     """Return what a receipt covers of a run.
 
     One of version 1.1 or before counts its drawn answers alone; a challenge drew them from the trained model's. What
-    such a replay drew followed from the run's own hash, or could only begin at the start: it is no draw of a judge.
+    such a replay drew followed from the run's own hash, or could only begin at the start: it is not a draw of a judge.
     """
     covered, items = receipt["covered"], receipt["covered"]["items"]
     again = items.get("given_again")

@@ -1,8 +1,8 @@
-"""Receipts: what somebody found who repeated a run. This user's own are kept apart from the runs and sealed.
+"""Receipts: what a person found who repeated a run. This user's own are kept apart from the runs and sealed.
 
-A receipt is bound to a run by the hash of its manifest, which lists every file of the run: a changed run has none. One
-that lies in a run's folder came with it. It counts if this user made it, or if a trusted key signed it; otherwise it is
-a claim.
+A receipt is bound to a run by the hash of its manifest, which lists every file of the run: a changed run does not have
+any. One that lies in a run's folder came with it. It counts if this user made it, or if a trusted key signed it;
+otherwise it is a claim.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def own_receipts() -> Path:
 
 
 def run_sha256(folder: Path) -> str | None:
-    """Return the hash that stands for a run: that of its manifest. None: there is none that can be read."""
+    """Return the hash that stands for a run: that of its manifest. None: it is missing or unreadable."""
     try:
         return sha256_file(folder / layout.MANIFEST)
     except OSError:
@@ -48,7 +48,7 @@ def keep_receipt(receipt: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path: Path = folder / receipt_name(receipt)
     write_json(path, {**receipt, "seal": seal.make_seal(_content(receipt))})
-    os.utime(own_receipts())  # Whoever watches for new receipts looks at this folder alone.
+    os.utime(own_receipts())  # Anyone who watches for new receipts looks at this folder alone.
     return path
 
 
@@ -67,7 +67,7 @@ def receipt_name(receipt: dict[str, Any]) -> str:
 
 
 def receipts_of(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any], bool]]:
-    """Yield the receipts for a run: file, document, and whether this user made it; others in its folder are no matter.
+    """Yield the receipts for a run: file, document, and whether this user made it; others in its folder are ignored.
 
     Args:
         folder: The run's folder, which may hold receipts that came with it.
@@ -79,7 +79,7 @@ def receipts_of(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any
 
 
 def receipts_in(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the valid receipts in a folder that are for a run, whoever made them: file and document.
+    """Yield the valid receipts in a folder that are for a run, by any author: file and document.
 
     Args:
         place: The folder.
@@ -93,7 +93,7 @@ def receipts_in(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]
 
 
 def receipt_line(receipt: dict[str, Any]) -> str:
-    """Return what a receipt says, on one line and without what a terminal would obey."""
+    """Return what a receipt states, on one line and without what a terminal would obey."""
     return visible(receipt["said"]).replace("\n", " ")
 
 

@@ -74,7 +74,7 @@ def _receipt_statement(path: Path, receipt: dict[str, Any], now: datetime) -> di
 
 
 def _digests(statement: dict[str, Any]) -> Any:
-    """Return what a statement about a receipt says, without its date and the file's name."""
+    """Return what a statement about a receipt states, without its date and the file's name."""
     subjects = statement.get("subject")
     digests = [each.get("digest") for each in subjects if isinstance(each, dict)] if isinstance(subjects, list) else []
     predicate = {name: value for name, value in predicate_of(statement).items() if name != "stated_at"}

@@ -1,8 +1,8 @@
-"""The one grade above `consistent`: a run that somebody whom the reader trusts has repeated or witnessed.
+"""The one grade above `consistent`: a run that a person whom the reader trusts has repeated or witnessed.
 
-The folder alone makes a run consistent at best, for whoever can write a folder can write a consistent one. A proof
+The folder alone makes a run consistent at best, since anyone who can write a folder can write a consistent one. A proof
 comes from outside of it: this user's own sealed receipt, one that a trusted key signed, or an attestation of a third
-party. A proof by nobody known is a claim: it is shown and changes nothing. How much a receipt covers, and what of it
+party. A proof by no one known is a claim: it is shown and changes nothing. How much a receipt covers, and what of it
 `verified` needs, stands in `marks`; the coverage stands beside the grade.
 """
 
@@ -25,18 +25,18 @@ DEVICE = (
     "Device, duration and memory are as the run states them: no repetition shows them, only a witness does "
     "(docs/witness.md)."
 )
-"""What is said beside every repetition."""
+"""What is reported beside every repetition."""
 
 WITNESSED = "seen by a witness"
-"""What stands beside the grade of a run that nobody repeated, and whose making was seen."""
+"""What stands beside the grade of a run that no one repeated, and whose making was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What somebody outside a run's folder says of the run.
+    """What a person outside a run's folder states of the run.
 
     Attributes:
-        by: Who says so: `you`, or the name of a trusted key or party. None: nobody whom the reader trusts.
+        by: Who states it: `you`, or the name of a trusted key or party. None: no one whom the reader trusts.
         made_at: When, as RFC 3339.
         said: What was done and what came of it.
         holds: Whether it speaks for the run; a repetition that differs speaks against it.
@@ -80,7 +80,7 @@ def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     Example:
         A consistent run that this user has replayed whole today is verified: "Checked by you on 2026-11-23: 5 of 5
         segments are identical." One whose repetition differed stays consistent, and that is its first reason. So does
-        one of which 4 of 2,800 steps were repeated; what is lacking is said.
+        one of which 4 of 2,800 steps were repeated; what is lacking is reported.
     """
     if grade.name != "consistent":
         return grade
@@ -106,7 +106,7 @@ def covered_by(proofs: Sequence[Proof]) -> Marks | None:
 
 
 def speaks_against(receipt: dict[str, Any]) -> bool:
-    """Return whether a receipt says that anything differs, in its result or in any part of it."""
+    """Return whether a receipt states that anything differs, in its result or in any part of it."""
     covered = receipt["covered"]
     parts = [covered.get("start", {}).get("verdict"), *(each["verdict"] for each in covered["segments"])]
     return receipt["result"] == "different" or "different" in parts or covered["items"]["different"] > 0
@@ -130,7 +130,7 @@ def _with_proofs(report: RunReport) -> RunReport:
 
 
 def _each_once(*reasons: str) -> tuple[str, ...]:
-    """Return reasons in their order; who repeats a run three times a day with one result says it once."""
+    """Return reasons in their order; who repeats a run three times a day with one result states it once."""
     return tuple(dict.fromkeys(reasons))
 
 

@@ -1,6 +1,6 @@
 """An in-toto statement about one run: what it is, by the hashes of its files, in a form that others can sign.
 
-The subjects are the files, so any of them can be attested by hash; the predicate says what they are. Its type is our
+The subjects are the files, so any of them can be attested by hash; the predicate states what they are. Its type is our
 own, since no standard predicate knows training; `docs/witness.md` lists its fields. `trainproof sign`, Sigstore
 and a GitHub workflow (`actions/attest`) can sign it.
 """

@@ -1,6 +1,6 @@
 """Whom this user trusts: people by their keys, time authorities and Sigstore instances by their roots.
 
-The list lies in the user's own folder, outside of every run and root, so nobody who sends a run can put himself on it.
+The list lies in the user's own folder, outside of every run and root, so no one who sends a run can put himself on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = Literal["key", "time authority", "attestation root"]
 LONGEST_NAME = 100
 """Characters of a name on the list."""
 OUR_OWN = {"you", "github", "nobody"}
-"""Names that reasons of grades give to the reader, to workflows and to strangers; nobody else may have them."""
+"""Names that reasons of grades give to the reader, to workflows and to strangers; no one else may have them."""
 
 
 @dataclass(frozen=True, kw_only=True)

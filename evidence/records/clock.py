@@ -1,8 +1,8 @@
-"""How far the clock of a machine was set back while a run went, told apart from times that were changed afterwards.
+"""How far the clock of a machine was set back while a run went, distinguished from times that were changed afterwards.
 
-Since version 1.2 rows and events state a clock that nobody sets beside the time of day. In older runs only rows tell: a
-clock that was set back goes on from where it was set, so the rows behind it follow in their usual time; a row with
-another time is followed by a jump forward to the rest.
+Since version 1.2 rows and events state a clock that cannot be set beside the time of day. In older runs only rows show
+it: a clock that was set back goes on from where it was set, so the rows behind it follow in their usual time; a row
+with another time is followed by a jump forward to the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _of_this_process(log: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, 
 
 
 def _set_back(ahead: Array) -> float:
-    """Return by how much less the time of day went on than the clock that nobody sets, where it did.
+    """Return by how much less the time of day went on than the clock that cannot be set, where it did.
 
     A row whose time alone was changed is away from the others and back again, by as much; that is not counted.
 

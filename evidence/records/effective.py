@@ -2,7 +2,7 @@
 
 From schema 1.1 on the manifest has a group `effective` with the configuration's own paths, so that both are one tree
 and a new key needs no table. `PLACES` is the table for manifests of 1.0. The checker, the comparison and the pages read
-what is said here.
+what is reported here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _LEFT_TO_THE_PROGRAM = {
 
 @dataclass(frozen=True, kw_only=True)
 class EffectiveSetting:
-    """One key of the configuration: what was asked for and what came of it."""
+    """One key of the configuration: what was configured and what came of it."""
 
     declared: Any
     """Value in config.yaml. None: null, or the key is left out."""
@@ -95,7 +95,7 @@ def stated_elsewhere(manifest: Mapping[str, Any]) -> dict[str, Any]:
         value: Any = manifest
         for name in place.split("."):
             value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
-        # A backend that does not say which memory is reused leaves donation unknown.
+        # A backend that does not state which memory is reused leaves donation unknown.
         if value is not _MISSING and not (value is None and key == "memory.donate"):
             stated[key] = value
     return stated
@@ -110,8 +110,8 @@ def agreements(config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | N
     """Return each key that is declared or effective, in the order of the configuration, with whether both agree.
 
     Args:
-        config: A valid config.yaml. None: there is none.
-        manifest: A valid run_manifest.json. None: there is none.
+        config: A valid config.yaml. None: it is missing.
+        manifest: A valid run_manifest.json. None: it is missing.
     """
     declared = flatten(dict(config or {}))
     effective = effective_of(manifest or {})

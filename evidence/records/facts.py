@@ -1,7 +1,7 @@
 """The part of a run that can be reasoned about: documents and rows of the right shape, and nothing else.
 
-Rules take `Facts`, so that none of them has to ask what type a value has. What is not of the right shape is None here;
-its own problems say why.
+Rules take `Facts`, so that none of them has to check what type a value has. What is not of the right shape is None
+here; its own problems report why.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Facts:
 
     @cached_property
     def columns(self) -> Columns:
-        """The metrics as arrays, without rows where there are none: what rules look at first, of whatever length."""
+        """The metrics as arrays, without rows if the file is missing: what rules look at first, of whatever length."""
         return columns_of(self.metrics or [])
 
     @property
@@ -90,12 +90,12 @@ class Facts:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the run ended and said so; until then results and hashes are not expected."""
+        """Whether the run recorded its end; until then results and hashes are not expected."""
         return self.manifest is not None and self.manifest["status"] != "running"
 
     @property
     def succeeded(self) -> bool:
-        """Whether the run says that it did all it was to do."""
+        """Whether the run states that it did all it was to do."""
         return self.manifest is not None and self.manifest["status"] == "succeeded"
 
     def _rows(self, name: str) -> Sequence[Document] | None:

@@ -1,4 +1,4 @@
-"""Importing: a folder of another tool becomes a run folder that says what it is.
+"""Importing: a folder of another tool becomes a run folder that states what it is.
 
 The files are copied to `original/` byte for byte, and `import.json` holds what was read from the copies. There is no
 `run_manifest.json`: trainproof did not carry the run out. The folder appears whole or not at all.
@@ -177,7 +177,7 @@ def _open(path: Path) -> BinaryIO:
     """Open a file of the source.
 
     Raises:
-        ProblemError: Exit code 2: it cannot be read. That is said of this file, not of the place that is written to.
+        ProblemError: Exit code 2: it cannot be read. That is shown of this file, not of the place that is written to.
     """
     try:
         return path.open("rb")

@@ -29,7 +29,7 @@ class ObservedMemory:
     planned_bytes: float | None
     """None: the plan does not speak of this memory."""
     error_fraction: float | None
-    """How far the plan may be off, by its own words; None: it does not say."""
+    """How far the plan may be off, by its own words; None: it does not state it."""
     of: str
     """Whose memory: `arrays on a device` or `the process`."""
     part: str | None
@@ -59,7 +59,7 @@ def observed_memory(plan: Document, manifest: Document) -> ObservedMemory | None
 
 
 def _process_bytes(plan: Document) -> float | None:
-    """Return what a plan says of a process on a CPU: the arrays of all its devices, and what it takes beside them."""
+    """Return what a plan states of a process on a CPU: the arrays of all its devices, and what it takes beside them."""
     need, beside = number_at(plan, "need_bytes"), number_at(plan, "target", "process_bytes")
     devices = number_at(plan, "target", "devices")
     return None if need is None or beside is None or devices is None else need * devices + beside

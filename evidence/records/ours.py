@@ -1,4 +1,4 @@
-"""Reading a run folder that nobody vouches for: `read_run` gives a `Run`, whatever the folder holds."""
+"""Reading a run folder of unknown origin: `read_run` gives a `Run`, whatever the folder holds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Run:
         imported: import.json.
         notes: notes.json; nothing where the file has a problem.
         alive: Whether some process holds the folder now.
-        problems: What is wrong with the folder, these documents and their shapes; rows say theirs when they are read.
+        problems: What is wrong with the folder, these documents and their shapes; rows report theirs when they are
+            read.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class Run:
 
     @property
     def status(self) -> str | None:
-        """The manifest's status; a run that says `running` while nobody holds its folder is `interrupted`.
+        """The manifest's status; a run that states `running` while no process holds its folder is `interrupted`.
 
         So is one that left a lock and no manifest: it was killed before it wrote any. None: no status is stated.
         """
@@ -190,7 +191,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_existing_run(folder: Path) -> Run:
-    """Read a run folder that somebody named.
+    """Read a run folder that a user named.
 
     Raises:
         ProblemError: There is no such folder (exit code 2).

@@ -24,7 +24,7 @@ class FactPlace:
     at: str
     """Pointer in a document; in the log, `event/field`."""
     if_stated: bool = False
-    """Whether null says nothing."""
+    """Whether null means nothing."""
 
     @property
     def event(self) -> tuple[str, str]:
@@ -131,7 +131,7 @@ _OF_FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
 
 
 def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
-    """Yield each repetition of a fact: what the leading place says of it, and what the other one says."""
+    """Yield each repetition of a fact: what the leading place states of it, and what the other one states."""
     for fact in TABLE:
         for lead in _statements_at(facts, fact.name, fact.leads):
             for place in fact.also:

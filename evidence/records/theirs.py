@@ -1,4 +1,4 @@
-"""A folder that another tool wrote, read whole: every file goes to the reader that its name and content ask for.
+"""A folder that another tool wrote, read whole: every file goes to the reader that its name and content request.
 
 `read_foreign` never raises on what the folder holds.
 """
@@ -35,7 +35,7 @@ WEIGHTS = frozenset(
 """Ends of the names of files that hold weights; they are never read."""
 
 SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
-"""Folders that are no part of a run; those whose name begins with a dot are left out too."""
+"""Folders that are not part of a run; those whose name begins with a dot are left out too."""
 
 MOST_FILES = 5000
 """Files of a folder that are read."""
@@ -81,7 +81,7 @@ def read_foreign(folder: Path) -> ForeignRun:
 def entries(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the regular files below a folder by their path in it, in order; what is left out is a problem.
 
-    Hidden and temporary files are left out, as in our own runs, and so are the notes that somebody added with
+    Hidden and temporary files are left out, as in our own runs, and so are the notes that a user added with
     trainproof: they are not the other tool's.
     """
     left_out = _LeftOut()
@@ -91,7 +91,7 @@ def entries(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.Dir
 
 @dataclass
 class _LeftOut:
-    """Files and folders that are no part of a run, or cannot be kept, filled while a folder is walked."""
+    """Files and folders that are not part of a run, or cannot be kept, filled while a folder is walked."""
 
     unneeded: list[str] = field(default_factory=list)
     """Hidden, temporary, of packages."""
@@ -224,7 +224,7 @@ def _text_reading(text: Text, name: str, where: str) -> FileReading:
 
 
 def _json_or_rows(text: Text, name: str, where: str) -> FileReading:
-    """Read a `.json` file; where it is no document, it may hold JSON lines."""
+    """Read a `.json` file; where it is not a document, it may hold JSON lines."""
     reading = read_json_file(text, name, where)
     if reading.tool is None and reading.problems and text.text.count("\n") > 1:
         rows = read_rows_file(text, name, where)

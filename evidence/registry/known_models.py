@@ -1,6 +1,6 @@
-"""Well-known public models: what their owners state, and the `config.json` that tells their shape.
+"""Well-known public models: what their owners state, and the `config.json` that states their shape.
 
-The planner plans with these shapes, and a run under such a name is held against them: one table for both.
+The planner plans with these shapes, and a run under such a name is compared with them: one table for both.
 """
 
 from __future__ import annotations

@@ -39,21 +39,21 @@ SAME_RUN_ID = Rule(
 )
 
 _NAMED = 3
-"""Folders that one finding names: a run that was copied a thousand times would have a million names to say."""
+"""Folders that one finding names: a run that was copied a thousand times would have a million names to list."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What tells one run from another."""
+    """What distinguishes one run from another."""
 
     folder: Path
     run_id: str | None
     metrics: str | None
-    """Hash over time and loss of every row. None: there are no rows."""
+    """Hash over time and loss of every row. None: there are not rows."""
     measured: str | None = None
-    """Hash over seconds of a step and loss of every row. None: the seconds are all alike, so nobody measured them."""
+    """Hash over seconds of a step and loss of every row. None: the seconds are all alike, so they were not measured."""
     state: str | None = None
-    """Hash of the last state of the chain, which holds parameters and optimizer. None: there is none after a step."""
+    """Hash of the last state of the chain, which holds parameters and optimizer. None: it is missing."""
 
 
 def fingerprint_of(facts: Facts) -> Fingerprint:
@@ -73,7 +73,7 @@ def fingerprint_of(facts: Facts) -> Fingerprint:
 def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
     """Return, by folder, what is wrong with each run that shares its rows or its id with another.
 
-    Which of them is the copy, nobody can see.
+    Which of them is the copy, is not visible.
     """
     same_rows = _sharing(fingerprints, lambda one: one.metrics)
     same_seconds = _sharing(fingerprints, lambda one: one.measured)

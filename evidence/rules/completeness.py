@@ -152,7 +152,7 @@ def results_are_stated(facts: Facts) -> Iterator[Problem]:
     for group in ("model", "training"):
         if facts.manifest[group] is None:
             yield finding(facts.folder, NOT_STATED, layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
-    # The losses and tokens are held against the rows by their own rule; these only the run itself can know.
+    # The losses and tokens are compared with the rows by their own rule; these only the run itself can know.
     for key in ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"):
         if facts.manifest["result"][key] is None:
             what = f"result.{key} is null."
@@ -174,7 +174,7 @@ def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
 
 
 def predictions_are_there(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for scores without their rows, a baseline that was asked for, and an unfinished evaluation."""
+    """Yield problems for scores without their rows, a baseline that was requested, and an unfinished evaluation."""
     evaluated = facts.eval_summary
     if evaluated is None:
         return
@@ -194,7 +194,7 @@ def predictions_are_there(facts: Facts) -> Iterator[Problem]:
 
 
 def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning where the manifest says running and nobody runs."""
+    """Yield a warning where the manifest states running and no process runs."""
     if facts.manifest is not None and facts.manifest["status"] == "running" and facts.status == "interrupted":
         rows = len(facts.metrics or [])
         what = f"The run was killed; {rows} rows of metrics.jsonl are there."

@@ -103,7 +103,7 @@ def _changed_originals(run: Run, document: dict[str, Any], view: ForeignRun) -> 
 
 
 def _following(run: Run, document: dict[str, Any], view: ForeignRun, altered: set[str]) -> Iterator[Problem]:
-    """Yield what in import.json the originals do not give; of altered ones that is not known and not asked."""
+    """Yield what in import.json the originals do not give; of altered ones that is not known and not compared."""
     if document["run_id"] != run.path.resolve().name:
         what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
         yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")

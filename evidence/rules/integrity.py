@@ -93,7 +93,7 @@ MANIFEST_CHANGED = Rule(
 
 
 def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the log states another hash of the manifest; logs without one say nothing."""
+    """Yield a problem where the log states another hash of the manifest; logs without one are skipped."""
     if facts.manifest is None or not facts.is_sealed:
         return
     stated = [
@@ -115,7 +115,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
         path = artifact["path"]
         pointer = f"/artifacts/{index}"
         if path == layout.MANIFEST:
-            continue  # No file can hold its own hash; `artifacts_are_named_once` says so.
+            continue  # No file can hold its own hash; `artifacts_are_named_once` states it.
         if path in facts.files:
             yield from _differences(facts.folder, artifact, pointer)
         elif not _is_link(facts.folder, path):
@@ -248,7 +248,7 @@ def _artifacts(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _is_link(folder: Path, path: str) -> bool:
-    """Return whether something that is no regular file stands there, which reading the folder has already said."""
+    """Return whether something that is not a regular file stands there; reading the folder has reported it."""
     return path in layout.ROLES and ((folder / path).is_symlink() or (folder / path).exists())
 
 

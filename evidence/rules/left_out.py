@@ -1,6 +1,6 @@
 """TP525: what the recorder of a run's own version always writes, and this run leaves out.
 
-Rules compare a fact wherever it is stated; without it they say nothing. So that leaving a fact out is no way around
+Rules compare a fact wherever it is stated; without it they state nothing. So that leaving a fact out is no way around
 them, a run that follows the present version of the schemas is held to everything that its recorder writes.
 """
 
@@ -39,7 +39,7 @@ OF_ROWS = ("padding_fraction",)
 OF_ANSWERS = ("output_token_ids", "fingerprint")
 """Fields of an answer that has tokens."""
 CHAINED = 10
-"""Into how many parts the chain divides a run where `recording.chain_every_steps` does not say."""
+"""Into how many parts the chain divides a run where `recording.chain_every_steps` does not state it."""
 _WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 

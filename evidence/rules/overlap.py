@@ -54,7 +54,7 @@ _NAMED = 3
 
 
 def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
-    """Yield problems where training rows teach what the evaluation asks, or teach more of it than is stated."""
+    """Yield problems where training rows teach items of the evaluation, or teach more of it than is stated."""
     if facts.manifest is None:
         return
     dataset = facts.manifest["dataset"]
@@ -87,7 +87,7 @@ def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
 
 
 def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[Rule, str]]:
-    """Yield what is odd about the overlap of rows that were read with the items that will be asked.
+    """Yield what is odd about the overlap of rows that were read with the evaluation items.
 
     Args:
         overlap: as the manifest has it.
@@ -117,7 +117,7 @@ def _counts(overlap: Mapping[str, Any]) -> str:
 
 
 def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
-    """Return the first items that rows ask, or are near, by their ids, to stand behind a count."""
+    """Return the first items that rows hold, or are near, by their ids, to stand behind a count."""
     same = overlap.get("items_same", 0)
     ids = overlap.get("items", [])
     ids = ids[same:] if near else ids[:same]
@@ -126,7 +126,7 @@ def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
 
 
 def _items(facts: Facts) -> tuple[tuple[str, str, str], ...]:
-    """Return id, prompt and expected answer of each item that a complete evaluation asked; none otherwise."""
+    """Return id, prompt and expected answer of each item of a complete evaluation; none otherwise."""
     rows = facts.predictions or ()
     if facts.eval_summary is None or len(rows) != facts.eval_summary["eval_set"]["items"]:
         return ()

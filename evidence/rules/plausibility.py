@@ -87,7 +87,7 @@ ODD_STATE = Rule(
 
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
-"""Rows or items from which on equal values are no coincidence."""
+"""Rows or items from which on equal values are not coincidence."""
 _ADAMW_BYTES = 4.0
 """Smallest AdamW state per parameter: two moments in bfloat16."""
 

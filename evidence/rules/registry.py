@@ -1,6 +1,6 @@
 """TP38x: what stands under a built-in or well-known name and is something else; the registry that ships knows both.
 
-What a name means is looked up, never guessed: a file of one's own, and a model of another name, say nothing here.
+What a name means is looked up, never guessed: a file of one's own, and a model of another name, are skipped here.
 """
 
 from __future__ import annotations

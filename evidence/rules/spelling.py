@@ -1,6 +1,6 @@
-"""TP388: under a built-in model every token id has one text, so that ids and texts can be held against each other.
+"""TP388: under a built-in model every token id has one text, so that ids and texts can be compared with each other.
 
-An answer's text is what its tokens spell, and a shown token of a training example is what its id stands for. Whoever
+An answer's text is what its tokens spell, and a shown token of a training example is what its id stands for. Anyone who
 writes another answer has to find its tokens too, and then has no fingerprint for them.
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 
 class AnyCase(type(Path())):  # type: ignore[misc]
-    """A folder in which a name finds its file by other letters too, if there is none as it is written."""
+    """A folder in which a name finds its file by other letters too, if no file has it as it is written."""
 
     def __truediv__(self, name: str | os.PathLike[str]) -> Path:
         """Return the path of a file below: `folder / "plan.json"` is that of `PLAN.JSON` where only this is there."""
@@ -18,6 +18,6 @@ class AnyCase(type(Path())):  # type: ignore[misc]
 
 
 def _other(folder: Path, name: str) -> str:
-    """Return the name in a folder that is the same but for its letters, or the name itself if there is none."""
+    """Return the name in a folder that is the same but for its letters, or the name itself if no file matches."""
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return next((each for each in names if each.lower() == name.lower()), name)

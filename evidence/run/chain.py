@@ -1,7 +1,7 @@
 """The chain of a run: at one step after another what it was, each entry holding the hash of the one before.
 
 So no entry can be changed, left out or put in afterwards without changing all that follow, and the last one's hash, the
-head, stands for the whole run. Whoever repeats the run can hold his own states against it, one stretch at a time.
+head, stands for the whole run. Anyone who repeats the run can hold his own states against it, one stretch at a time.
 """
 
 from __future__ import annotations

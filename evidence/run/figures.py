@@ -1,4 +1,4 @@
-"""The figures by which a run is known in lists, comparisons and reports, under one name each, whoever wrote it."""
+"""The figures by which a run is known in lists, comparisons and reports, under one name each, by any author."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Figures:
     steps_done: int | None = None
     """Optimizer steps completed; while a run is under way, the step of its last row."""
     steps_planned: int | None = None
-    """Optimizer steps asked for."""
+    """Optimizer steps requested."""
     tokens_seen: int | None = None
     """Tokens learned from; padding left out where the rows state its share."""
     losses: Array = field(default_factory=lambda: np.array([]))

@@ -11,7 +11,7 @@ from evidence.run import layout
 from evidence.run.lock import is_alive
 
 _FileState = tuple[str, int, int, int]
-"""Name, mtime and ctime in ns since 1970, bytes. Anyone can set a file's mtime back; its ctime nobody can."""
+"""Name, mtime and ctime in ns since 1970, bytes. Anyone can set a file's mtime back; its ctime no one can."""
 
 _UNREADABLE = -1
 

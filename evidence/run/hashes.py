@@ -20,7 +20,7 @@ def sha256_file(path: Path) -> str:
         OSError: The file cannot be read.
     """
     digest = hashlib.sha256()
-    # `hashlib.file_digest` first clears a buffer, and a buffered file asks for the memory of a whole chunk. For most
+    # `hashlib.file_digest` first clears a buffer, and a buffered file requests the memory of a whole chunk. For most
     # files of a run either takes as long as the hashing.
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(CHUNK_BYTES):

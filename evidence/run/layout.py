@@ -13,7 +13,7 @@ PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
 SYSTEM = "system.jsonl"
-"""What the sensors of the machine said, every few seconds."""
+"""Figures of the machine's sensors, every few seconds."""
 CHAIN = "chain.jsonl"
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
@@ -31,10 +31,10 @@ ORIGINAL = "original"
 """Folder of an imported run that holds the files it was read from."""
 
 NOTES = "notes.json"
-"""Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+"""Tags and a note that a user gave the run afterwards, and whether it is archived; their words, not evidence."""
 
 STAMPS = "stamps.json"
-"""What time authorities said of the run; the last stamp is of the manifest, so no list of the run names it."""
+"""Answers of time authorities about the run; the last stamp is of the manifest, so no list of the run names it."""
 
 RECEIPTS = "receipts"
 """Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
@@ -45,7 +45,7 @@ EXPORT = "export"
 GGUF = "gguf"
 
 WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
-"""Folders of a run that hold weights: never committed, hashed or packed unless asked."""
+"""Folders of a run that hold weights: never committed, hashed or packed unless requested."""
 
 
 DEEPEST = 64
@@ -53,7 +53,7 @@ DEEPEST = 64
 
 
 def holds_weights(path: str) -> bool:
-    """Return whether a file of a run, by its path inside it, holds arrays: it is no text."""
+    """Return whether a file of a run, by its path inside it, holds arrays: it is not a text."""
     return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or in_weight_folder(path)
 
 
@@ -81,7 +81,7 @@ ROLES = MappingProxyType(
 
 
 _COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
-"""Names that files elsewhere have too; a folder with nothing else is no run."""
+"""Names that files elsewhere have too; a folder with nothing else is not a run."""
 
 
 def holds_run(names: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
-"""One process per run folder, and a way for others to ask whether that process is alive.
+"""One process per run folder, and a way for others to see whether that process is alive.
 
-The operating system drops the lock when its holder dies, however it dies. So a manifest that says `running` in a folder
-that nobody holds belongs to a run that was killed.
+The operating system drops the lock when its holder dies, however it dies. So a manifest that states `running` in a
+folder without a holder belongs to a run that was killed.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class RunLock:
             self._descriptor = None
 
     def holds(self) -> bool:
-        """Return whether the folder is still held: where it was removed and made anew, the lock is somebody else's."""
+        """Return whether the folder is still held: where it was removed and made anew, the lock is another person's."""
         return self._descriptor is not None and _is_file_of(self._descriptor, self._path)
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether some process holds the run folder now. A folder that cannot be looked into is held by nobody."""
+    """Return whether some process holds the run folder now. A folder that cannot be looked into is not held."""
     try:
         descriptor = platform.open_lock(Path(folder) / LOCK, create=False)
     except OSError:

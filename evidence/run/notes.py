@@ -1,4 +1,4 @@
-"""notes.json: tags, a note, and whether a run is archived. The words of whoever looks at runs, never evidence.
+"""notes.json: tags, a note, and whether a run is archived. The words of anyone who looks at runs, never evidence.
 
 No grade, no hash and no other file of the run depends on them, so a sealed run may be given a tag years later. A
 writer takes the file as it is at that moment and replaces it whole: of two at the same time the last one wins, and
@@ -44,13 +44,13 @@ _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """What notes.json says of a run; without the file, nothing.
+    """What notes.json states of a run; without the file, nothing.
 
     Attributes:
         tags: Short words, each once.
         note: Any text, possibly of several lines; empty: none.
         archived_at: When the run was archived. None: it is not.
-        changed_at: When the file was written last. None: there is none.
+        changed_at: When the file was written last. None: it is missing.
     """
 
     tags: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class NotesEdit:
 
     Attributes:
         add: Tags to give.
-        remove: Tags to take away; one that the run does not have is no error.
+        remove: Tags to take away; one that the run does not have is not an error.
         note: The new note, empty for none. None: leave it.
         archive: True to archive, False to restore. None: leave it.
     """

@@ -1,6 +1,6 @@
 """Everything that operating systems do differently and the evidence needs: locks, links, syncing, processors.
 
-No other file of this package asks which system it runs on. Linux and macOS lock a file with `flock`, Windows one byte
+No other file of this package checks which system it runs on. Linux and macOS lock a file with `flock`, Windows one byte
 of it; what a system does not offer is left out where it only makes things faster.
 """
 
@@ -24,7 +24,7 @@ _TRIES = 5
 """Attempts to look at a lock on Windows, where two that look at the same moment disturb each other."""
 
 _DO_NOT_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""No link is followed, and nobody waits for the other end of a pipe."""
+"""No link is followed, and no call waits for the other end of a pipe."""
 
 
 def open_lock(path: Path, *, create: bool) -> int:
@@ -57,7 +57,7 @@ def lock(descriptor: int) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Return whether another process holds the lock of an open file. Nobody holds one that cannot be asked."""
+    """Return whether another process holds the lock of an open file. No one holds one that cannot be checked."""
     if not _HAS_FLOCK:
         for _ in range(_TRIES):
             if _lock_byte(descriptor, "LK_NBLCK"):
@@ -114,7 +114,7 @@ def fetch(path: str, length: int) -> None:
     """Tell the system that the first bytes of a file will be read; nothing on systems without such a call.
 
     Raises:
-        OSError: There is no such file, or it is a link.
+        OSError: there is no such file, or it is a link.
     """
     if not hasattr(os, "posix_fadvise"):
         return
@@ -131,6 +131,6 @@ def processors() -> int:
 
 
 def give_way() -> None:
-    """Let other processes go first, where the system can be told."""
+    """Let other processes go first, where the system allows it."""
     if hasattr(os, "nice"):
         os.nice(10)

@@ -1,6 +1,6 @@
 """Private temporary folders that are gone afterwards, also where a signal ends the process.
 
-A signal that nobody listens to ends a process without a word to Python, and a stranger's bundle would stay unpacked in
+A signal without a handler ends a process without a word to Python, and a stranger's bundle would stay unpacked in
 the temporary folder of the system. Only SIGKILL leaves something, since no process hears it.
 """
 
@@ -43,14 +43,14 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 
 def remove_scratch() -> None:
-    """Remove the folders of this process: for whoever ends it without letting Python unwind."""
+    """Remove the folders of this process: for anyone who ends it without letting Python unwind."""
     for folder in _folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _listening() -> Iterator[None]:
-    """Remove the folders before a signal that nobody else listens to ends this process, as it would have ended it."""
+    """Remove the folders before a signal without another handler ends this process, as it would have ended it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # a page's: Python lets only the main thread listen
         return

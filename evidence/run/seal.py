@@ -1,7 +1,7 @@
 """Whether this very user made something: a seal over it, made with a secret of this user alone.
 
 A root can be cloned, unzipped or shared with others, and what lies in it may look like a job or like a receipt. The
-secret is in the user's own data folder, outside of every root, so nobody else can write a job that this user's worker
+secret is in the user's own data folder, outside of every root, so no one else can write a job that this user's worker
 starts, or a receipt that counts as this user's.
 """
 

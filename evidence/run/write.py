@@ -165,7 +165,7 @@ class RowWriter:
 
 
 def _end_of_last_line(file: FileIO) -> int:
-    """Return the offset after the last newline of an open file, 0 where there is none."""
+    """Return the offset after the last newline of an open file, or 0 without a newline."""
     end = os.fstat(file.fileno()).st_size
     while end > 0:
         start = max(0, end - _BLOCK)

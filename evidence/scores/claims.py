@@ -1,4 +1,4 @@
-"""Whether a stated score can be true, given what the same model scores on items of somebody else."""
+"""Whether a stated score can be true, given what the same model scores on items of another person."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def chance_of_less(claimed: ExactMatch, found: ExactMatch) -> float:
     Fisher's exact test, one-sided: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, those of the second set
     are `X ~ Hypergeometric(N, K, n₂)`, and the chance is `P(X ≤ x₂)` (R. A. Fisher, Journal of the Royal Statistical
     Society 98, 1935, p. 39–82; A. Agresti, Categorical Data Analysis, 3rd ed., §3.5.1). A found score that is higher
-    than the stated one speaks against nobody.
+    than the stated one speaks against no one.
 
     For 3 of 4 stated and 1 of 4 found: `(1 + 16) / 70 = 0.243`.
 

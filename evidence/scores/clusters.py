@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 
 def cluster_of(row: Row) -> Hashable:
-    """Return what tells the group of a prediction row from others; a row without one is its own."""
+    """Return what distinguishes the group of a prediction row from others; a row without one is its own."""
     group = row.get("group")
     return ("item", row["id"]) if group is None else ("group", group)
 
@@ -66,7 +66,7 @@ def clustered_wilson(error: float | None, successes: int, n: int, groups: int) -
     n items in groups are worth `n* = p (1 − p) / error²` independent ones, and Wilson's interval is taken of n* with
     Student's quantile of G − 1 degrees of freedom (N. Dean and M. Pagano, Survey Research Methods 9, 2015). n* is at
     most n. Where every group has the same share (all items right, all wrong, or half of them in each), the error is 0
-    and says too much; n* is then the number of groups. One group says nothing: the interval is (0, 1).
+    and states too much; n* is then the number of groups. One group means nothing: the interval is (0, 1).
 
     For 24 right of 40 in 4 groups of 10 with a standard error of 0.15: n* = 10.7, interval `(0.206, 0.897)`.
     """
@@ -81,8 +81,8 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     """Return low and high end of the 95 % interval, and the p-value, of a paired difference of items in groups.
 
     Student's t of the differences (1: only the second is right, −1: only the first, 0: both or neither) with the
-    clustered standard error. Where no group differs from another, that error is 0 and says too much; the groups are
-    then taken as items of Tango's interval and McNemar's test. One group says nothing: (−1, 1) and 1.
+    clustered standard error. Where no group differs from another, that error is 0 and states too much; the groups are
+    then taken as items of Tango's interval and McNemar's test. One group means nothing: (−1, 1) and 1.
     """
     result = clustered_mean(differences, clusters)
     groups = len(set(clusters))
@@ -102,7 +102,7 @@ def clustered_detectable(differences: Sequence[int], clusters: Sequence[Hashable
     """Return the smallest true difference that the clustered test finds with the given power, at the 5 % level.
 
     `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995). None: it
-    cannot be told, or it would be more than 1.
+    is unknown, or it would be more than 1.
     """
     error, groups = clustered_error(differences, clusters)
     if not error:

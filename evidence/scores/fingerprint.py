@@ -2,14 +2,14 @@
 
 In the manner of TOPLOC (Ong et al., "TOPLOC: A Locality Sensitive Hashing Scheme for Trustless Verifiable Inference",
 arXiv 2501.16007, section 4): of every window of 32 tokens the 128 values of largest magnitude are kept, as a polynomial
-through (place, value). Whoever has the weights computes the states again in one pass over prompt and answer, and asks
-the polynomial at the places that are largest there. Where a place was not kept, it gives a number without meaning.
+through (place, value). Anyone who has the weights computes the states again in one pass over prompt and answer, and
+asks the polynomial at the places that are largest there. Where a place was not kept, it gives a number without meaning.
 
 Where we depart: a window of fewer tokens keeps 4 values a token instead of 128, since our models are narrow; and values
 are compared by how many numbers of bfloat16 lie between them, not by exponent and mantissa apart, which would count
 1.99 and 2.00 as far from each other.
 
-Measured tolerances and what they tell apart: docs/decisions/fingerprints.md.
+Measured tolerances and what they distinguish: docs/decisions/fingerprints.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StateDistance:
     far: int
     """Of these, how many are unrelated: further apart than `FAR_STEPS`."""
     mean_steps: float
-    """Mean number of steps of bfloat16 between the others; 0 where there is none."""
+    """Mean number of steps of bfloat16 between the others; 0 if all are unrelated."""
 
     @property
     def far_share(self) -> float:

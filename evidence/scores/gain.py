@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Right:
-    """Right answers of a model among the items it was asked: strictly, and leniently, whatever their form."""
+    """Right answers of a model among the items of the set: strictly, and leniently, whatever their form."""
 
     strict: int
     lenient: int
@@ -26,9 +26,11 @@ def right_of(metrics: Mapping[str, Any] | None) -> Right | None:
 
 
 def gain_of_form(before: Right | None, after: Right | None) -> str | None:
-    """Return in words that a strict gain is one of form, wholly or in part; None if it is none, or cannot be told.
+    """Return in words that a strict gain is one of form, wholly or in part.
 
-    Wholly: leniently the second is no better than the first. In part: leniently the first was right more often than
+    Or None if it is not, or if that is unknown.
+
+    Wholly: leniently the second is not better than the first. In part: leniently the first was right more often than
     strictly, by more than the second is.
 
     >>> gain_of_form(Right(strict=0, lenient=4, n=60), Right(strict=2, lenient=2, n=60))
@@ -48,7 +50,7 @@ def gain_of_form(before: Right | None, after: Right | None) -> str | None:
 
 
 def gain_of_run(summary: Mapping[str, Any] | None) -> str | None:
-    """Return in words that a run's gain over its untrained model is one of form; None if not, or it cannot be told."""
+    """Return in words that a run's gain over its untrained model is one of form; None if not, or it is unknown."""
     baseline = (summary or {}).get("baseline")
     if not summary or not baseline:
         return None

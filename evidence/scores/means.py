@@ -27,9 +27,9 @@ class MeanInterval:
     mean: float
     """Mean of the values."""
     standard_error: float | None
-    """Its standard error. None: one value has none."""
+    """Its standard error. None: there is one value alone."""
     low: float | None
-    """Lower end of the interval. None: one value, or one group, has none."""
+    """Lower end of the interval. None: there is one value, or one group, alone."""
     high: float | None
     """Upper end of the interval."""
     method: Method | None

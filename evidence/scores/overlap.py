@@ -40,11 +40,11 @@ class Overlap:
     """What training texts and evaluation items share."""
 
     rows_same: int
-    """Texts that ask what an item asks."""
+    """Texts with the question of an item."""
     rows_near: int
     """Further texts that are near an item."""
     items_same: tuple[str, ...]
-    """Ids of the items that a text asks, in the order of the set."""
+    """Ids of the items in a text, in the order of the set."""
     items_near: tuple[str, ...]
     """Ids of the others that a text is near."""
 

@@ -46,7 +46,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
 
     Args:
         successes: Items that count as correct, 0 to n.
-        n: Items asked, at least 1.
+        n: Items, at least 1.
         level: Confidence level, strictly between 0 and 1.
 
     Returns:
@@ -90,8 +90,8 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
     If the two runs are equally good, each discordant item falls to either side with probability ½, so
     `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact
-    form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered say nothing
-    about the difference.
+    form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered mean
+    nothing about the difference.
 
     For b = 1, c = 7: `2 · (1 + 8) / 2⁸ = 0.0703`. Without discordant items: 1.
 

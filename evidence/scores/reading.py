@@ -1,6 +1,6 @@
 """How the answer in an output is read and compared: strictly, as an evaluation is set, and leniently beside it.
 
-A `Scoring` alone says what an output is worth: the trainer states what it gives, the checker computes it again, and
+A `Scoring` alone states what an output is worth: the trainer states what it gives, the checker computes it again, and
 whatever else rewards answers can use it.
 """
 
@@ -41,7 +41,7 @@ class Scoring:
     """Of numbers that are compared, as a share of the expected one where that is above 1."""
 
     def read(self, text: str) -> str | None:
-        """Return the answer in an output, None if it has none."""
+        """Return the answer in an output, or None if it is missing."""
         if self.answer == "tags":
             return extract_answer(text)
         if self.answer == "last_number":
@@ -99,7 +99,7 @@ class Scoring:
 
 
 def scoring_of(summary: Mapping[str, Any] | None) -> Scoring:
-    """Return how the answers of a valid eval_summary.json were read; one of an earlier version does not say so."""
+    """Return how the answers of a valid eval_summary.json were read; one of an earlier version does not states it."""
     stated = (summary or {}).get("scoring")
     return Scoring() if stated is None else Scoring(**{key: stated[key] for key in asdict(Scoring())})
 
@@ -141,9 +141,9 @@ def is_right_leniently(text: str, expected: str) -> bool:
 
 
 def last_choice(text: str) -> str | None:
-    """Return the letter of the last choice of a text, None if there is none: the whole text, or a capital alone.
+    """Return the letter of the last choice of a text, or None if it is missing: the whole text, or a capital alone.
 
-    >>> last_choice("b"), last_choice("(C)"), last_choice("B, not A. A cat is none."), last_choice("I do not know")
+    >>> last_choice("b"), last_choice("(C)"), last_choice("B, not A. A cat sleeps."), last_choice("I do not know")
     ('B', 'C', 'A', None)
     """
     if whole := _LETTER.fullmatch(text.strip()):

@@ -73,7 +73,7 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
     1 error is 0.75, not 1. Where items share a `group`, standard errors and intervals take the groups as the
-    independent pieces, and every metric says of how many groups it is.
+    independent pieces, and every metric states of how many groups it is.
     """
     clustered = are_clustered(prediction_rows)
     whole = Count(clustered=clustered)
@@ -100,7 +100,7 @@ class Count:
         self.n = self.errors = self.correct = self.format_ok = 0
         self.clusters: list[Hashable] | None = [] if clustered else None
         self.lenient: int | None = None
-        """Right leniently. None: no row says so, as those of earlier versions."""
+        """Right leniently. None: no row states it, as those of earlier versions."""
         self.verdicts: list[tuple[bool, bool, bool]] = []
 
     def add(self, row: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Count:
             self.verdicts.append((correct, format_ok, lenient))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics with their intervals: strict, of form and, where rows say so, lenient."""
+        """Return the metrics with their intervals: strict, of form and, where rows have it, lenient."""
         lenient = {} if self.lenient is None else {"lenient_match": self._metric(self.lenient, 2)}
         strict = {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
         return strict | lenient

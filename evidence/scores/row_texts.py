@@ -1,4 +1,4 @@
-"""What a training row asks, and what is learned of it: for finding overlap with items, which are one question each."""
+"""The question of a training row, and what is learned of it: for finding overlap with items, one question each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 RowTexts = tuple[tuple[str, ...], str]
-"""What a row asks, in each form that may be an item's, the longest last; and all that is learned."""
+"""The question of a row, in each form that may be an item's, the longest last; and all that is learned."""
 
 
 def row_texts(row: Mapping[str, Any]) -> RowTexts:
-    """Return what a row of `dataset_row.schema.json`, or a pair of answers to one prompt, asks and teaches.
+    """Return of a row of `dataset_row.schema.json`, or of a pair of answers, its question, and what it teaches.
 
-    A conversation asks its last question, and all that stands before the answer. A plain text asks and teaches itself.
+    The question of a conversation is its last one, and all that stands before the answer. A plain text is its own
+    question and answer.
     """
     if isinstance(row.get("chosen"), Mapping):
         return row_texts(row["chosen"])

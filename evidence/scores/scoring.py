@@ -10,7 +10,7 @@ TAGS = (REASONING_OPEN, REASONING_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 
 
 def extract_answer(text: str) -> str | None:
-    """Return the text between the last `<answer>` and its `</answer>`, trimmed; None where the output has none.
+    """Return the text between the last `<answer>` and its `</answer>`, trimmed, or None if it is missing.
 
     For `<answer>1</answer> no, <answer> 2 </answer>` that is `2`. A last `<answer>` that is never closed gives None:
     the output was cut before the model committed itself.

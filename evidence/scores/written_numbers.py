@@ -10,11 +10,11 @@ _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]
 # A sign belongs to a number unless it stands between two things, as in 5-3.
 _NUMBER = re.compile(rf"(?:(?<![0-9A-Za-z)\].])[-+])?(?:{_DIGITS})")
 _LONGEST = 400
-"""Characters of a number; a longer one is none."""
+"""Characters of a number; a longer text is not a number."""
 
 
 def last_number(text: str) -> str | None:
-    """Return the last number of a text as it is written, None if there is none.
+    """Return the last number of a text as it is written, or None if it is missing.
 
     >>> last_number("3 + 4 = 7, so $1,234.50."), last_number("5-3"), last_number("x = −2"), last_number("none")
     ('1,234.50', '3', '-2', None)
@@ -26,7 +26,9 @@ def last_number(text: str) -> str | None:
 
 
 def number_of(text: str) -> Decimal | None:
-    """Return the number that a text is, None if it is none; a currency sign, a percent sign or a stop may be beside it.
+    """Return the number that a text is, or None if it is not one.
+
+    A currency sign, a percent sign or a stop may be beside it.
 
     >>> number_of(" $1,234.50 "), number_of("7."), number_of("12 %"), number_of("7 apples"), number_of("nan")
     (Decimal('1234.50'), Decimal('7'), Decimal('12'), None, None)

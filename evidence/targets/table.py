@@ -14,7 +14,7 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_document
 
 THIS_MACHINE = "this-machine"
-"""The name of the machine that plans: its figures are asked of it, not looked up."""
+"""The name of the machine that plans: its figures are measured on it, not looked up."""
 
 NO_TARGET = Rule(
     "TP750",
@@ -43,7 +43,7 @@ def target_of(name: str) -> Target:
     """Return a target of the table, or the one that a user's own file describes.
 
     Args:
-        name: a name of the table, or the path of a YAML file; `this-machine` is for the trainer, which asks it.
+        name: a name of the table, or the path of a YAML file; `this-machine` is for the trainer, which measures it.
 
     Raises:
         ProblemError: exit code 2; there is no such target, or everything that is wrong with the file.

@@ -26,7 +26,7 @@ class Target:
     """What JAX may call one of its devices; the first is the usual one."""
     devices: int
     memory_bytes: int | None
-    """Memory of one device that programs may use. None: the device does not say."""
+    """Memory of one device that programs may use. None: the device does not state it."""
     memory_source: str
     memory_bandwidth: float | None
     """Bytes a second, one device. None: not known."""
@@ -43,7 +43,7 @@ class Target:
     week_seconds: float | None = None
     """Time in a week. None: without limit."""
     compiler: Mapping[str, Any] | None = None
-    """How to ask the compiler for a device that is not here. None: it cannot be asked."""
+    """How the compiler names a device that is not here. None: it cannot compile for it."""
     document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The document that all of this is from, with sources and dates."""
 
@@ -80,7 +80,7 @@ def target_from(document: Mapping[str, Any]) -> Target:
 
 
 def _in(unit: int, figure: Mapping[str, Any] | None) -> float | None:
-    """Return a figure in the smaller unit, None where there is none."""
+    """Return a figure in the smaller unit, or None if it is missing."""
     return None if figure is None else figure["value"] * unit
 
 

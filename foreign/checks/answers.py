@@ -1,6 +1,6 @@
-"""What stands beside a model's answers, held against them: scores, their number, and the marks of the answers.
+"""What stands beside a model's answers, compared with them: scores, their number, and the marks of the answers.
 
-Only what must follow is held against them: a score of a baseline, of a part of the items or of another set may
+Only what must follow is compared with them: a score of a baseline, of a part of the items or of another set may
 differ, and a grader may count as right what is written in another way.
 """
 
@@ -62,7 +62,7 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
 
 
 def _at_most(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for a share of right answers above what answers can give that nobody marked.
+    """Yield a problem for a share of right answers above what answers can give that no one marked.
 
     Where every expected answer is a number or a letter, those that are plainly another cannot be right.
     """
@@ -87,7 +87,7 @@ def _is_plain(text: str | None) -> bool:
 
 
 def _are_drawn_again(answers: Sequence[Prediction]) -> bool:
-    """Return whether items were answered more than once: how their scores are put together, nobody says."""
+    """Return whether items were answered more than once: how their scores are put together, is unknown."""
     ids = [one.id for one in answers if one.id is not None]
     return len(set(ids)) < len(ids)
 

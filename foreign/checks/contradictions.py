@@ -54,7 +54,7 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
 
 
 def _remarks_of_the_end(view: ForeignRun) -> Iterator[Fact]:
-    """Yield what a person wrote of a final loss, unless it is that of an evaluation."""
+    """Yield what a user wrote of a final loss, unless it is that of an evaluation."""
     losses = [row.values.get("eval_loss") for row in view.metrics]
     for reading in view.files.values():
         for one in reading.statements:
@@ -79,7 +79,7 @@ def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRo
 
 
 def _early_ends(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for a run that is said to have finished and whose rows, or whose log, end before."""
+    """Yield a problem for a run that is reported to have finished and whose rows, or whose log, end before."""
     done = next((fact for fact in view.facts_named("run.status") if is_finished(fact.value)), None)
     if done is None:
         return
@@ -90,7 +90,7 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     short = next(
         (fact for fact in planned if steps and not isinstance(fact.value, str) and last + gap < fact.value), None
     )
-    # Where steps are counted anew, with each epoch or each training, the last one says nothing about their number.
+    # Where steps are counted anew, with each epoch or each training, the last one means nothing about their number.
     counted_anew = any(row.stage > 1 for row in view.metrics)
     if (
         short is not None
@@ -106,7 +106,7 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
 
 
 def is_finished(value: Scalar) -> bool:
-    """Return whether a status says that a run did what it was to do."""
+    """Return whether a status states that a run did what it was to do."""
     return isinstance(value, str) and value.strip().lower() in {
         "completed",
         "complete",
@@ -138,7 +138,7 @@ _BY_CHANCE = 0.1
 """Rows in which two runs agree, as a share of those in which they do not."""
 
 _FEWEST = 3
-"""Rows from which on epochs tell them apart."""
+"""Rows from which on epochs distinguish them."""
 
 _OUT_OF_THE_WAY = 0.5e-3
 """Part of an epoch that no trainer states, so that parts of epochs are held only against parts."""
@@ -149,7 +149,7 @@ Point = tuple[float, MetricRow]
 def different_rows(view: ForeignRun) -> Iterator[Problem]:
     """Yield problems for two files that state different things of the same step or epoch."""
     if any(row.stage > 1 for row in view.metrics):
-        return  # Stages count their steps anew; which of them another file means, nobody says.
+        return  # Stages count their steps anew; which of them another file means, is unknown.
     for name, files in sorted(_courses(view).items()):
         if len(files) > 1:
             yield from first_few(_of_one_name(view, name, files), limit=3)
@@ -229,9 +229,11 @@ def _points(rows: Sequence[MetricRow], place: str, name: str) -> dict[float, lis
 
 
 def _shift(rows: Sequence[MetricRow]) -> float | None:
-    """Return what is taken off each epoch, so that whole ones count from 0; None where rows cannot be told by epochs.
+    """Return what is taken off each epoch, so that whole ones count from 0.
 
-    Parts of an epoch are those of one trainer and are moved out of the way of whole ones, which somebody may count
+    None where rows cannot be divided by epochs.
+
+    Parts of an epoch are those of one trainer and are moved out of the way of whole ones, which a user may count
     from 1.
     """
     places = [row.values.get("epoch") for row in rows]

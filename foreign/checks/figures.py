@@ -1,6 +1,6 @@
 """The few figures by which a foreign run is known in lists and reports, as far as its sources state them without doubt.
 
-Where sources contradict each other, the figure is None: nobody can say which is right.
+Where sources contradict each other, the figure is None: no one can state which is right.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _steps_counted(view: ForeignRun, series: Sequence[MetricRow], steps: Sequenc
 def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
     """Return whether a row is of PyTorch Lightning, which counts the first step as 0 (`_batches_that_stepped`).
 
-    Its loggers write hparams.yaml beside their file, and an epoch with each step. Where the step is no larger than the
+    Its loggers write hparams.yaml beside their file, and an epoch with each step. Where the step is not larger than the
     epoch, a user logs another number under that name.
     """
     folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
@@ -69,7 +69,7 @@ def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
 
 
 def _agreed_fact(view: ForeignRun, name: str) -> Fact | None:
-    """Return the first fact of a name, if all others of that name say the same or nothing that can be compared."""
+    """Return the first fact of a name, if all others of that name state the same or nothing that can be compared."""
     facts = view.facts_named(name)
     comparable = [fact for fact in facts if same_fact(state(fact), state(fact))]
     if not comparable or any(not same_fact(state(comparable[0]), state(fact)) for fact in comparable[1:]):

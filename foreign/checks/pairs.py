@@ -1,4 +1,4 @@
-"""Every pair of statements about the same fact, compared: the one place where two sources are held against each other.
+"""Every pair of statements about the same fact, compared: the one place where two sources are compared with each other.
 
 A source is a place, or a series of which any part may be meant; two sources contradict each other where they have no
 value in common. Nothing is resolved: each finding names both places.
@@ -44,7 +44,7 @@ _A_COURSE = 3
 """Values from which on a course has a best one."""
 
 _MOST_COMPARED = 100
-"""Sources of one fact that are held against each other."""
+"""Sources of one fact that are compared with each other."""
 
 
 def contradicting_pairs(view: ForeignRun, table: Sequence[Statement]) -> Iterator[Problem]:

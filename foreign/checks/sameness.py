@@ -1,7 +1,7 @@
-"""When two places state the same fact, and when they speak of two: an honest folder says many things of one name.
+"""When two places state the same fact, and when they speak of two: an honest folder states many things of one name.
 
 A base model and the model that came of it, a setting of the training and one of its data, the types of weights and of
-computing: where a source does not say which is meant, nothing is held against it.
+computing: where a source does not state which is meant, nothing is compared with it.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?[bm]|medium|large|xl)(?![a-z0-9
 
 
 def same_fact(one: Statement, two: Statement) -> bool:
-    """Return whether two statements of a fact say the same; False where one of them cannot be compared."""
+    """Return whether two statements of a fact agree; False where one of them cannot be compared."""
     return is_comparable(one) and is_comparable(two) and not contradict(one, two)
 
 
 def is_comparable(statement: Statement) -> bool:
-    """Return whether a statement says something that another one could contradict."""
+    """Return whether a statement states something that another one could contradict."""
     if statement.fact == "training.epochs_done" and not statement.is_range:
         # Elsewhere `epoch` may be that of a row or of a checkpoint.
         return statement.source.file.rpartition("/")[2] in _WRITTEN_AT_THE_END
@@ -85,7 +85,7 @@ def is_comparable(statement: Statement) -> bool:
 
 
 def contradict(one: Statement, two: Statement) -> bool:
-    """Return whether two statements that can be compared are of the same thing and say different things of it."""
+    """Return whether two statements that can be compared are of the same thing and differ."""
     name = one.fact
     if not one.scope.may_be(two.scope):
         return False

@@ -24,7 +24,7 @@ _CATEGORIES = re.compile(
 """Names of groups whose members are parts of all items."""
 
 MOST_ITEMS = 10**12
-"""Items beyond which a number is no count of them."""
+"""Items beyond which a number is not a count of them."""
 
 _FEWEST_PARTS = 2
 

@@ -1,4 +1,4 @@
-"""JSON and YAML documents of unknown shape: every value whose key says what it is, wherever it stands."""
+"""JSON and YAML documents of unknown shape: every value whose key states what it is, wherever it stands."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _note_adapter(value: dict[str, Any], found: DocumentWalk, path: Path) -> Non
 
 
 def _note_arithmetic(value: dict[str, Any], found: DocumentWalk, path: Path) -> None:
-    """Add what the figures of one group say of each other."""
+    """Add what the figures of one group imply of each other."""
     if not found.results_too:
         return
     numbers = {plain(key): number for key, item in value.items() if (number := _number(item)) is not None}
@@ -251,7 +251,7 @@ def _leaf(key: str, value: Any, found: DocumentWalk, path: Path, checkpoint: str
 
 def _fact(name: str, value: Any, found: DocumentWalk, path: Path, *, is_of_checkpoint: bool) -> None:
     if is_of_checkpoint and name.startswith(("result.", "training.steps", "training.epochs")):
-        return  # It is said of one checkpoint, not of the run.
+        return  # It is shown of one checkpoint, not of the run.
     if name in TEXT_FACTS:
         if isinstance(value, str) and value.strip() and not UNFILLED.search(value):
             found.fact(name, value.strip(), path)

@@ -21,7 +21,7 @@ _PARTS_OF_ONE = re.compile(
 """Names of folders that hold parts of one run."""
 
 _A_RUN = 2
-"""Files that a run has at least: what was asked for, and what was measured."""
+"""Files that a run has at least: what was requested, and what was measured."""
 
 
 def other_runs(readings: Mapping[str, FileReading]) -> tuple[str, list[str]] | None:
@@ -72,7 +72,7 @@ def absent_shards(folder: Path, names: Collection[str]) -> Iterator[Problem]:
         try:
             text = path.read_text("utf-8", "replace") if path.stat().st_size <= LARGEST_DOCUMENT else ""
         except OSError:
-            continue  # That it cannot be read is said elsewhere.
+            continue  # That it cannot be read is reported elsewhere.
         value = read_json(text, file=str(path)).value
         weights = value.get("weight_map") if isinstance(value, dict) else None
         above = name.rpartition("/")[0]

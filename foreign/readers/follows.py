@@ -1,4 +1,4 @@
-"""What the rows of a folder say of figures that they do not state: where it ended, between what a mean must lie."""
+"""What the rows of a folder imply of figures that they do not state: where it ended, between what a mean must lie."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foreign.readers.view import ForeignRun, MetricRow
 from schemas.problems.words import quantity
 
 _FEWEST = 3
-"""Rows from which on a course says something about what lies between them."""
+"""Rows from which on a course states something about what lies between them."""
 
 _RATE_SLACK = 1.01
 """A rate printed with three digits may stand one in a hundred above the peak."""
@@ -24,7 +24,7 @@ _DEVICES_OF_A_PROCESS = (*range(1, 9), 16)
 """Devices that one process is taken to drive."""
 
 _MOST_CHECKPOINTS = 1000
-"""Checkpoints of a run at which it is asked whether it was resumed there."""
+"""Checkpoints of a run at which it may have been resumed there."""
 
 _OF_A_RESUMED_MEAN = 0.02
 """Share by which a mean may differ from the one that a resumed run computes."""

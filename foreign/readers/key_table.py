@@ -81,4 +81,4 @@ for _name, _keys in re.findall(r"^(\S+) = ((?:.+\n)(?: .+\n)*)", _TABLE, re.MULT
     _names[_name] = _keys.split()
 
 KEYS_OF_FACT = MappingProxyType(_names)
-"""The keys of each fact, written with underscores; `group.key` where the key alone would not say it."""
+"""The keys of each fact, written with underscores; `group.key` where the key alone would not state it."""

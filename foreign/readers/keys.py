@@ -1,7 +1,7 @@
 """From the names that tools and people give to things, to ours.
 
-A name that could mean two things maps to none, or to a name that says so (`result.loss` is a loss of which nobody
-says which).
+A name that could mean two things maps to none, or to a name that states it (`result.loss` is a loss of which no one
+states which).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from foreign.readers.key_table import KEYS_OF_FACT
 
 FACT_OF_KEY = MappingProxyType({key: name for name, keys in KEYS_OF_FACT.items() for key in keys})
-"""Our name of a key, written with underscores; `group.key` where the key alone would not say it."""
+"""Our name of a key, written with underscores; `group.key` where the key alone would not state it."""
 
 TEXT_FACTS = frozenset(
     {
@@ -111,7 +111,7 @@ _TIMING = re.compile(
     r"(?:^|_)(?:runtime|run_time|samples|steps|seconds|time|duration|per_second|per_sec|tokens|flos|batch_size|epoch|"
     r"throughput|elapsed|latency|memory|num_examples|count)(?:_|$)"
 )
-"""Words of names that say how long or how much, not how well."""
+"""Words of names that state how long or how much, not how well."""
 
 METRIC_KEYS = MappingProxyType(
     {
@@ -163,7 +163,7 @@ def plain(key: str) -> str:
 
 
 def fact_of(key: str, group: str | None = None) -> str | None:
-    """Return our name of the fact that a key states inside a group, None where it says none of ours.
+    """Return our name of the fact that a key states inside a group, None where it states none of ours.
 
     Example:
         >>> fact_of("max_steps"), fact_of("name", "model"), fact_of("name"), fact_of("notes")
@@ -176,7 +176,7 @@ def fact_of(key: str, group: str | None = None) -> str | None:
 
 
 def is_set(name: str, value: str | float) -> bool:
-    """Return whether a value states something: `max_steps: -1` and `precision: auto` say that nobody chose.
+    """Return whether a value states something: `max_steps: -1` and `precision: auto` mean that no one chose.
 
     Example:
         >>> is_set("training.steps_planned", -1), is_set("dataset.rows", 0), is_set("training.optimizer", "auto")
@@ -198,7 +198,7 @@ def is_of_no_use(name: str, value: object) -> bool:
 
 
 def is_of_evaluation(name: str) -> bool:
-    """Return whether a name of a group, a file or a heading says that an evaluation is spoken of.
+    """Return whether a name of a group, a file or a heading states that an evaluation is spoken of.
 
     Example:
         >>> is_of_evaluation("lm_eval"), is_of_evaluation("Running Evaluation"), is_of_evaluation("latest")
@@ -223,7 +223,7 @@ def metric_of(key: str) -> str:
 
 
 def is_timing(key: str) -> bool:
-    """Return whether a name is of a time, a speed or a count of an evaluation, which is no score.
+    """Return whether a name is of a time, a speed or a count of an evaluation, which is not a score.
 
     Example:
         >>> is_timing("eval_runtime"), is_timing("eval_steps_per_second"), is_timing("eval_accuracy")

@@ -1,4 +1,4 @@
-"""What a model card states: its `model-index`, and remarks of a person, which are never shown as figures.
+"""What a model card states: its `model-index`, and remarks of a user, which are never shown as figures.
 
 Remarks are `key: value` lines, two-celled rows of tables, the lists that the Hugging Face Trainer writes, and sentences
 of a few plain forms: steps, epochs and the chip of a training.
@@ -47,7 +47,7 @@ _NOT_SAID = re.compile(
     r"default)\b|(?:\babout|\baround|\broughly|~|≈)\s*\**\d|<|>",
     re.IGNORECASE,
 )
-"""Words of sentences that are of another run, of a wish, or of a part of the run."""
+"""Words of sentences that are of another run, of a plan, or of a part of the run."""
 
 _OF_A_TRAINING = re.compile(r"\b(?:train(?:ed|ing)?|fine-?tun(?:ed|ing|e)|ran|sft|grpo|dpo|lora)\b", re.IGNORECASE)
 _STEPS = re.compile(
@@ -83,12 +83,12 @@ def is_card(name: str) -> bool:
 
 
 def read_card(text: Text, file: str) -> FileReading:
-    """Return what a README says of the run, as statements to be compared."""
+    """Return what a README states of the run, as statements to be compared."""
     statements = [*_statements(text, file), *of_model_index(text, file)]
     values: dict[tuple[str, Scope], set[Scalar | None]] = defaultdict(set)
     for one in statements:
         values[one.fact, one.scope].add(one.value)
-    # Where it says two things of one fact it speaks of two runs or two stages.
+    # Where it states two things of one fact it speaks of two runs or two stages.
     sole = tuple(one for one in statements if len(values[one.fact, one.scope]) == 1)
     return FileReading(encoding=text.encoding, statements=sole)
 
@@ -191,7 +191,7 @@ _FENCE = "---"
 def of_model_index(text: Text, file: str) -> Iterator[Statement]:
     """Yield the scores of a card's only result, as remarks on the run's evaluation.
 
-    A card with several results lists benchmarks, each of its own items; which of them a run evaluated, nobody says.
+    A card with several results lists benchmarks, each of its own items; which of them a run evaluated, is unknown.
     """
     results = _results(text.text)
     if len(results) != 1 or not isinstance(metrics := results[0].get("metrics"), list):

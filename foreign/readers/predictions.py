@@ -84,7 +84,7 @@ _LISTS = [
 ]
 
 _OF_ANSWERS = re.compile(r"pred|output|generat|respons|answer|eval|result|sample", re.IGNORECASE)
-"""Names of files in which `answer` and `final_answer` are what the model said."""
+"""Names of files in which `answer` and `final_answer` are the model's output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class PredictionList:
     """Answers inside a document."""
 
     where: str | None
-    """Key of the list; the empty string: the document itself. None: there is none."""
+    """Key of the list; the empty string: the document itself. None: it is missing."""
     rows: tuple[Prediction, ...]
     """The answers."""
 

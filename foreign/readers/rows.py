@@ -18,7 +18,7 @@ from foreign.readers.text import finite, number_of
 from foreign.readers.view import ForeignRun, MetricRow
 
 _LARGEST = 4_102_444_800
-"""Seconds since 1970 beyond which a number is no time of a run: the year 2100."""
+"""Seconds since 1970 beyond which a number is not a time of a run: the year 2100."""
 
 ELAPSED = "elapsed_seconds"
 """Our name of the time that a row states since the training began."""
@@ -61,7 +61,7 @@ def seconds_of(value: object) -> float | None:
 
 
 _FEWEST = 3
-"""Rows from which on a course says something about what lies between them."""
+"""Rows from which on a course states something about what lies between them."""
 
 
 def times(view: ForeignRun) -> Iterator[Statement]:
@@ -132,7 +132,8 @@ Rows = list[MetricRow]
 def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], Rows]:
     """Return the rows with a loss of this name, of training or `eval_loss`, of each stage of each file.
 
-    A training loss that is not finite is one: a course may end in it. A null beside the loss of an evaluation is none.
+    A training loss that is not finite is one: a course may end in it. A null beside the loss of an evaluation is not
+    one.
     """
     series: dict[tuple[str, int], Rows] = defaultdict(list)
     for row in metrics:

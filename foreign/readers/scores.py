@@ -56,7 +56,7 @@ _GENERIC = {
     *("performance", "benchmark", "stats", "data", "info", "folder", "original", "keras", "console", "txt", "table"),
     *("checkpoints", "per", "by", "a", "model", "best", "openai", "evals", "mlperf", "mllog", "accuracy", "recorded"),
 }
-"""Words of names that tell no evaluation from another."""
+"""Words of names that distinguish no evaluation from another."""
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T_ ]\d{2}[-:_]\d{2}(?:[-:_]\d{2}(?:\.\d+)?)?)?")
 _NUMBERED = re.compile(r"(?:checkpoint|ckpt|step|epoch)[-_ ]?(\d+)", re.IGNORECASE)
@@ -110,14 +110,14 @@ def _split_off(part: str) -> tuple[str, str]:
 
 
 def _split_of(file: str) -> str:
-    """Return the split that a file's own name tells: `test_results.json` is of test."""
+    """Return the split in a file's own name: `test_results.json` is of test."""
     named = {_SPLITS[word] for word in _pieces(file.rpartition("/")[2]) if word in _SPLITS}
     named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.
     return named.pop() if len(named) == 1 else ""
 
 
 def _words(file: str, *, drop: bool = True) -> set[str]:
-    """Return the words of a path that tell one evaluation from another."""
+    """Return the words of a path that distinguish one evaluation from another."""
     pieces = {word for word in _pieces(file) if not _TOLD_BY_MACHINES.fullmatch(word)}
     if file.endswith((".txt", ".log", ".out")):
         pieces = {word for word in pieces if not word.isdigit()}  # Logs are numbered as they are written.
@@ -158,7 +158,7 @@ class ScoreTable:
     value: int = 0
     """Column of its value."""
     task: int | None = None
-    """Column of what was asked. None: there is none."""
+    """Column of the question. None: it is missing."""
     named: str = ""
     """The task that was named last; lm-eval leaves the cell empty for its further metrics."""
 

@@ -107,7 +107,7 @@ _ECHOED = re.compile(
 
 
 def echoed_command(text: str) -> str:
-    """Return the command that a shell printed before it ran it (`set -x`); empty where a line is none.
+    """Return the command that a shell printed before it ran it (`set -x`), or empty if the line is not one.
 
     Example:
         >>> echoed("+ python train.py --lr 1e-4"), echoed("+ 3 more")

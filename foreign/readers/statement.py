@@ -1,7 +1,7 @@
-"""One statement: what a source says of one fact, so that every two statements of the same fact can be compared.
+"""One statement: what a source states of one fact, so that every two statements of the same fact can be compared.
 
-Whoever reads a folder gives statements and compares nothing; the comparison is written once
-(`foreign.checks.pairs`). A statement may say less than a value: that a figure lies in a range, or that it is
+Anyone who reads a folder gives statements and compares nothing; the comparison is written once
+(`foreign.checks.pairs`). A statement may state less than a value: that a figure lies in a range, or that it is
 one of several.
 """
 
@@ -12,10 +12,11 @@ from typing import Literal
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
-"""stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
+"""stated: the source states it in so many words. inferred: it follows from what the source states; a note states
+how."""
 
 Kind = Literal["declared", "effective", "measured", "remark"]
-"""declared: what was asked for. effective: what a program says it used. measured: what a run gave. remark: what a
+"""declared: what was requested. effective: what a program states it used. measured: what a run gave. remark: what a
 person wrote about it."""
 
 
@@ -28,7 +29,7 @@ class Citation:
     line: int | None = None
     """Line, counted from 1. None: the file has no lines (event files), or the value's line is not known."""
     pointer: str | None = None
-    """JSON Pointer inside a document, or the tag inside an event file. None: the line says enough."""
+    """JSON Pointer inside a document, or the tag inside an event file. None: the line states enough."""
 
     def __str__(self) -> str:
         """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
@@ -58,13 +59,13 @@ class Scope:
     """What a score, or a number of items, is of. Two of them are of different things where any field differs."""
 
     words: frozenset[str] = frozenset()
-    """Words of groups, files and folders that tell one evaluation from another: a task, `baseline`."""
+    """Words of groups, files and folders that distinguish one evaluation from another: a task, `baseline`."""
     split: str = ""
-    """train, eval or test. Empty: the source does not say."""
+    """train, eval or test. Empty: the source does not state it."""
     best: bool = False
     """Whether it is the best of several evaluations."""
     when: str = ""
-    """Time of the evaluation, from the file's name. Empty: the source does not say; so for the fields below."""
+    """Time of the evaluation, from the file's name. Empty: the source does not state it; so for the fields below."""
     of_set: str = ""
     """Name of the set of items."""
     model: str = ""
@@ -75,7 +76,7 @@ class Scope:
     """Checkpoint or step."""
 
     def may_be(self, other: Scope) -> bool:
-        """Return whether both can be of the same evaluation, as far as both say."""
+        """Return whether both can be of the same evaluation, as far as both state it."""
         said_by_both = (
             (self.when, other.when),
             (self.of_set, other.of_set),
@@ -89,18 +90,18 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What one source says of one fact."""
+    """What one source states of one fact."""
 
     fact: str
     """What it is about: `model.name`, `result.mean_loss`, `score.accuracy`."""
     value: Scalar | None
-    """The value; of a range, one end. None: the source says null."""
+    """The value; of a range, one end. None: the source states null."""
     source: Citation
     """Where it stands."""
     kind: Kind = "effective"
-    """Who says it."""
+    """Who states it."""
     how: How = "stated"
-    """Whether the source says it in so many words."""
+    """Whether the source states it in so many words."""
     scope: Scope = field(default_factory=Scope)
     """What it is of; of settings, of the run."""
     low: float | None = None
@@ -110,7 +111,7 @@ class Statement:
     series: str = ""
     """Statements of one series are one source, of which any may be meant. Empty: each place is a source."""
     told: str = ""
-    """The statement as the end of a sentence, where fact, value and source do not say it."""
+    """The statement as the end of a sentence, where fact, value and source do not state it it."""
 
     @property
     def is_range(self) -> bool:

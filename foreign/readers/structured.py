@@ -1,4 +1,4 @@
-"""Files of values: JSON, JSON lines, YAML and CSV parsed, and handed to whoever knows their shape."""
+"""Files of values: JSON, JSON lines, YAML and CSV parsed, and handed to the reader of their shape."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def table_of(view: ForeignRun) -> tuple[Statement, ...]:
 def _of_fact(view: ForeignRun, fact: Fact) -> Statement:
     statement = state(fact, _kind(view, fact.source.file))
     if fact.name == "run.status" and view.files[fact.source.file].tool == "console log":
-        return replace(statement, fact="run.words_of_the_end")  # What a log says of one of several parts.
+        return replace(statement, fact="run.words_of_the_end")  # What a log states of one of several parts.
     if fact.name == "evaluation.model" and not view.metrics and _has_one_model(view):
         return replace(statement, fact="model.name")  # Nothing was trained: there is only the model that answered.
     if fact.name != "evaluation.items":
@@ -78,7 +78,7 @@ def _written_by(statement: Statement) -> str:
 
 
 def _chip(statement: Statement) -> Statement | None:
-    """Return the chip that a device's name tells: of `NVIDIA A100-SXM4-40GB` the A100; None where it tells none."""
+    """Return the chip in a device's name: of `NVIDIA A100-SXM4-40GB` the A100; or None if it is missing."""
     if statement.fact not in ("device.gpu", "device.kind") or not isinstance(statement.value, str):
         return None
     chips = sorted({chip.group().upper().replace(" ", "") for chip in _CHIPS.finditer(statement.value)})
@@ -86,14 +86,14 @@ def _chip(statement: Statement) -> Statement | None:
 
 
 def _kind(view: ForeignRun, file: str) -> Kind:
-    """Return who speaks in a file: a configuration asks, an argument list too, everything else says what it used."""
+    """Return who writes a file: configurations and argument lists request, everything else states what it used."""
     name = file.rpartition("/")[2].lower()
     asks = "/params/" in file or "args" in name or "config" in name or "hparams" in name
     return "declared" if asks else _KINDS.get(view.files[file].tool or "", "effective")
 
 
 def _scope_of_file(view: ForeignRun, file: str) -> Scope:
-    """Return what a file says of its evaluation as a whole: the set, the model, the number of items."""
+    """Return what a file states of its evaluation as a whole: the set, the model, the number of items."""
     named = {fact.name: fact.value for fact in view.files[file].facts}
     items = [fact.value for fact in view.files[file].facts if fact.name == "evaluation.items"]
     return Scope(

@@ -43,14 +43,14 @@ _FORM_DOCUMENT = re.compile(
     r"|\bexample (?:values?|results?|output|only)\b|\bfill(?:ed)? (?:in|after)\b|\bupdate (?:with|after)\b",
     re.IGNORECASE,
 )
-"""A remark that says that a document is an empty form or an example."""
+"""A remark that states that a document is an empty form or an example."""
 
 _REMARKS = ("note", "notes", "comment", "_comment", "description", "status", "readme", "_readme", "remark", "remarks")
 
 EXAMPLE_KEY = re.compile(
     r"(?:^|_)(?:expected|example|template|placeholder|targets?|goals?|hypothetical|best_case|expectations?)(?:_|$)"
 )
-"""A key under which numbers are wishes, not measurements."""
+"""A key under which numbers are targets, not measurements."""
 
 _EXAMPLE_NAME = re.compile(r"(?:^|[._ -])(?:expected|example|sample|template|placeholder)(?:[._ -]|$)", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ class Region:
     """Lines of a log that belong together: an example, or what a program printed."""
 
     form: LogLine | None
-    """The line that says that it is an example; None: it is not."""
+    """The line that states that it is an example; None: it is not."""
     lines: list[LogLine] = field(default_factory=list)
     """The lines, without headings."""
 
@@ -97,12 +97,12 @@ def regions(lines: Sequence[LogLine]) -> list[Region]:
 
 
 def is_example_name(path: str) -> bool:
-    """Return whether the name of a file says that it is an example or a template."""
+    """Return whether the name of a file states that it is an example or a template."""
     return _EXAMPLE_NAME.search(path.rpartition("/")[2]) is not None
 
 
 def remark_of(document: Any) -> str | None:
-    """Return the pointer to the remark that says that a document is a form or an example; None where none does."""
+    """Return the pointer to the remark that states that a document is a form or an example; None where none does."""
     if not isinstance(document, dict):
         return None
     for key, value in document.items():

@@ -59,7 +59,7 @@ def crc32c(data: bytes) -> int:
 
 
 def mask(crc: int) -> int:
-    """Return a CRC as TFRecord stores it: turned right by 15 bits, plus a constant, so that a CRC of CRCs is none."""
+    """Return a CRC as TFRecord stores it: turned right by 15 bits, plus a constant, so that a CRC of CRCs differs."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 

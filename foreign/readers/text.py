@@ -31,7 +31,7 @@ _NUMBER = re.compile(NUMBER, re.IGNORECASE)
 
 
 def number_of(text: str) -> int | float | None:
-    """Return the number that a text is, a whole one as int; None where it is none.
+    """Return the number that a text is, a whole one as int; or None if it is not one.
 
     Example:
         >>> number_of("1,234"), number_of("4e-07"), number_of("twelve")

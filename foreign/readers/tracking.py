@@ -38,7 +38,7 @@ def is_of_mlflow(file: str) -> bool:
 
 
 def read_mlflow(data: bytes, file: str, where: str) -> FileReading | None:
-    """Return what one file of an MLflow run folder gives; None where it is no such file, by its path.
+    """Return what one file of an MLflow run folder gives; None where it is not such a file, by its path.
 
     Args:
         data: The file's content.

@@ -69,7 +69,7 @@ def epoch_of(text: str) -> tuple[int, int] | None:
 
 
 def figures_of_line(text: str) -> dict[str, float | None]:
-    """Return the figures of a finished progress bar of Keras by our names; empty where a line is none.
+    """Return the figures of a finished progress bar of Keras by our names, or empty if the line is not one.
 
     Example:
         >>> figures_of_line("32/32 [=====] - 1s 8ms/step - loss: 0.5 - accuracy: 0.8 - val_loss: 0.6")

@@ -20,7 +20,7 @@ class MetricRow:
     """One row of measurements."""
 
     values: dict[str, float | None]
-    """Name to number: `step`, `epoch`, `loss`, `learning_rate`, …; None: the source says NaN or infinity."""
+    """Name to number: `step`, `epoch`, `loss`, `learning_rate`, …; None: the source states NaN or infinity."""
     source: Citation
     """Where the row stands."""
     stage: int = 1
@@ -40,7 +40,7 @@ class ForeignScore:
     source: Citation
     """Where it stands."""
     checkpoint: str | None = None
-    """Which checkpoint or step it is of. None: the source does not say."""
+    """Which checkpoint or step it is of. None: the source does not state it."""
     how: How = "stated"
     """Whether it is stated or inferred."""
     note: str | None = None
@@ -56,7 +56,7 @@ class Prediction:
     id: str | None = None
     """Name of the item."""
     prompt: str | None = None
-    """What was asked."""
+    """The question."""
     expected: str | None = None
     """The right answer."""
     output_text: str | None = None
@@ -88,7 +88,7 @@ class FileReading:
     predictions: tuple[Prediction, ...] = ()
     """Answers."""
     statements: tuple[Statement, ...] = ()
-    """What follows from it, remarks and recomputed scores: held against others, and no figure of the run."""
+    """What follows from it, remarks and recomputed scores: compared with others, and no figure of the run."""
     problems: tuple[Problem, ...] = ()
     """What is wrong with it, or must be known."""
 
@@ -140,7 +140,7 @@ class ForeignRun:
 
     @property
     def is_measured(self) -> bool:
-        """Whether any number or answer in the folder came from a model, as far as the folder says."""
+        """Whether any number or answer in the folder came from a model, as far as the folder states."""
         rows = any(
             value is not None for row in self.metrics for name, value in row.values.items() if name not in _PLACES
         )

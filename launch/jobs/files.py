@@ -41,7 +41,7 @@ def no_link(path: Path) -> Path:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, None if there is none."""
+    """Return the JSON object in a file, or None if it is missing."""
     try:
         value = json.loads(no_link(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -54,7 +54,7 @@ def _time(value: Any) -> float | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number in a file, None if there is none."""
+    """Return the whole number in a file, or None if it is missing."""
     try:
         return int(no_link(path).read_text("utf-8"))
     except (OSError, ValueError):

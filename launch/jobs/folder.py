@@ -1,15 +1,15 @@
 """What is on disk of a job: `<root>/.launch/<job id>/`, and the state that follows from the files there.
 
     config.yaml    the configuration, as checked on the page
-    job.json       what is asked for: run, whether forced, what it resumes; device, place, time, seal; never changed
+    job.json       what is requested: run, whether forced, what it resumes; device, place, time, seal; never changed
     position       place in the queue, a whole number; the smallest comes first
-    cancelled      exists once somebody asked to stop it
+    cancelled      exists once the user stopped it
     process.json   process id and start time of it and of the worker that waits for it, once started
     output.log     everything it printed
     exit_code      once it has ended
 
 The state is read from these files and from the process table each time, so that it is true after any restart. They may
-have come with another user's root: no file says which program is started, and a job without this user's seal is never
+have come with another user's root: no file states which program is started, and a job without this user's seal is never
 started.
 """
 
@@ -68,7 +68,7 @@ class Job:
     Attributes:
         run: name of the run folder that it writes, inside the root.
         resumes: name of the run folder that it continues, inside the root. None: it starts by its `config.yaml`.
-        force: whether it runs although the plan says that it does not fit.
+        force: whether it runs although the plan states that it does not fit.
         working_folder: where relative paths of the configuration start.
         is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
@@ -137,7 +137,7 @@ def enqueue(
     device: str = ANY_DEVICE,
     place: str = LOCAL,
 ) -> None:
-    """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet.
+    """Put the job at the end of the queue. `job.json` comes last: without it the folder is not a job yet.
 
     Raises:
         OSError: It could not be written, or this user's secret could not.
@@ -181,7 +181,7 @@ class JobReader:
 
 
 def read_job(folder: Path) -> Job | None:
-    """Return the job in a folder, None if there is none."""
+    """Return the job in a folder, or None if it is missing."""
     value = _read_job(folder)
     if value is None:
         return None
@@ -205,13 +205,13 @@ def read_job(folder: Path) -> Job | None:
 
 def exchange_positions(first: Job, second: Job) -> None:
     """Let two jobs that follow each other change places in the queue."""
-    # They have the same number where somebody was stopped between these two lines.
+    # They have the same number where a process was stopped between these two lines.
     write_text(first.folder / _POSITION, f"{max(second.position, first.position + 1)}\n")
     write_text(second.folder / _POSITION, f"{first.position}\n")
 
 
 def mark_cancelled(job: Job, now: datetime) -> None:
-    """Note that somebody asked to stop the job; one that has not started never will."""
+    """Note that the user stopped the job; one that has not started never will."""
     write_text(job.folder / _CANCELLED, now.isoformat() + "\n")
 
 
@@ -247,7 +247,7 @@ def _sealed_code(run: Path) -> int | None:
 
 
 def _read_job(folder: Path) -> dict[str, Any] | None:
-    """Return what `job.json` says, each value of its type; None if it is not a job, or leads out of the root."""
+    """Return what `job.json` states, each value of its type; None if it is not a job, or leads out of the root."""
     value = read_object(folder / _JOB)
     run, resumes = text_at(value, "run") or "", text_at(value, "resumes")
     if value is None or _RUN_NAME.fullmatch(run) is None or (resumes is None) != (value.get("resumes") is None):
@@ -278,7 +278,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
-    """Return what a job's seal is on: its id, what `job.json` says, and the configuration."""
+    """Return what a job's seal is on: its id, what `job.json` states, and the configuration."""
     try:
         config = no_link(folder / CONFIG).read_bytes()
     except OSError:

@@ -1,6 +1,6 @@
 """What is started: always this program, from the folder that it lies in, with arguments made here.
 
-No file under a root says what is started. It is named by its path, since `python -m` would take a program of the same
+No file under a root states what is started. It is named by its path, since `python -m` would take a program of the same
 name from the folder that the dashboard was started in, which may be another user's.
 """
 

@@ -40,5 +40,5 @@ def start_worker(root: Path) -> None:
         worker = process.start([*WORKER, str(root.resolve())], folder=HOME, output=output, errors=subprocess.STDOUT)
     # It takes a moment until it holds the queue, and the page must not say meanwhile that nothing works on it.
     write_json(launch_folder(root) / _WORKER, asdict(process.started_now(worker.pid)))
-    # Whoever starts a process must wait for it, or it stays in the process table after its end.
+    # Anyone who starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()

@@ -1,7 +1,7 @@
 """The fields of a row of metrics.jsonl as its schema states them: unit, panel, axis, required or optional.
 
-The schema is the one place that lists them. Columns, curves, CSV files and the recorder ask here, so that a field which
-an objective adds to the schema is recorded, read and drawn.
+The schema is the one place that lists them. Columns, curves, CSV files and the recorder read it here, so that a field
+which an objective adds to the schema is recorded, read and drawn.
 """
 
 from __future__ import annotations

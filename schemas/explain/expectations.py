@@ -1,4 +1,4 @@
-"""What a schema node asks for in plain words: `a number from 0 to 1, or null`. The sentences are in `violations`."""
+"""What a schema node requests in plain words: `a number from 0 to 1, or null`. The sentences are in `violations`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ TYPE_WORDS = {
 
 
 def not_of_type_words(node: dict[str, Any]) -> str:
-    """Return that something has none of the types of a schema node: `is neither a number nor null`."""
+    """Return that something does not have one of the types of a schema node: `is neither a number nor null`."""
     words = ["a truth value" if name == "boolean" else TYPE_WORDS[name] for name in types_of(node)]
     return f"is neither {listed(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
 def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
-    """Return what a schema node (without `$ref`) asks for, as a noun phrase without a full stop.
+    """Return what a schema node (without `$ref`) requests, as a noun phrase without a full stop.
 
-    `all_bounds` also names those that only say how far numbers are exact or finite, for a value that passes them.
+    `all_bounds` also names those that only state how far numbers are exact or finite, for a value that passes them.
     """
     if "const" in node:
         return show(node["const"])
@@ -73,7 +73,7 @@ def _range_words(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
 
 
 def pattern_words(node: dict[str, Any]) -> str:
-    """Return what a pattern asks for, from the description of the shared type that has the same pattern, or its own."""
+    """Return what a pattern requests, from the description of the shared type that has the same pattern, or its own."""
     for shared in schema("types")["$defs"].values():
         if shared.get("pattern") == node["pattern"]:
             node = shared

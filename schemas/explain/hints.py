@@ -23,7 +23,7 @@ def hint(kind: str, node: dict[str, Any], value: Any) -> str:
 
 
 def repair(kind: str, by_hand: str) -> str:
-    """Return what a person can do: `by_hand` if people write this kind of document."""
+    """Return what a user can do: `by_hand` if people write this kind of document."""
     return by_hand if kind in BY_PEOPLE else RESTORE
 
 

@@ -42,7 +42,7 @@ class BrokenRule:
         value: the value.
         node: the schema node that holds the rule.
         document: the schema document of that node, for its references.
-        meaning: what the field means; empty if the schema does not say.
+        meaning: what the field means; empty if the schema does not state it.
     """
 
     kind: str

@@ -53,7 +53,7 @@ class _Fast:
         import jsonschema_rs
 
         registry = jsonschema_rs.Registry([(document["$id"], document) for document in schemas_of().values()])
-        # Its own message, which nobody sees, would hold all of what is wrong.
+        # Its own message, which no one sees, would hold all of what is wrong.
         self._validator = jsonschema_rs.Draft202012Validator(schema(kind), registry=registry, mask="")
         self.is_valid = self._validator.is_valid
 

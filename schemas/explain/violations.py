@@ -123,7 +123,7 @@ def explain(place: BrokenRule, keyword: str, *, file: str, lines: Lines) -> Iter
 
 
 def _meaning(place: BrokenRule, expected: str) -> str | None:
-    """Return what the field means, unless the expectation already says it: both may come from one description."""
+    """Return what the field means, unless the expectation already states it: both may come from one description."""
     if not place.meaning or place.meaning.rstrip(".").lower() == expected.lower():
         return None
     return f"Meaning of the field: {place.meaning}"
@@ -132,7 +132,7 @@ def _meaning(place: BrokenRule, expected: str) -> str | None:
 def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the keys that an object may have, with their schema nodes, given the keys that it has.
 
-    Conditions in our schemas ask only whether keys are there (a test holds them to that).
+    Conditions in our schemas check only whether keys are there (a test holds them to that).
     """
     known: dict[str, dict[str, Any]] = dict(node.get("properties", {}))
     if "$ref" in node:

@@ -20,7 +20,7 @@ LARGEST_OF_UNIT = 1_000
 def size(count: float | None) -> str:
     """Return bytes in the largest unit that gives a number below 1,000.
 
-    GiB have two decimals, as the memory of devices is stated; smaller units have one, bytes have none.
+    GiB have two decimals, as the memory of devices is stated; smaller units have one, bytes are whole.
 
     Example:
         >>> [size(one) for one in (512, 12_595, 1_059_061_760, 16_911_433_728)]

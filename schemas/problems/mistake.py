@@ -1,4 +1,4 @@
-"""An error that nobody foresaw: a mistake of the program, which is said in a sentence and kept in full for a report."""
+"""An unforeseen error: a mistake of the program, which is reported in a sentence and kept in full for a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERNAL = Rule(
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its kind if it has none."""
+    """Return the first line of an error's text, or its kind if it is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

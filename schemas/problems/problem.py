@@ -82,5 +82,5 @@ def pointer_to(path: Iterable[str | int]) -> str:
 
 
 def unknown_lines(_pointer: str) -> int | None:
-    """Return None: the `Lines` of something that has none."""
+    """Return None: the `Lines` of something without lines."""
     return None

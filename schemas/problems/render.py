@@ -1,4 +1,4 @@
-"""How problems are said: text for people, JSON, GitHub annotations, SARIF 2.1.0 and JUnit for programs.
+"""How problems are reported: text for people, JSON, GitHub annotations, SARIF 2.1.0 and JUnit for programs.
 
 Each function takes problems in the order in which they are to appear and returns one string. Nothing is printed here.
 """
@@ -25,7 +25,7 @@ NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0
 def as_text(problems: Iterable[Problem]) -> str:
     """Return one paragraph for each problem, as the terminal shows it; empty for no problems.
 
-    The first line says where and what; indented lines say why, what was expected and what to do next.
+    The first line states where and what; indented lines report why, what was expected and what to do next.
     """
     return "".join(_paragraph(problem) for problem in problems)
 
@@ -100,7 +100,7 @@ def _paragraph(problem: Problem) -> str:
 
 
 def _annotation(problem: Problem) -> str:
-    """Return one workflow command; `%`, line ends and, in properties, `:` and `,` are escaped as GitHub asks."""
+    """Return one workflow command; `%`, line ends and, in properties, `:` and `,` are escaped as GitHub requires."""
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
     listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)

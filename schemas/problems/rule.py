@@ -85,7 +85,7 @@ def problem_of(
 
 
 def first_few(problems: Iterable[Problem], limit: int = MOST_OF_ONE_KIND) -> Iterator[Problem]:
-    """Yield the first problems; where there are more, the last one yielded says how many."""
+    """Yield the first problems; where there are more, the last one yielded states how many."""
     problems = iter(problems)
     first = list(islice(problems, limit))
     hidden = sum(1 for _ in problems)

@@ -47,7 +47,7 @@ calendar does not have.
 
 
 class MetricTable(Sequence[dict[str, Any]]):
-    """Metric rows that were all right: a sequence of rows, each decoded when it is asked for, and their columns.
+    """Metric rows that were all right: a sequence of rows, each decoded on access, and their columns.
 
     Args:
         text: The lines.

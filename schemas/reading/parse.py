@@ -29,7 +29,7 @@ def parse_yaml(data: bytes, *, file: str) -> ParseResult:
     if plain := read_plain(text):
         value, lines = plain
         return ParseResult(value=value, is_read=True, problems=problems, lines=lines.get)
-    # Configurations that people wrote; whoever reads runs does not wait for this import.
+    # Configurations that people wrote; anyone who reads runs does not wait for this import.
     from schemas.reading.yaml_text import read_yaml
 
     parsed = read_yaml(text, file=file)

@@ -1,7 +1,7 @@
 """A typed decoder for each kind of row, made from its schema, so that a million rows are read and checked in seconds.
 
 The decoder is a fast yes: what it accepts, the schema accepts (a test holds the two together). What it refuses may
-still be right (`5.0` for a whole number, say); `rows` then asks the schema itself, which is slower and can explain.
+still be right (`5.0` for a whole number, say); `rows` then applies the schema itself, which is slower and can explain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, the result of a reading.
+"""Bytes to text: finds out that a file is not UTF-8 and states what else it is. Also `Parsed`, the result of a reading.
 
 What the text means is for `json_text` and `yaml_text`.
 """

@@ -1,6 +1,6 @@
 """Values out of documents that were not validated: of the right type, or None.
 
-A page shows broken runs too, so nothing here trusts a document's shape; `evidence` says what is wrong with it.
+A page shows broken runs too, so nothing here trusts a document's shape; `evidence` states what is wrong with it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _LARGEST_BITS = 1024
-"""A whole number that needs more has no place among floating-point numbers, and is none that anybody counted."""
+"""A whole number that needs more has no place among floating-point numbers, and does not count anything."""
 
 
 def at(document: Mapping[str, Any] | None, *path: str) -> Any:

@@ -84,7 +84,7 @@ def value_at(document: dict[str, Any], path: Sequence[str]) -> Any:
 def set_at(document: dict[str, Any], path: str, value: Any) -> None:
     """Set the value at a dotted path, making groups on the way.
 
-    A group that is no mapping stays as it is: it is a mistake, which must come before the check of the schema.
+    A group that is not a mapping stays as it is: it is a mistake, which must come before the check of the schema.
     """
     *groups, key = path.split(".")
     holder: Any = document

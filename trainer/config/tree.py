@@ -209,7 +209,7 @@ def config_of(document: dict[str, Any]) -> Config:
 
 
 def group_of(group: type[T], values: dict[str, Any]) -> T:
-    """Return one group, or the whole; a whole number given for a fraction becomes a float, as its field says.
+    """Return one group, or the whole; a whole number given for a fraction becomes a float, as its field states.
 
     JSON Schema lets `5.0` pass for an integer and `1` for a number, so both are put into the field's own type here.
     """

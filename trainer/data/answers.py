@@ -1,4 +1,4 @@
-"""How the answers of an evaluation are read, as set or told from the rows, and what could not be read.
+"""How the answers of an evaluation are read, as set or inferred from the rows, and what could not be read.
 
 The reader itself is `evidence.scores.reading`.
 """
@@ -60,7 +60,7 @@ SCORING = "scoring"
 """Event of the log that states how answers are read."""
 
 MOST_ROWS = 1_000
-"""Training rows from which the form of answers is told."""
+"""Training rows from which the form of answers is inferred."""
 SHOWN = 3
 """Outputs that a warning shows."""
 LONGEST_SHOWN = 40
@@ -100,7 +100,7 @@ def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
 def scoring_from(
     settings: EvaluationConfig, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
 ) -> Scoring:
-    """Return how answers are read and compared: as set, and what is not set as the rows tell.
+    """Return how answers are read and compared: as set, and what is not set as the rows show.
 
     Tags are read where most rows hold them. Else the whole output is the answer, unless the items expect numbers or
     letters of choices that most rows only end with (`#### 42`).
@@ -141,7 +141,7 @@ def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> An
 
 
 def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
-    """Return what tells the kind of text that all items expect, numbers or letters of choices; None for any other."""
+    """Return what shows the kind of text that all items expect, numbers or letters of choices; None for any other."""
     expected = [one for item in items for one in accepted_of(item)]
     for of_kind in (lambda text: number_of(text) is not None, is_choice):
         if expected and all(map(of_kind, expected)):

@@ -1,8 +1,8 @@
-"""A model's own chat template at work, and what it says where it cannot write a conversation.
+"""A model's own chat template at work, and what it states where it cannot write a conversation.
 
 Templates are programs of the model's authors, in jinja2, and run in a process of their own. They refuse roles and
 orders of turns that the model never saw, each in its own words, and some are broken. Both concern rows of the user, so
-they are told with the row's line.
+they are reported with the row's line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TemplateRefusedError(Exception):
 
 
 class TemplateBrokenError(Exception):
-    """A template that writes nothing at all; the text says why."""
+    """A template that writes nothing at all; the text states why."""
 
     def __init__(self, reason: str, *, advice: str) -> None:
         super().__init__(reason)
@@ -97,7 +97,7 @@ def each_rendered(
 
     Args:
         rows: the rows or items of a file.
-        render: may ask a chat template.
+        render: may call a chat template.
         file: the file, for messages.
         lines: where each row stands in it; None where it stands in none.
 

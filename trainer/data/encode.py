@@ -1,6 +1,6 @@
 """From text to the arrays the train step takes, and the counts that show what is really learned.
 
-Failures that nobody notices in a loss curve are refused here: a row whose answer is not supervised, because it was cut
+Failures that no one notices in a loss curve are refused here: a row whose answer is not supervised, because it was cut
 off or the tokenizer does not know it, and rows none of which has a supervised end token, after which a model never
 learns to stop.
 """
@@ -52,7 +52,7 @@ class EncodedData:
     """Tokens of the longest sequence of each."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
-    """What is odd about the rows and keeps nobody from training on them."""
+    """What is odd about the rows and keeps no one from training on them."""
 
 
 def encode_rows(

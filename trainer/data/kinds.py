@@ -65,7 +65,7 @@ def kind_of(row: Mapping[str, Any]) -> Kind:
 
 
 def template_of(row: Mapping[str, Any], template: str | None) -> str | None:
-    """Return how the prompt of a row is written, None if it has none or a chat template writes it.
+    """Return how the prompt of a row is written, or None if it is missing or a chat template writes it.
 
     Args:
         row: of any shape.
@@ -106,7 +106,7 @@ def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator
 
     Args:
         kinds: how many rows there are of each.
-        template: of the configuration. What runs of earlier versions did is no statement of anybody.
+        template: of the configuration. What runs of earlier versions did is not a statement.
         file: the dataset, for messages.
     """
     if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:

@@ -29,7 +29,7 @@ NO_TOKEN = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What an evaluation asks, as far as it decides its memory."""
+    """The prompts of an evaluation, as far as they decide its memory."""
 
     prompts: int
     longest_tokens: int
@@ -37,7 +37,7 @@ class Asked:
 
 
 def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return each item's prompt as the model was taught to be asked, open at the end.
+    """Return each item's prompt as the model was taught to be prompted, open at the end.
 
     Raises:
         ProblemError: exit code 2; the chat template refuses items.

@@ -1,6 +1,7 @@
 """From a dataset row to the text a model sees: a prompt that is given, and a completion that is learned.
 
-Evaluation renders prompts with the same functions and in the form of the rows, so the model is asked as it was taught.
+Evaluation renders prompts with the same functions and in the form of the rows, so the model is prompted as it was
+taught.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ class PromptForm:
     def end_token(self, tokenizer: TurnTokenizer) -> str | None:
         """Return the token that ends an output: the template's end of a turn, where it writes one, or the tokenizer's.
 
-        A model with a template stops where its template says, and so do the tools that it is used with. Rows of
+        A model with a template stops where its template states, and so do the tools that it is used with. Rows of
         another form end in the same token, since one token ends every output of a run.
         """
         return (turn_end(tokenizer) if self.templated(tokenizer) else None) or tokenizer.eos_token
 
 
 def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> PromptForm:
-    """Return the form in which most rows ask; of as many conversations as others, the plain one.
+    """Return the form of most rows' prompts; of as many conversations as others, the plain one.
 
     A turn of the system is part of the form where all conversations begin with the same.
 
@@ -181,7 +182,7 @@ def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) ->
 
 
 def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Written]:
-    """Yield each text that a person wrote into a row: pointer, text, and whether the model learns to write it."""
+    """Yield each text that a user wrote into a row: pointer, text, and whether the model learns to write it."""
     if "chosen" in row:
         for side in SIDES:
             for _, text, learned in texts_of(row[side]):
@@ -207,7 +208,7 @@ def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Writt
 
 
 def prompt_of(row: dict[str, Any]) -> str:
-    """Return what a row asks, for finding duplicates: the prompt, the turns before the answer, or the plain text."""
+    """Return the question of a row, for finding duplicates: prompt, turns before the answer, or plain text."""
     if "chosen" in row:
         return prompt_of(row["chosen"])
     if "messages" in row:

@@ -1,4 +1,4 @@
-"""What is said of rows that would not teach what they hold: no end, no answer. `encode.py` finds them."""
+"""Problems of rows that would not teach what they hold: no end, no answer. `encode.py` finds them."""
 
 from __future__ import annotations
 

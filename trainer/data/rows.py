@@ -1,7 +1,7 @@
 """Reading a dataset or an evaluation set: by built-in name, or from a file or folder.
 
 A row comes out as the schema describes it, or as plain text; `render.py` turns it into what is learned. Problems in
-rows are reported with their line numbers, all at once. Large files stay on disk: rows are decoded when asked for.
+rows are reported with their line numbers, all at once. Large files stay on disk: rows are decoded on access.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class RowFile:
     """On which line each row stands, counted from 1; blank lines are skipped."""
     sha256: str
     warnings: tuple[Problem, ...]
-    """What was odd about the file and keeps nobody from using it."""
+    """What was odd about the file and keeps no one from using it."""
 
 
 class ConvertedRows(RowTable):
-    """Rows of a file in one of our shapes, each converted when it is asked for.
+    """Rows of a file in one of our shapes, each converted on access.
 
     Args:
         table: the rows as they stand in the file; each has a shape.
@@ -134,7 +134,7 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
 
 
 def has_own_rows(path: Path) -> bool:
-    """Return whether a file is JSONL that may be held as objects, and not of a foreign shape as its first row tells."""
+    """Return whether a file is JSONL that may be held as objects, and not of a foreign shape by its first row."""
     if path.is_dir() or path.suffix.lower() in (".parquet", ".txt") or path.stat().st_size > LARGEST_IN_MEMORY:
         return False
     try:
@@ -142,7 +142,7 @@ def has_own_rows(path: Path) -> bool:
             first = next((line for line in stream if line.strip()), b"{}")
         row = json.loads(first)
     except ValueError:
-        return True  # the reader of our own rows says what is wrong with the line
+        return True  # the reader of our own rows states what is wrong with the line
     return not isinstance(row, dict) or not row or is_own(row)
 
 

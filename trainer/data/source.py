@@ -1,4 +1,4 @@
-"""Where batches come from: a source gives the batch of any step, whatever was asked before.
+"""Where batches come from: a source gives the batch of any step, in any order.
 
 A batch follows from seed and step alone, so that a resumed run needs no saved state of its data. Rows are one source;
 the step knows nothing of rows.
@@ -118,7 +118,7 @@ class RowSource:
 class PrefetchingSource:
     """A source whose next batch is made in a thread while the devices work on this one.
 
-    Since a batch follows from its step alone, it is the same whoever makes it, and when.
+    Since a batch follows from its step alone, it is the same anyone who makes it, and when.
 
     Args:
         source: makes the batches.

@@ -1,8 +1,8 @@
-"""Special tokens that stand as text in what a person wrote, and the one with which a chat template closes a turn.
+"""Special tokens that stand as text in what a user wrote, and the one with which a chat template closes a turn.
 
 A tokenizer reads `<eos>` in a text as the end token itself, not as five characters. An end token in the middle of a
 completion would teach the model to stop there, so it is refused. Any other special token may be meant, as the marks of
-a prompt that was written for this model by hand, so it is only told.
+a prompt that was written for this model by hand, so it is only reported.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def turn_end(tokenizer: TurnTokenizer) -> str | None:
 
 
 def special_texts(tokenizer: MarkedTokenizer) -> re.Pattern[str] | None:
-    """Return what finds the text of any special token, the longest that fits; None: the tokenizer has none."""
+    """Return what finds the text of any special token, the longest that fits, or None if it does not have them."""
     texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))) if texts else None
 
@@ -98,7 +98,7 @@ def special_token_problems(
 
     Args:
         rows: the rows or items of a file.
-        texts_of: gives what a person wrote into one.
+        texts_of: gives what a user wrote into one.
         tokenizer: the model's.
         file: the file, for messages.
         lines: where each row stands in it; None where it stands in none.

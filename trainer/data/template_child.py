@@ -1,6 +1,6 @@
 """The process that runs chat templates, which are programs of strangers: `python -I template_child.py SECONDS`.
 
-Reads questions as lines of JSON from standard input, and answers each with a line: the text, or why there is none. A
+Reads questions as lines of JSON from standard input, and answers each with a line: the text, or why it is missing. A
 question takes at most so many seconds of the processor, else the system ends the process; memory beyond what it has at
 its start is limited too. It ends with standard input.
 """

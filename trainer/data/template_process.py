@@ -33,8 +33,8 @@ class TemplateProcess:
     ) -> dict[str, str]:
         """Return a conversation as a template writes it, under `text`; otherwise the reason.
 
-        The key of a reason says what it is of: `refused` of these turns, `broken` of the template, `beyond` of what it
-        took beyond its limits.
+        The key of a reason states what it is of: `refused` of these turns, `broken` of the template, `beyond` of what
+        it took beyond its limits.
 
         Args:
             messages: the turns.

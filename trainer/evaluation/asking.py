@@ -1,4 +1,4 @@
-"""A model's tokenizer, form of prompts and settings: all that asking it depends on besides its parameters."""
+"""A model's tokenizer, form of prompts and settings: all that its answers depend on besides its parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer.recorder.processor import CompilerOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """How a model is asked."""
+    """What a model needs to answer prompts, besides its parameters."""
 
     settings: EvaluationConfig
     form: PromptForm
@@ -32,7 +32,7 @@ class Sampler:
     graphdef: nnx.GraphDef[Decoder]
     max_positions: int
     options: CompilerOptions = ()
-    """What the compiler is told."""
+    """Options of the compiler."""
 
     @property
     def max_prompt_tokens(self) -> int:

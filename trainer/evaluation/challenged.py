@@ -50,9 +50,10 @@ class ChallengeAnswers:
     def chance(self) -> float:
         """How likely so low a score is, if the stated one is true.
 
-        Whoever leaves out what training asks too keeps the harder questions, since of easy ones there are few. So those
-        left out count as answered rightly, as many of them as were asked at most: an honest run is not accused for
-        the choice, and who trained on nearly everything cannot hide behind it.
+        Anyone who leaves out what the training rows hold too keeps the harder questions, since of easy ones there are
+        few. So those
+        left out count as answered rightly, as many of them as there were questions at most: an honest run is not
+        accused for the choice, and who trained on nearly everything cannot hide behind it.
 
         Example: 83 of 100 right and 57 left out are held as 140 of 157 against a stated 94 of 100: a chance of 0.14,
         where 83 of 100 alone have one of 0.012.
@@ -81,7 +82,7 @@ class ChallengeAnswers:
 
 
 def receipt_groups(found: ChallengeAnswers) -> dict[str, Any]:
-    """Return the groups of a receipt that say what came of a challenge."""
+    """Return the groups of a receipt that state what came of a challenge."""
     failures = [row for row in found.answers if not row["correct"]]
     return {
         "covered": {"segments": [], "items": items_group(found.again)},

@@ -111,7 +111,7 @@ def no_eval_set(folder: Path) -> Problem:
 
 
 def evaluation_stopped(folder: Path, reason: str | None) -> Problem:
-    """Return the problem of an evaluation that was told to stop."""
+    """Return the problem of an evaluation that was interrupted."""
     return problem_of(
         EVALUATION_STOPPED,
         file=str(folder),

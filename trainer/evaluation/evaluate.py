@@ -53,7 +53,7 @@ class ModelAnswers:
 
 
 def is_evaluated(folder: Path) -> bool:
-    """Return whether a run has an evaluation; one that was stopped before every item was answered is none yet.
+    """Return whether a run has an evaluation; one that was stopped before every item was answered does not count yet.
 
     Where the log states the score of a part, the whole would contradict it.
     """
@@ -65,7 +65,10 @@ def is_evaluated(folder: Path) -> bool:
 
 
 def stated_evaluation(folder: Path) -> dict[str, Any] | None:
-    """Return the eval_summary.json of a run folder, None if there is none; one that is no JSON object is empty."""
+    """Return the eval_summary.json of a run folder, or None if it is missing.
+
+    It is empty if the file is not a JSON object.
+    """
     document = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
     if (folder / layout.EVAL_SUMMARY).exists():
         return document.value or {}
@@ -73,7 +76,7 @@ def stated_evaluation(folder: Path) -> dict[str, Any] | None:
 
 
 def stated_form(folder: Path) -> PromptForm | None:
-    """Return the form in which a run was taught to be asked, None where its log does not state it."""
+    """Return the form in which a run's model was taught to be prompted, None where its log does not state it."""
     stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == FORM]
     if not stated:
         return None
@@ -87,7 +90,7 @@ def stated_form(folder: Path) -> PromptForm | None:
 
 
 def stated_scoring(folder: Path) -> Scoring | None:
-    """Return how the answers of a run are read, None where its log does not state it: it is told from the rows then."""
+    """Return how the answers of a run are read, or None if its log does not state it: then the rows decide."""
     stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == SCORING]
     return scoring_of({"scoring": stated[-1]}) if stated else None
 
@@ -109,7 +112,7 @@ def answer_set(
             without a token, which leaves nothing to continue.
         params: the model.
         path: file for the prediction rows.
-        stop_now: asked before each item; a reason ends the evaluation early.
+        stop_now: called before each item; a reason ends the evaluation early.
         progress: called with items done and items in all.
     """
     started_at = now()
@@ -193,7 +196,7 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def generation_of(asking: Sampler) -> dict[str, Any]:
-    """Return how a model is asked, as `eval_summary.json` states it."""
+    """Return how a model is prompted, as `eval_summary.json` states it."""
     generation = {
         "method": "greedy",
         "max_new_tokens": asking.settings.max_new_tokens,

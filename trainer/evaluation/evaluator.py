@@ -41,9 +41,9 @@ class Evaluator:
     """Called before the first of the answers is made."""
 
     def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> ModelAnswers | None:
-        """Return the untrained model's answers, None where none are asked for or the model is trained already.
+        """Return the untrained model's answers, or None if none are requested or the model is trained already.
 
-        A run that was stopped before its first step is continued with the untrained model, which is asked then.
+        A run that was stopped before its first step is continued with the untrained model, which then answers.
         """
         if not self.asking.settings.baseline:
             return None
@@ -112,7 +112,7 @@ def evaluator_of(
     *,
     begins: Callable[[], None] = lambda: None,
 ) -> Evaluator | None:
-    """Return the evaluation of a run, or None if it has none; `begins` is called before its answers are made."""
+    """Return the evaluation of a run, or None if it is missing; `begins` is called before its answers are made."""
     if data.items is None:
         return None
     return Evaluator(

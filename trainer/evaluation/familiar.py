@@ -1,8 +1,8 @@
 """Whether a model knows the stated items better than new ones as hard: what the right answers cost it, in nats a token.
 
 Who trained on the items of an evaluation made their answers likely, whatever the score on new ones is. Both sets are
-compared within one category and difficulty, so that harder kinds on one side say nothing. It is a hint and no verdict:
-of questions that training asks too, a challenge leaves out those that are drawn, and keeps the stated ones.
+compared within one category and difficulty, so that harder kinds on one side mean nothing. It is a hint and no verdict:
+of questions of the training rows too, a challenge leaves out those that are drawn, and keeps the stated ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Familiar:
 
     @property
     def said(self) -> str:
-        """What it says, in a sentence for a judge."""
+        """What it states, in a sentence for a judge."""
         costs = f"Right answers cost {self.stated:.2f} nats a token on the stated items and {self.new:.2f} on new ones"
         if self.is_known:
             return f"{costs}: less than chance explains ({self.chance:.1g}), so training may have had the stated items."
@@ -56,7 +56,7 @@ def familiar(asking: Sampler, params: Params, stated: RowFile, new: RowFile) -> 
     """Return what right answers cost on both sets, or None if no category and difficulty is in both.
 
     Args:
-        asking: how the model is asked.
+        asking: the sampler of the run.
         params: the model.
         stated: the items on which the run states its score.
         new: the judge's.

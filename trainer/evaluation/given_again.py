@@ -1,4 +1,4 @@
-"""Every stated answer held against the weights that are stated to have given it, in one pass over all of its tokens.
+"""Every stated answer compared with the weights that are stated to have given it, in one pass over all of its tokens.
 
 Writing an answer takes a step a token; following one that is stated takes one pass. So all answers are followed, and
 only a few are written anew, for equal bits. An answer that cannot be followed is written anew before it is called
@@ -43,10 +43,10 @@ def given_again(
     """Return what came of every stated answer, in their order.
 
     Args:
-        asking: how the model is asked.
+        asking: the sampler of the run.
         params: the model.
         stated: all rows of the run that it is stated to have answered.
-        items: the whole set that the run was asked.
+        items: the whole set that the run was evaluated on.
         anew: ids of the answers that are written anew too, for equal bits.
         platforms: where the stated answers were given and where these are: cpu, gpu or tpu.
         progress: called with answers done and answers in all.

@@ -84,7 +84,7 @@ def undone_unless_finished(folder: Path) -> Iterator[None]:
 
 
 def cut_off_seal(log: Path) -> None:
-    """Take the last line off the log if it tells of a seal that was not reached."""
+    """Take the last line off the log if it records a seal that was not reached."""
     lines = log.read_bytes().splitlines(keepends=True)
     if lines and SEALED_AGAIN.encode() in lines[-1]:
         os.truncate(log, sum(map(len, lines[:-1])))
@@ -94,7 +94,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     """Return the run's manifest.
 
     Raises:
-        ProblemError: exit code 2; there is none, or it is not valid.
+        ProblemError: exit code 2; it is missing, or it is not valid.
     """
     read = read_document(folder / layout.MANIFEST, "run_manifest")
     if read.value is None or any(problem.severity == "error" for problem in read.problems):

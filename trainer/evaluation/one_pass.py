@@ -52,7 +52,7 @@ def follow_texts(
         params: by name; may be sharded over devices.
         texts: of each the prompt and the answer, in token ids, neither empty; together within a table of positions.
         batch_size: texts at a time.
-        options: what the compiler is told.
+        options: options of the compiler.
     """
     width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))
     most = padded(max((len(answer) for _, answer in texts), default=1))

@@ -26,14 +26,14 @@ NO_QUESTIONS = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What a judge asks."""
+    """A judge's questions."""
 
     items: RowFile
     source: Literal["generated", "file"]
     seed: int | None
     """Under which they were drawn. None: they were read."""
     in_training: int | None
-    """Questions left out because a training row asks the same. None: the training rows are not here."""
+    """Questions left out a training row holds the same. None: the training rows are not here."""
 
     def document(self) -> dict[str, Any]:
         """Return it as a receipt states it."""
@@ -82,10 +82,11 @@ def drawn_questions(config: Config, count: int, seed: int) -> Questions:
 
 
 def read_questions(path: Path, config: Config) -> Questions:
-    """Return the questions of a file without those that a training row asks too.
+    """Return the questions of a file without those that a training row holds too.
 
     Raises:
-        ProblemError: exit code 2; the file cannot be read, has rows of another shape, or training asks all of them.
+        ProblemError: exit code 2; the file cannot be read, has rows of another shape, or the training rows hold all of
+            them.
     """
     file, training = read_eval_set(str(path)), training_questions(config)
     if training is None:
@@ -100,7 +101,7 @@ def read_questions(path: Path, config: Config) -> Questions:
 
 
 def training_questions(config: Config) -> set[str] | None:
-    """Return what the training rows of a run ask; None where they are not on this machine."""
+    """Return the questions of the training rows of a run, or None where they are not on this machine."""
     try:
         _, rows = read_training_rows(config)
     except ProblemError:

@@ -47,7 +47,7 @@ class RepeatedAnswer:
 
 
 def set_of(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
-    """Return the set that a run was asked: the built-in one, or as its answers repeat it."""
+    """Return the set that a run was evaluated on: the built-in one, or as its answers repeat it."""
     name = summary["eval_set"]["name"]
     if name in EVAL_SETS:
         return read_eval_set(name)
@@ -68,10 +68,10 @@ def reanswer(
     """Answer items again and return how each answer compares with the stated one, in the order of `stated`.
 
     Args:
-        asking: how the model is asked.
+        asking: the sampler of the run.
         params: the model.
         stated: prediction rows of the run, all or some.
-        items: the whole set that the run was asked, which decides the program that answers.
+        items: the whole set that the run was evaluated on, which decides the program that answers.
         platforms: where the stated answers were given and where these are: cpu, gpu or tpu.
         progress: called with items done and items in all.
     """
@@ -103,7 +103,7 @@ def compare_answers(
     """Return how stated answers compare with those found; ones of other bits are followed in one pass.
 
     Args:
-        asking: how the model is asked.
+        asking: the sampler of the run.
         params: the model.
         stated: rows of the run.
         found: rows of now, by item.
@@ -181,7 +181,7 @@ def judge(
 
 
 def is_same(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return whether a stated row is the one found, bit for bit; what it does not state is not asked."""
+    """Return whether a stated row is the one found, bit for bit; what it does not state is not compared."""
     return all(stated[key] == value for key, value in found.items() if key in stated)
 
 
@@ -196,7 +196,7 @@ def other_item(stated: dict[str, Any], found: dict[str, Any] | None) -> str:
 
 
 def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
-    """Return in which way an answer was scored otherwise than its text says; empty if it was not."""
+    """Return in which way an answer was scored otherwise than its text states; empty if it was not."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
     verdict = scoring.verdict(stated["output_text"], stated["finish_reason"], accepted_of(stated))

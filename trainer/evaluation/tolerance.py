@@ -1,7 +1,7 @@
 """How far the same weights and the same answer are apart on other hardware, by the element type of the products.
 
 Measured by `benchmarks/fingerprints.py`, not chosen to pass: `benchmarks/results/fingerprints.json` has the figures,
-docs/decisions/fingerprints.md says what they tell apart and what not.
+docs/decisions/fingerprints.md states what they distinguish and what not.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TOLERANCE: Mapping[str, HardwareTolerance] = {
 measured, since logits of larger models are: an edited token was never less than 1.7 below."""
 
 ROUGHER: Mapping[str, str] = {"gpu": "float16", "tpu": "bfloat16"}
-"""How a device multiplies float32 unless it is told otherwise: a GPU in TF32, with the mantissa of float16, a TPU in
-bfloat16. Among CPUs float32 is what it says."""
+"""How a device multiplies float32 unless it is set otherwise: a GPU in TF32, with the mantissa of float16, a TPU in
+bfloat16. Among CPUs float32 is what it states."""
 
 
 def allowance(dtype: str, platforms: Collection[str]) -> HardwareTolerance:

@@ -19,7 +19,7 @@ MARKED = re.compile(r"####\s*(\S.*?)\s*$")
 
 
 def question_and_answer(row: dict[str, Any]) -> tuple[str, str] | None:
-    """Return what a row of a file asks and the answer that counts as right, None if it holds no such pair.
+    """Return the question of a row of a file and the answer that counts as right, None if it holds no such pair.
 
     A conversation counts if it is one question, with or without a system's turn before it.
     """
@@ -76,5 +76,5 @@ def hash_question(question: str) -> str:
 
 
 def items_of(answered: Iterator[tuple[int, tuple[str, str]]]) -> list[dict[str, str]]:
-    """Return evaluation items of numbered questions; the id of each says where its row stands in the file."""
+    """Return evaluation items of numbered questions; the id of each states where its row stands in the file."""
     return [{"id": f"line-{line}", "prompt": question, "expected": answer} for line, (question, answer) in answered]

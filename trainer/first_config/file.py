@@ -26,7 +26,7 @@ COLUMNS = 100
 
 
 def file_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
-    """Return the configuration as YAML: each key behind the comment that says why it has its value.
+    """Return the configuration as YAML: each key behind the comment that states why it has its value.
 
     What is not stated has its default.
     """

@@ -43,12 +43,12 @@ NO_ANSWERS = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSetChoice:
-    """What the model is to be asked."""
+    """The evaluation set of a first configuration."""
 
     name: str | None
     """A built-in set or a file that is there. None: the items are to be written, or nothing is evaluated."""
     because: str
-    """Why it is this one, or why there is none."""
+    """Why it is this one, or why it is missing."""
     items: Sequence[dict[str, Any]] = ()
     split: Split | None = None
     """The questions held back from the rows. None: the rows stay as they are."""
@@ -121,7 +121,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
 
 
 def evaluated_of(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalSetChoice | None:
-    """Return what is to be asked: the set that is named, that of a built-in dataset, or questions of the rows."""
+    """Return the evaluation set: the one that is named, that of a built-in dataset, or questions of the rows."""
     if eval_set is not None:
         return named_set(eval_set, problems)
     if rows is None:
@@ -161,22 +161,22 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
 
 
 def holds_rows(path: Path) -> bool:
-    """Return whether a file has training rows and no evaluation items, as its first row tells."""
+    """Return whether a file has training rows and no evaluation items, by its first row."""
     try:
         first = next(iter(table_of(path)), {})
     except ProblemError:
-        return False  # the reader of items says what is wrong with the file
+        return False  # the reader of items states what is wrong with the file
     return "expected" not in first and shape_of(first, "rows") is not None
 
 
 def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
-    """Return warnings about items that training rows ask too; that they ask all of them is a problem.
+    """Return warnings about items that training rows hold too; that they hold all of them is a problem.
 
     Args:
         evaluated: the items, and the rows that are held back for them.
         data: the rows.
         file: what the items are from.
-        problems: that training asks every item is added to them.
+        problems: that training rows hold every item is added to them.
     """
     if not evaluated.items:
         return []

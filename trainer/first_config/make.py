@@ -36,7 +36,7 @@ TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What somebody asked for."""
+    """A request."""
 
     model: str
     data: str

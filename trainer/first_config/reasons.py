@@ -156,7 +156,7 @@ def machine_reasons(choice: Choice, looked: ModelAndData, target: Target) -> Ite
 
 
 def evaluation_reasons(config: Config, looked: ModelAndData) -> Iterator[Reason]:
-    """Yield the lines on the evaluation, or the one that says why there is none."""
+    """Yield the lines on the evaluation, or the one that states why it is missing."""
     evaluated = looked.evaluated
     yield Reason(key="evaluation.eval_set", value=config.evaluation.eval_set, because=evaluated.because)
     if config.evaluation.eval_set is None:

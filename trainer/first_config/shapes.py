@@ -1,4 +1,4 @@
-"""What a file of rows holds, told from the columns of all its rows, before any of them is taken for something."""
+"""What a file of rows holds, inferred from the columns of all its rows, before any of them is taken for something."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RowsShape:
     """As it was given: built in, or a path."""
     kind: RowKind
     columns: tuple[str, ...]
-    """The columns that tell what a row is: `("prompt", "completion")`."""
+    """The columns that decide what a row is: `("prompt", "completion")`."""
     table: RowTable
     """The rows as they stand in the file."""
 
@@ -45,7 +45,7 @@ class RowsShape:
 
 
 def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
-    """Return what a file of rows holds, None if that cannot be told; every row is looked at.
+    """Return what a file of rows holds, None if that is unknown; every row is looked at.
 
     Args:
         name: built in, or a path.
@@ -74,7 +74,7 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
 
 
 Shapes = dict[tuple[RowKind, tuple[str, ...]], list[int]]
-"""Kind and telling columns, with the lines of the rows that have them."""
+"""Kind and deciding columns, with the lines of the rows that have them."""
 
 
 def shapes_of(table: RowTable) -> tuple[Shapes, list[Problem]]:
@@ -97,7 +97,7 @@ def shapes_of(table: RowTable) -> tuple[Shapes, list[Problem]]:
 
 
 def kind_of(row: dict[str, Any]) -> tuple[RowKind, tuple[str, ...]] | None:
-    """Return what a row is read as and the columns that tell it, None if no kind has its columns.
+    """Return what a row is read as and the columns that decide it, None if no kind has its columns.
 
     `{"prompt": "2 + 2?", "completion": "4", "id": 7}` gives `("rows", ("prompt", "completion"))`.
     """

@@ -1,4 +1,4 @@
-"""Rows held back for an evaluation: drawn by the hash of what they ask, so that the same file is always split alike."""
+"""Rows held back for an evaluation: drawn by the hash of their questions, so that a file is always split alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Split:
     table: RowTable
     items: list[dict[str, str]]
     questions: frozenset[str]
-    """Keys of the questions that are held back; every row that asks one of them is."""
+    """Keys of the questions that are held back; every row with one of them is."""
 
     def training_lines(self) -> Iterator[str]:
         """Yield the rows that are learned from, each as a line of JSON."""
@@ -40,7 +40,7 @@ class Split:
                 yield line_of(row)
 
     def holds_back(self, texts: RowTexts) -> bool:
-        """Return whether a row asks, at its end or in all, a question that is held back."""
+        """Return whether a row is, at its end or in all, a question that is held back."""
         return any(question_key(asked) in self.questions for asked in texts[0])
 
     def item_lines(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class Split:
 
 
 def split_of(rows: RowsShape) -> tuple[Split | None, str]:
-    """Return the split of a file and why it is this one, or None and why there is none.
+    """Return the split of a file and why it is this one, or None and why it is missing.
 
     Of 200 rows with as many questions, 20 are held back: those with the smallest SHA-256 of the question.
     """

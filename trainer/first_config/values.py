@@ -1,4 +1,4 @@
-"""Values that usually serve: lengths, batch, steps, learning rate, element types, told from rows and model."""
+"""Values that usually serve: lengths, batch, steps, learning rate, element types, inferred from rows and model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether a model that was written in another format still answers as before: fixed prompts, asked of both.
+"""Whether a model that was written in another format still answers as before: fixed prompts, put to both.
 
 What is stated is counted: how many tokens of greedy answers are equal up to the first that is not, and how far logits
-lie apart. Where `llama-cpp-python` is installed, llama.cpp is asked as well.
+lie apart. Where `llama-cpp-python` is installed, llama.cpp answers as well.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def generate(
         like: prompts that `prompts` are a part of. They are answered by the same program as all of them would be, so
             that on the same machine each has the same bits.
         keep_states: give the last hidden states with each completion.
-        options: what the compiler is told.
+        options: options of the compiler.
     """
     longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec

@@ -1,6 +1,6 @@
 """Whether the base model that lies here is the one that a run was trained from, by the hashes that the run states.
 
-With another base every number differs, and the difference would say nothing about the run; so it is refused, before
+With another base every number differs, and the difference would state nothing about the run; so it is refused, before
 anything is computed, with both hashes and what to fetch.
 """
 

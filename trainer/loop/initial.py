@@ -1,7 +1,7 @@
 """How a run begins: with parameters drawn or read and a first state made of them, or with a checkpoint's state.
 
-A state comes alone in a list, from which the loop takes it: where it is not donated, whoever holds it besides keeps its
-memory.
+A state comes alone in a list, from which the loop takes it: where it is not donated, anyone who holds it besides keeps
+its memory.
 """
 
 from __future__ import annotations

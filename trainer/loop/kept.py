@@ -94,7 +94,7 @@ def kept_params(folder: Path, task: Task) -> Params | None:
     """Return the trained parameters that a run folder holds, on their devices; None where it holds none.
 
     Raises:
-        ProblemError: exit code 2; the file is no safetensors, or does not hold what the run's configuration trains.
+        ProblemError: exit code 2; the file is not in safetensors, or does not hold what the run's configuration trains.
     """
     path, wanted = folder / layout.TRAINED_PARAMS, with_shardings(task.model.trained, task)
     if not path.is_file():  # a pipe would never end, nor would a link to a device

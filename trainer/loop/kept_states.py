@@ -34,7 +34,7 @@ MOST_DIGITS = 12
 
 
 CHAINED = 10
-"""Entries that a chain has between start and end where the configuration does not say how often."""
+"""Entries that a chain has between start and end where the configuration does not state how often."""
 
 
 class StateFileError(ValueError):
@@ -100,7 +100,7 @@ def state_path(folder: Path, step: int) -> Path:
 
 
 def kept_steps(folder: Path) -> list[int]:
-    """Return the steps whose states lie below a folder, as far as names tell."""
+    """Return the steps whose states lie below a folder, by their names."""
     place = folder / layout.STATES
     names = [path.stem for path in place.glob("*.safetensors") if path.is_file()] if place.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal() and len(name) < MOST_DIGITS)

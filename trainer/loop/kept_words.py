@@ -1,4 +1,4 @@
-"""What a run keeps for judges and what that makes possible, in words: said by its plan and at its end."""
+"""What a run keeps for judges and what that makes possible, in words: shown by its plan and at its end."""
 
 from __future__ import annotations
 

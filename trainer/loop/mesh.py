@@ -1,4 +1,4 @@
-"""How devices share the work: one axis that splits the batch and, if asked, parameters and optimizer state too.
+"""How devices share the work: one axis that splits the batch and, on request, parameters and optimizer state too.
 
 Splitting the state over the same devices that split the batch is fully sharded data parallelism (ZeRO stage 3,
 arXiv 1910.02054); the compiler inserts the gathers.

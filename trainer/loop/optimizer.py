@@ -47,7 +47,7 @@ def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
     """Return the learning rate that the update of step `step`, counted from 0, uses.
 
     Schedules compute in float32, where 0.001 is 0.0010000000474974513 when written as a float64; the shortest decimal
-    that names the same float32 is what a person set.
+    that names the same float32 is what a user set.
     """
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         return float(str(np.float32(schedule(jnp.int32(step)))))
@@ -119,7 +119,7 @@ def _is_of_stack(path: tuple[Any, ...]) -> bool:
 
 
 def recognised_optimizer(opt_state: Any) -> str:
-    """Return the optimizer's name as the structure of its state shows it: what runs, whatever was asked for."""
+    """Return the optimizer's name as the structure of its state shows it: what runs, whatever was configured."""
     kinds = {type(node).__name__ for node in nodes_of(opt_state)}
     if "ScaleByAdamState" in kinds:
         return "adamw"

@@ -57,7 +57,8 @@ class Compiled:
     def peak_bytes(self) -> int | None:
         """The most bytes that it has on one device at one time, its arguments and results among them.
 
-        A runtime sets a program's temporaries aside as one piece, so all of them count. None: the backend does not say.
+        A runtime sets a program's temporaries aside as one piece, so all of them count. None: the backend does not
+        state it.
         """
         analysis, added = self.executable.memory_analysis(), self.added_bytes
         return None if added is None else int(analysis.argument_size_in_bytes) + added
@@ -66,7 +67,7 @@ class Compiled:
     def added_bytes(self) -> int | None:
         """What it takes on one device besides its arguments: temporaries, and results that lie in no argument's place.
 
-        None: the backend does not say.
+        None: the backend does not state it.
         """
         analysis = self.executable.memory_analysis()
         if analysis is None:
@@ -124,7 +125,7 @@ class Program:
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
-    """Return the programs of a run: `decode` where something is asked, `restore` where no files are read."""
+    """Return the programs of a run: `decode` where something is evaluated, `restore` where no files are read."""
     found = {
         "start": start_program(task),
         "train": train_program(task),
@@ -221,7 +222,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
 
 
 def decode_program(task: Task, asked: Asked) -> Program:
-    """Return the answer to one batch of prompts, as `generate` asks for it."""
+    """Return the answer to one batch of prompts, as `generate` requests it."""
     rows, width = min(task.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
     described: Any = jax.ShapeDtypeStruct
     return Program(

@@ -41,18 +41,18 @@ def steps_of(run_folder: Path) -> list[int]:
 
 
 def latest_step(run_folder: Path) -> int | None:
-    """Return the step of the newest complete checkpoint, None if there is none."""
+    """Return the step of the newest complete checkpoint, or None if it is missing."""
     return next(iter(steps_of(run_folder)), None)
 
 
 def restore(run_folder: Path, like: TrainState) -> TrainState:
     """Return the newest checkpoint with the shapes, types and shardings of `like`, arrays or only their shapes.
 
-    A damaged one is refused, not passed over: which step a run continues from is declared before, and nobody should
+    A damaged one is refused, not passed over: which step a run continues from is declared before, and no one should
     learn from a manifest that it was an earlier one.
 
     Raises:
-        ProblemError: exit code 2; there is none, or it is not what was saved. Exit code 4: the device has no room.
+        ProblemError: exit code 2; it is missing, or it is not what was saved. Exit code 4: the device has no room.
     """
     step = latest_step(run_folder)
     if step is None:

@@ -89,7 +89,7 @@ def compiled_run(task: Task, lengths: Sequence[int], *, asked: Asked | None, res
     Args:
         task: what is trained; only shapes of its parameters are looked at.
         lengths: tokens of the sequences that its data has, each one of `task.lengths`.
-        asked: what the evaluation asks. None: nothing is evaluated.
+        asked: the prompts of the evaluation. None: nothing is evaluated.
         resumed: whether the state comes from a checkpoint.
     """
     return RunPrograms(

@@ -39,7 +39,7 @@ class Checkpoints:
         Args:
             run_folder: of the run.
             keep: how many stay.
-            frozen_sha256: hash of the parameters that are not saved. None: there are none.
+            frozen_sha256: hash of the parameters that are not saved. None: all are saved.
         """
         self._beside = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
         self._folder = (run_folder / CHECKPOINTS).absolute()
@@ -66,7 +66,7 @@ class Checkpoints:
         with quiet_writers():
             number = self._write(step, state, sha256)
             if number is not None:
-                gc.collect()  # Tasks that nobody awaited complain when they are collected: here, unheard.
+                gc.collect()  # Tasks that no one awaited complain when they are collected: here, unheard.
         if number is not None:
             raise OSError(number, os.strerror(number), str(self._folder))
         self.seconds = time.perf_counter() - began
@@ -100,9 +100,9 @@ class Checkpoints:
 
 @contextmanager
 def quiet_writers() -> Iterator[None]:
-    """Keep the many writers of one checkpoint off the terminal: when one fails, each says so, by a traceback.
+    """Keep the many writers of one checkpoint off the terminal: when one fails, each writes a traceback.
 
-    The first one's error is raised by Orbax and told by the caller.
+    The first one's error is raised by Orbax and reported by the caller.
     """
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels = [logger.level for logger in loggers]

@@ -1,7 +1,7 @@
 """The training of a run in segments, from one entry of its chain to the next, and in the parts that a judge draws.
 
-Whoever made the run chose how long a segment is, so segments that are short are drawn together: a part of the run is at
-least a twentieth of its steps.
+Anyone who made the run chose how long a segment is, so segments that are short are drawn together: a part of the run is
+at least a twentieth of its steps.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def segments_of(first: int, last: int, chained: Collection[int]) -> tuple[Segmen
     Args:
         first: the step from which it begins.
         last: the step with which it ends.
-        chained: steps at which the chain states the train state. Empty: there is none, and parts are of equal length.
+        chained: steps at which the chain states the train state. Empty: the chain is missing, and parts are of equal
+            length.
     """
     inner = chained or range(first, last, max(1, -(-(last - first) // UNCHAINED)))
     places = sorted({first, last, *(step for step in inner if first < step < last)})

@@ -1,7 +1,7 @@
 """Passes standard input on to standard error, without XLA's alarms. Started as a process; imports nothing of ours.
 
 An alarm of `slow_operation_alarm.cc` is its line, and those after it that are empty, a row of stars or its question.
-What `cpu_aot_loader.cc` says of features that a processor only pretends to have is one line.
+What `cpu_aot_loader.cc` states of features that a processor only pretends to have is one line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ STARS, QUESTION = b"****************", b"low compile?"
 
 
 def sift(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines that are no part of an alarm."""
+    """Yield the lines that are not part of an alarm."""
     in_alarm = False
     for line in lines:
         if SLOW in line:

@@ -55,7 +55,7 @@ def _state_of_shapes(
 ) -> TrainState:
     """Return the state that an optimizer makes of parameters, as shapes.
 
-    Kept, because optimizers trace a function for each array, and a plan asks for the same state once for each program,
+    Kept, because optimizers trace a function for each array, and a plan needs the same state once for each program,
     machine and change that it looks at.
     """
 

@@ -35,7 +35,7 @@ DRAWS = 0x6472_6F70
 
 
 class TrainState(NamedTuple):
-    """All that changes from step to step, and all that a checkpoint holds. Frozen parameters are no part of it."""
+    """All that changes from step to step, and all that a checkpoint holds. Frozen parameters are not part of it."""
 
     step: Int32[Array, ""]
     """Optimizer steps done."""
@@ -107,8 +107,8 @@ def build_step(
 def with_loss_scale(before: TrainState, after: TrainState, metrics: StepMetrics) -> tuple[TrainState, StepMetrics]:
     """Return state and figures of a step whose loss was scaled: skipped where its gradient is not finite.
 
-    A loss that is not finite is none of the gradient's range, and no scale helps: its step is not skipped, so that it
-    spoils the parameters and the run ends.
+    A loss that is not finite is not a matter of the gradient's range; loss scaling cannot fix it. Its step is not
+    skipped, so that it spoils the parameters and the run ends.
     """
     if before.loss_scale is None:
         return after, metrics

@@ -18,7 +18,7 @@ from typing import Self
 from evidence.run.scratch import remove_scratch
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""SIGHUP is what a lost connection sends; Windows has none."""
+"""SIGHUP is what a lost connection sends; Windows does not have it."""
 
 
 class StopRequest:
@@ -51,7 +51,7 @@ class StopRequest:
 
     @property
     def is_signalled(self) -> bool:
-        """Whether a signal asked for it."""
+        """Whether a signal requested it."""
         return self._signal is not None
 
     def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
@@ -71,7 +71,7 @@ class StopRequest:
 def ending_at_once(verb: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
     """End this process at Ctrl-C with exit code 130 and a sentence, as long as nothing has been written.
 
-    Libraries that are being imported, or compile, do not survive an exception at any place, so there is none.
+    Libraries that are being imported, or compile, do not survive an exception at any place, so none is raised.
 
     Args:
         verb: what is stopped.

@@ -15,7 +15,7 @@ from trainer.loop.step import TrainState
 from trainer.model.stacking import tree_apart, tree_stacked
 
 HASH = "state_sha256"
-"""Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints have none."""
+"""Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints lack it."""
 
 FROZEN_HASH = "frozen_sha256"
 """Where the hash of the frozen parameters stands beside it, if there are any."""
@@ -32,7 +32,7 @@ class StoredState(NamedTuple):
     """The trained parameters."""
     opt_state: Any
     loss_scale: Any = None
-    """None: the run has none, and the checkpoint no such part."""
+    """None: the run does not have it, nor does the checkpoint."""
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that there are, by name."""
@@ -69,5 +69,7 @@ def state_sha256(state: StoredState) -> str:
 
 def array_sha256(array: jax.Array) -> str:
     """Return the SHA-256 of an array's elements in C order."""
-    content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)  # a buffer, which its type does not say
+    content: Any = np.ascontiguousarray(jax.device_get(array)).view(
+        np.uint8
+    )  # a buffer, which its type does not state it
     return hashlib.sha256(content).hexdigest()

@@ -82,14 +82,14 @@ class Task:
 
     @property
     def compiler_options(self) -> CompilerOptions:
-        """What the compiler is told of the instructions that it may use; nothing if the devices are not CPUs."""
+        """Compiler options about the instructions that it may use; nothing if the devices are not CPUs."""
         # A plan that only adds up has a mesh without devices.
         on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
         return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
 
     @property
     def reference(self) -> Params:
-        """The shapes of the first parameters, where the loss asks for them and training changes them.
+        """The shapes of the first parameters, where the loss needs them and training changes them.
 
         Under adapters the frozen model is what it was, and nothing is kept besides.
         """

@@ -49,7 +49,7 @@ class Outcome:
 
 
 class LoopRecorder(Protocol):
-    """What a loop tells while it works; a run's recorder is one."""
+    """What a loop reports while it works; a run's recorder is one."""
 
     def metric(self, row: dict[str, Any]) -> None:
         """Take the row of a step."""
@@ -81,13 +81,13 @@ class Loop:
     progress: Callable[[int, int, float], None]
     """Called with steps done, steps planned and the loss after each row."""
     memory: MemoryWatch | None = None
-    """Observes the memory that is taken. None: nobody does."""
+    """Observes the memory that is taken. None: no one does."""
     last_step: int | None = None
     """Where to stop. None: after the last step of the configuration."""
     logged_at: Container[int] | None = None
     """Steps that have a row. None: those of the configuration."""
     wait: DataWait | None = None
-    """Counts the time that the loop waits for batches. None: nobody does."""
+    """Counts the time that the loop waits for batches. None: no one does."""
     kept: KeptStates | None = None
     """Keeps some states as evidence. None: none are kept."""
 
@@ -95,7 +95,7 @@ class Loop:
         """Return the state after the last step, or after the one at which there was a reason to stop.
 
         Args:
-            states: the first state alone, which is taken out: whoever held it would keep its memory.
+            states: the first state alone, which is taken out: anyone who held it would keep its memory.
         """
         with PrefetchingSource(self.source, steps=self.steps) as source:
             return self.run_on(source if self.wait is None else TimedSource(source, self.wait), states)
@@ -119,7 +119,7 @@ class Loop:
             logged, saved, chained = self.is_logged(done, first), self.is_saved(done), self.is_chained(done)
             if logged:
                 self.log(done, metrics, watch)
-            # At other steps nobody waits for the devices.
+            # At other steps no one waits for the devices.
             if (logged or saved or chained) and spoiled_by(metrics, step=done):
                 break
             if saved or chained:
@@ -195,7 +195,7 @@ class Loop:
     def save(self, state: TrainState, checkpoints: Checkpoints, *, params: str | None = None) -> None:
         """Write the state's entry of the chain and a checkpoint, after everything recorded so far is on disk.
 
-        The entry comes first, so that there is none without: who goes on from the checkpoint goes on with the chain.
+        The entry comes first, so that every checkpoint has one: who goes on from the checkpoint goes on with the chain.
         """
         self.recorder.sync()
         hashed = self.link(state, params=params)

@@ -63,14 +63,14 @@ class LowRank(Method):
         if unknown:
             raise ProblemError([no_target(target, source, names) for target in unknown], exit_code=2)
         chosen = [name for name, own in names.items() if any(fits(target, own) for target in self.targets)]
-        # Each drops inputs of its own, told apart by its number.
+        # Each drops inputs of its own, distinguished by its number.
         return {
             name: Lora(rank=self.rank, scale=self.scale, dropout=self.dropout, number=number)
             for number, name in enumerate(sorted(chosen))
         }
 
     def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
-        """Return every projection whose kernel can be kept in the few bits that are asked for."""
+        """Return every projection whose kernel can be kept in the few bits that are requested."""
         kind = self.base
         return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
 
@@ -90,7 +90,7 @@ class LowRank(Method):
 
 
 def projection_names(source: ModelSource) -> dict[str, tuple[str, ...]]:
-    """Return the names under which each projection of a model may be asked for: our own, and that of its files."""
+    """Return the names under which each projection of a model may be named: our own, and that of its files."""
     return {name: (name, module) for module, projections in modules(source).items() for name in projections}
 
 

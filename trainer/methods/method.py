@@ -1,7 +1,7 @@
 """Which parameters learn: a method divides a model's parameters into trained ones and frozen ones.
 
 Each method has a file of its own and an entry in `METHODS` (see `__init__.py`); step, checkpoint, manifest, plan and
-export ask it and know none by name. Trained arrays are donated from step to step and saved; frozen ones are neither.
+export call it and know none by name. Trained arrays are donated from step to step and saved; frozen ones are neither.
 What is minimised is an objective's question (`trainer/objectives`).
 """
 
@@ -18,7 +18,7 @@ from trainer.model.quantised import Kind
 
 
 class Method(ABC):
-    """What a method decides; `is_trained` is all that most have to say."""
+    """What a method decides; `is_trained` is all that most define."""
 
     kind: str
     """The name in `method.kind`."""
@@ -47,7 +47,7 @@ class Method(ABC):
         return {}
 
     def stated(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
-        """Return what the manifest says of the method and its adapters, under the configuration's own keys."""
+        """Return what the manifest states of the method and its adapters, under the configuration's own keys."""
         return {"kind": self.kind}
 
 

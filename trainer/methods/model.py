@@ -92,7 +92,7 @@ class DecoderShapes(NamedTuple):
 def build(structure: Structure, runs: tuple[range, ...] = ()) -> DecoderShapes:
     """Return a decoder's structure, its shapes by name and those of its projections.
 
-    Kept, because a plan asks for the same few models once for each change that it tries.
+    Kept, because a plan needs the same few models once for each change that it tries.
 
     Args:
         structure: what it is built of.
@@ -179,7 +179,7 @@ class Model:
 
 
 def model_of(config: Config, source: ModelSource) -> Model:
-    """Return the model of a configuration with shapes in place of arrays; made small if the configuration says so.
+    """Return the model of a configuration with shapes in place of arrays; made small if the configuration states it.
 
     Raises:
         ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
@@ -224,7 +224,7 @@ def what_defeats_itself(config: Config) -> list[Problem]:
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
-    """Return the model, None where there is none to work with; no parameter is read or drawn.
+    """Return the model, or None if it cannot be built; no parameter is read or drawn.
 
     Args:
         config: the run.
@@ -245,7 +245,7 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
 
 
 def absent_weights(config: Config, source: ModelSource) -> list[Problem]:
-    """Return the problem of asking for pretrained weights of a built-in model, which has none."""
+    """Return the problem of requesting pretrained weights of a built-in model: there are not any."""
     if config.model.weights != "pretrained" or source.weights != "builtin" or source.full_spec is not None:
         return []
     return [

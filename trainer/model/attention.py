@@ -57,7 +57,7 @@ class Context(NamedTuple):
     """For adapters that drop inputs. None: nothing is dropped."""
 
     varied: LayerVariation | None = None
-    """None: a layer sees and turns as its block says."""
+    """None: a layer sees and turns as its block states."""
 
 
 class Attention(nnx.Module):
@@ -109,7 +109,7 @@ class Attention(nnx.Module):
         Float[Array, "batch kv_heads seq head_dim"],
         Float[Array, "batch kv_heads seq head_dim"],
     ]:
-        """Return queries, keys and values; queries and keys normalised and turned where the block says so."""
+        """Return queries, keys and values; queries and keys normalised and turned where the block states it."""
         query, keys, values = (self.split(linear(x, context.dropout)) for linear in (self.query, self.key, self.value))
         if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)

@@ -51,7 +51,8 @@ def build(
         one_path: whether the gradient of a product is a plain product too (`products.py`).
         adapters: by the name of the projection that gets one, such as `layers.0.attention.query` (`projections`).
         quantised: by the name of the projection whose kernel is kept in few bits.
-        runs: equal layers that are stacked, as `runs_of` tells them by `layer_kinds`. None: every layer by itself.
+        runs: equal layers that are stacked, as `runs_of` distinguishes them by `layer_kinds`. None: every layer by
+            itself.
     """
     dtypes = Dtypes(params=params_dtype, compute=compute_dtype, one_path=one_path)
     decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key), runs=runs)

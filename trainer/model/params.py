@@ -60,6 +60,8 @@ def params_sha256(params: Mapping[str, Array]) -> str:
     for name in sorted(alone):
         value = np.asarray(jax.device_get(alone[name]))
         digest.update(json.dumps([name, list(value.shape), str(value.dtype)]).encode() + b"\n")
-        content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)  # a buffer, which its type does not say
+        content: Any = (
+            np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        )  # a buffer, which its type does not state it
         digest.update(content)
     return digest.hexdigest()

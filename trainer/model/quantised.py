@@ -85,7 +85,7 @@ quantise_on_device = jax.jit(quantise, static_argnames="kind")
 
 
 def is_scales(name: str) -> bool:
-    """Return whether a parameter holds the magnitudes of a quantised kernel, which are no parameters of the model."""
+    """Return whether a parameter holds the magnitudes of a quantised kernel, which are not parameters of the model."""
     return name.endswith(".scales")
 
 

@@ -1,7 +1,7 @@
 """Which layers of a model are equal, and the name of a stack of them.
 
-The name says whose it is, as Python writes a slice: `layers.1:3.mlp.up.kernel` holds that kernel of the layers 1 and 2.
-Layers that follow each other are equal when they have parameters of the same names and shapes; how far one sees, and
+The name states whose it is, as Python writes a slice: `layers.1:3.mlp.up.kernel` holds that kernel of the layers 1 and
+2. Layers that follow each other are equal when they have parameters of the same names and shapes; how far one sees, and
 how it turns queries and keys, may differ and is a number to the loop that goes over them.
 """
 
@@ -35,7 +35,7 @@ def stack_of(written: str) -> range:
 
 
 def members(name: str) -> tuple[str, ...]:
-    """Return the names of the parameters in a stack, in its order; of a name that is no stack's, the name itself."""
+    """Return the names of the parameters in a stack, in its order; of a name that is not a stack's, the name itself."""
     if (found := NAME.fullmatch(name)) is None:
         return (name,)
     return tuple(f"{found['before']}{number}{found['after']}" for number in stack_of(found["layers"]))

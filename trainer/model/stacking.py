@@ -1,6 +1,6 @@
 """Parameters of equal layers stacked under one name, so that a program holds such a layer once, and apart again.
 
-`runs.py` says which layers are equal. On the disk there are only layers by themselves.
+`runs.py` states which layers are equal. On the disk there are only layers by themselves.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def stack_params(params: Params, like: Mapping[str, Any]) -> Params:
 
 
 def _stack(layers: list[Any], name: str, like: Mapping[str, Any]) -> Any:
-    """Return arrays or shapes one on the other, as the name says."""
+    """Return arrays or shapes one on the other, as the name states."""
     first, sharding = layers[0], like[name].sharding
     if not is_stack(name):
         return own_copy(jax.device_put(first, sharding)) if isinstance(first, np.ndarray) else first

@@ -98,7 +98,7 @@ def turns_of(
 ) -> tuple[Array, Array, Array, Array] | None:
     """Return how layers see and turn: cosines and sines of each way of turning, each layer's window and its way.
 
-    None: all of them see and turn alike, as the block of any says.
+    None: all of them see and turn alike, as the block of any states.
     """
     if len({(block.rope, block.window) for block in blocks}) == 1:
         return None

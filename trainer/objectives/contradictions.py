@@ -26,7 +26,7 @@ CANNOT_PACK = Rule(
 
 
 def contradictions(config: Config) -> list[Problem]:
-    """Return the problems of settings that do not go together, all of them: `train`, `train --check` and plans ask."""
+    """Return the problems of settings that do not go together, all of them: for `train`, `train --check` and plans."""
     problems = what_defeats_itself(config)
     with Gathering(problems):
         method_of(config)
@@ -41,7 +41,7 @@ def contradictions(config: Config) -> list[Problem]:
 
 
 def no_generator(config: Config) -> Problem:
-    """Return the problem of asking for generated rows of a dataset that has no generator."""
+    """Return the problem of requesting generated rows of a dataset that has no generator."""
     return problem_of(
         NO_GENERATOR,
         file=config.data.dataset,

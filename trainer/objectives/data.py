@@ -51,7 +51,7 @@ class Data:
     rows: Sequence[dict[str, Any]]
     """The dataset's rows, then generated ones."""
     generator_seed: int | None
-    """Of the generated rows. None: there are none."""
+    """Of the generated rows. None: no rows are generated."""
     tokenizer: Tokenizer
     encoded: EncodedData
     source: RowSource
@@ -60,17 +60,17 @@ class Data:
     form: PromptForm
     """How prompts are put to the model: as the rows were."""
     scoring: Scoring
-    """How answers are read and compared: as set, or as the rows tell."""
+    """How answers are read and compared: as set, or as the rows show."""
     items: Items | None
-    """What is asked. None: nothing is evaluated."""
+    """The evaluation set. None: nothing is evaluated."""
     overlap: Overlap | None
     """What rows and items share. None: nothing is evaluated."""
     warnings: tuple[Problem, ...]
-    """What else is odd about rows and items and keeps nobody from using them."""
+    """What else is odd about rows and items and keeps no one from using them."""
 
     @property
     def asked(self) -> Asked | None:
-        """How much is asked. None: nothing."""
+        """The shape of its prompts. None: nothing."""
         if self.items is None:
             return None
         return Asked(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
@@ -127,7 +127,10 @@ class Data:
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
-    """Return the dataset, and its rows with the generated ones behind them; none of these asks what is evaluated."""
+    """Return the dataset, and its rows with the generated ones behind them.
+
+    None of these depends on what is evaluated.
+    """
     dataset = read_dataset(config.data.dataset, "pairs" if objective_of(config).takes_pairs else config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
@@ -145,7 +148,7 @@ def read_data(
     devices: int,
     asked: RowFile | None = None,
 ) -> Data | None:
-    """Return the data of a run, None where there is none to work with.
+    """Return the data of a run, or None if it cannot be built.
 
     Args:
         config: the run.
@@ -176,7 +179,7 @@ def read_data(
     if file is not None:
         with Gathering(problems):
             items = items_of(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
-    if not too_long:  # rows of a length that nobody means need not be made
+    if not too_long:  # rows of a length that no one means need not be made
         with Gathering(problems):
             encoded = objective.encode(rows, tokenizer, file=path, lines=dataset.lines, max_positions=positions)
     if encoded is None:
@@ -217,7 +220,7 @@ def generator_seed(config: Config) -> int:
 
 
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
-    """Write down the first training examples, how the model is asked, and what is odd about the rows."""
+    """Write down the first training examples, how the model is prompted, and what is odd about the rows."""
     recorder.document(layout.FIRST_EXAMPLES, data.first_examples(examples, run_id=recorder.run_id))
     form = data.form
     asked = "in a conversation" if form.conversation else "with plain prompts"

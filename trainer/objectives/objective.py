@@ -1,7 +1,7 @@
-"""What training makes small: an objective says what a row becomes, what a batch is, and what is minimised.
+"""What training makes small: an objective states what a row becomes, what a batch is, and what is minimised.
 
-Each objective has a file of its own and an entry in `OBJECTIVES` (see `__init__.py`); data, step, plan and manifest ask
-it and know none by name. Which parameters learn is a method's question (`trainer/methods`).
+Each objective has a file of its own and an entry in `OBJECTIVES` (see `__init__.py`); data, step, plan and manifest
+call it and know none by name. Which parameters learn is a method's question (`trainer/methods`).
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class Objective(Protocol):
 
     @property
     def takes_pairs(self) -> bool:
-        """Whether rows are pairs of answers: an example is then two sequences, and `data.kind` has no say."""
+        """Whether rows are pairs of answers: an example is then two sequences, and `data.kind` has no effect."""
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss asks the model as it was before training, too."""
+        """Whether the loss needs the model as it was before training, too."""
 
     def stated(self) -> dict[str, Any]:
-        """Return what the manifest says of the objective, under the configuration's own keys."""
+        """Return what the manifest states of the objective, under the configuration's own keys."""
 
     def collate(self, sequences: Sequence[Sequence[Any]], length: int | None = None) -> HostBatch:
         """Return arrays of `[sequences …]` by name, of the shapes and types that `described` states.
@@ -115,4 +115,4 @@ class Objective(Protocol):
 
     @property
     def rematerialised_blocks(self) -> int:
-        """Blocks of its own that the backward pass computes again; the model's layers are told from them."""
+        """Blocks of its own that the backward pass computes again; the model's layers are distinguished from them."""

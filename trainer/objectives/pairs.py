@@ -18,7 +18,7 @@ Pair = tuple[EncodedRow, EncodedRow]
 
 
 class Pairs(Sequence[Pair]):
-    """Encoded rows two by two, each made when it is asked for.
+    """Encoded rows two by two, each made on access.
 
     Args:
         rows: the chosen answer of the first pair, its rejected one, that of the second pair, and so on.

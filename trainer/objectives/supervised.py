@@ -1,6 +1,6 @@
 """Supervised learning: cross-entropy of the next token where the row's completion stands.
 
-`encode.py` says what of a row is supervised, `cross_entropy.py` how the loss avoids `[batch seq vocab]`.
+`encode.py` states what of a row is supervised, `cross_entropy.py` how the loss avoids `[batch seq vocab]`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SupervisedLoss:
     needs_reference: ClassVar[bool] = False
 
     def stated(self) -> dict[str, Any]:
-        """Return the kind, which is all there is to say."""
+        """Return the kind, which is all that there is."""
         return {"kind": self.kind}
 
     def encode(

@@ -31,7 +31,7 @@ def unused_settings(config: Config, used: Iterable[str]) -> list[Problem]:
 
 
 def unused_by_pairs(config: Config) -> list[Problem]:
-    """Return a problem for each setting of the group `data` that says of rows what has no meaning for pairs."""
+    """Return a problem for each setting of the group `data` that states of rows what has no meaning for pairs."""
     given = {key: getattr(config.data, key) for key in ("kind", "supervise")}
     return [
         without_effect(config, "data", key, given[key]) for key in given if given[key] != getattr(DataConfig(), key)

@@ -20,7 +20,7 @@ CODE_FOLDERS = ("trainproof", "trainer", "launch", "evidence", "foreign", "schem
 def checkout_identity(source: Path) -> dict[str, Any] | None:
     """Return commit, time, branch, dirty and hash of the difference; None if the folder is not a checkout of ours."""
     commit = git(source, "rev-parse", "HEAD")
-    # An installed copy may lie inside somebody's checkout (a .venv in a repository): then git does not track it.
+    # An installed copy may lie inside a user's checkout (a .venv in a repository): then git does not track it.
     if commit is None or not git(source, "ls-files", "trainer/run.py"):
         return None
     difference = difference_from_commit(source)

@@ -1,7 +1,7 @@
 """Which code ran: commit, branch, and whether it differs from the commit.
 
 The code is trainproof's own: the git checkout that holds this package, or else the installation that does. A user's
-repository around an installed copy says nothing about the trainer.
+repository around an installed copy means nothing about the trainer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 
 def code_identity(source: Path = SOURCE) -> dict[str, Any]:
-    """Return the manifest's group `code`; the fields about the commit are None if nobody states it."""
+    """Return the manifest's group `code`; the fields about the commit are None if no one states it."""
     installed = distribution("trainproof")
     version = installed.version
     if identity := checkout_identity(source):

@@ -1,6 +1,6 @@
 """What went wrong with a run, in the words that its manifest and its user get.
 
-Each kind of failure stands here once. A failure that is none of them is a mistake of ours; its traceback goes into
+Each kind of failure stands here once. Any other failure is a mistake of ours; its traceback goes into
 log.jsonl, so that it can be reported.
 """
 
@@ -75,7 +75,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
 
 
 def cancellation(file: str) -> Failure:
-    """Return the end of a run that was told twice to stop."""
+    """Return the end of a run that was interrupted twice."""
     problem = problem_of(
         STOPPED_AT_ONCE,
         file=file,
@@ -120,7 +120,7 @@ def out_of_memory(error: BaseException, file: str, *, is_recorded: bool = False)
     """Return the end of a run that needed more memory than its device has.
 
     Args:
-        error: what JAX said; all of it is kept in a run's log, where it can be explained.
+        error: JAX's message; all of it is kept in a run's log, where it can be explained.
         file: the run folder.
         is_recorded: whether the folder is that of the run that failed.
     """

@@ -1,7 +1,7 @@
 """What an installation states about the code in it: the commit of its wheel, and whether its files were edited since.
 
 A wheel carries the record that `setup.py` makes of the checkout it was built from; an installation from a repository
-has its commit in `direct_url.json` (PEP 610). Every installed file is held against the RECORD of the distribution.
+has its commit in `direct_url.json` (PEP 610). Every installed file is compared with the RECORD of the distribution.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def installed_identity(distribution: Distribution) -> dict[str, Any]:
 
 
 def stated_identity(distribution: Distribution) -> tuple[str | None, dict[str, Any]]:
-    """Return who states the commit (`wheel`, `direct_url`, None for nobody), and the group `code` without edits."""
+    """Return who states the commit (`wheel`, `direct_url`, None for no one), and the group `code` without edits."""
     record = Path(str(distribution.locate_file(BUILT_FROM)))
     built_from = json.loads(record.read_text("utf-8")) if record.is_file() else None
     if isinstance(built_from, dict) and isinstance(built_from.get("commit"), str):

@@ -1,8 +1,8 @@
 """The most memory that a run took: what a device's allocator reports, or how far the process grew on a CPU.
 
-An accelerator counts its own peak. On a CPU nobody counts arrays, so the process is observed: the peak of its resident
+An accelerator counts its own peak. On a CPU no one counts arrays, so the process is observed: the peak of its resident
 memory, less what it held before the run's first array (Python and the libraries). Linux keeps that peak and begins it
-anew when told, so that each part of a run has its own; elsewhere there is one peak for the whole process.
+anew on request, so that each part of a run has its own; elsewhere there is one peak for the whole process.
 Source of the Linux counters: `man 5 proc`, VmRSS and VmHWM of /proc/self/status, and /proc/self/clear_refs.
 """
 

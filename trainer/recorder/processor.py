@@ -35,13 +35,13 @@ OPTIONS: tuple[tuple[str, str | bool], ...] = (
     # A product with a turned factor would go to a library that divides its sum by caches and threads.
     ("xla_disable_hlo_passes", "transpose-folding"),
 )
-"""What it is told besides, with each program, by the names of its flags."""
+"""Its further options, with each program, by the names of its flags."""
 
 TELLING = ("sse4", "avx", "f16c", "fma", "amx", "bmi", "abm", "movbe", "asimd", "sve", "bf16", "i8mm")
 """How the names of instruction sets begin that compilers and libraries for matrices look at."""
 
 CompilerOptions = tuple[tuple[str, str | bool], ...]
-"""What `jax.jit` is told beside XLA_FLAGS, hashable."""
+"""Options of `jax.jit` beside XLA_FLAGS, hashable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class Level:
     name: str
     """`x86-64-v3` or `native`."""
     why: str = ""
-    """Why it is not the one asked for; empty if it is."""
+    """Why it is not the configured one; empty if it is."""
 
     @property
     def options(self) -> CompilerOptions:
-        """What the compiler is told."""
+        """Options of the compiler."""
         return OPTIONS if self.name == V3 else ()
 
 
@@ -80,7 +80,7 @@ def level_of(asked: str) -> Level:
 
 
 def flags_beside(level: str | None) -> str:
-    """Return XLA_FLAGS without what a level added to them, which the level tells."""
+    """Return XLA_FLAGS without what a level added to them, which the level implies."""
     return " ".join(each for each in _flags() if level != V3 or each != ASKED)
 
 
@@ -123,7 +123,7 @@ def cpu_name() -> str | None:
 
 
 def _describe() -> dict[str, str]:
-    """Return what Linux says of the first processor, by its names; nothing on other systems."""
+    """Return what Linux states of the first processor, by its names; nothing on other systems."""
     if not PROCESSORS.is_file():
         return {}
     first = PROCESSORS.read_text(encoding="utf-8", errors="replace").strip().split("\n\n")[0]

@@ -18,7 +18,7 @@ PLAIN_SECONDS = 10.0
 
 
 class SafeOutput:
-    """Standard output for as long as somebody reads it: a closed pipe or a lost terminal ends no work."""
+    """Standard output for as long as a user reads it: a closed pipe or a lost terminal ends no work."""
 
     def write(self, text: str) -> int:
         """Write, or from the first failure on write into nothing."""

@@ -20,7 +20,7 @@ def receipt_of(folder: Path, kind: str, *, device: dict[str, Any], **found: Any)
         folder: of the run.
         kind: `replay` or `challenge`.
         device: the manifest's group `devices`, of this machine.
-        found: the groups that say what was found: `covered`, `result`, `said` and those of the kind.
+        found: the groups that state what was found: `covered`, `result`, `said` and those of the kind.
     """
     code = code_identity()
     receipt = {

@@ -1,6 +1,6 @@
 """The run folder as a run writes it: manifest at every change, a row per step, a line per event, hashes at the seal.
 
-A recorder holds its folder for one process and, however the run ends, leaves a manifest that says so. Reading run
+A recorder holds its folder for one process and, however the run ends, leaves a manifest that states it. Reading run
 folders is `evidence`'s work.
 """
 
@@ -40,7 +40,7 @@ INVALID_RUN_NAME = Rule(
 )
 
 Say = Callable[[str], None]
-"""Shows one line to whoever watches the run."""
+"""Shows one line to anyone who watches the run."""
 
 NO_RESULT: dict[str, Any] = {
     "first_loss": None,
@@ -75,8 +75,8 @@ class Recorder:
     """Writes one run folder.
 
     Used as a context manager: leaving it by an exception seals the run as failed or cancelled and raises a
-    `ProblemError` that says why, so that no folder is left saying `running`. Rows are in the file as soon as they are
-    made.
+    `ProblemError` that states why, so that no folder is left stating `running`. Rows are in the file as soon as they
+    are made.
     """
 
     def __init__(self, folder: Path, *, say: Say) -> None:
@@ -157,7 +157,7 @@ class Recorder:
         write_text(self.folder / name, text)
 
     def metric(self, row: dict[str, Any]) -> None:
-        """Append a row to metrics.jsonl, with a clock that nobody sets beside the time of day."""
+        """Append a row to metrics.jsonl, with a clock that cannot be set beside the time of day."""
         row = row | {"clock_seconds": clock_seconds()}
         self.chain.row(self._metrics.append(row))
         self.metric_rows.append(row)
@@ -193,7 +193,7 @@ class Recorder:
         """End the run: its status, then the log's last line with the manifest's hash, then the hash of every file.
 
         Manifest and log vouch for each other, so a change of one value in either shows. The status reaches the disk
-        with the hashes, in one rename: a run that says `succeeded` has them all.
+        with the hashes, in one rename: a run that states `succeeded` has them all.
         """
         for end in self.before_seal:
             end()

@@ -1,4 +1,4 @@
-"""What a machine tells of itself: memory, processors, accelerators. A sensor that is missing gives None, by name.
+"""What can be measured of a machine: memory, processors, accelerators. A sensor that is missing gives None, by name.
 
 NVIDIA's figures come from NVML (nvidia-ml-py, the extra `sensors`), a TPU's duty cycle from libtpu's monitoring library
 (docs.cloud.google.com/tpu/docs/tpu-monitoring-library), memory of both from JAX. Nothing here touches an array.
@@ -25,10 +25,10 @@ class Sensor(Protocol):
     """Tells figures of the devices, one for each, in their order."""
 
     not_told: str
-    """What it cannot tell, and why, as a sentence; may be empty."""
+    """What it cannot measure, and why, as a sentence; may be empty."""
 
     def read(self) -> Figures:
-        """Return the figures by their names in a row of system.jsonl; an empty list where none is told."""
+        """Return the figures by their names in a row of system.jsonl; an empty list where none is measured."""
 
 
 class HostSensor:
@@ -52,7 +52,7 @@ class HostSensor:
 
 
 class NoSensor:
-    """Nothing tells utilisation, temperature and power."""
+    """Nothing measures utilisation, temperature and power."""
 
     def __init__(self, not_told: str) -> None:
         self.not_told = not_told
@@ -73,7 +73,7 @@ class Nvidia:
         Args:
             nvml: the module pynvml, initialised.
             numbers: of the devices as JAX counts those that it sees.
-            visible: what CUDA_VISIBLE_DEVICES says; numbers or ids of cards. None: all are seen.
+            visible: what CUDA_VISIBLE_DEVICES states; numbers or ids of cards. None: all are seen.
         """
         self._nvml = nvml
         names = visible.split(",") if visible else [str(number) for number in range(max(numbers, default=0) + 1)]
@@ -105,7 +105,7 @@ class Nvidia:
 
 
 class Tpu:
-    """A TPU's chips by libtpu's monitoring library; it tells no temperature and no power."""
+    """A TPU's chips by libtpu's monitoring library; it does not measure temperature and power."""
 
     not_told = "Temperature and power of a TPU are not told: libtpu has no such figures."
 
@@ -123,7 +123,7 @@ class Tpu:
 
 
 def sensor_of(devices: Sequence[Any], environment: Mapping[str, str] = os.environ) -> Sensor:
-    """Return what tells utilisation, temperature and power of these devices."""
+    """Return what measures utilisation, temperature and power of these devices."""
     platform = devices[0].platform
     if platform == "cpu":
         return NoSensor("")
@@ -145,7 +145,7 @@ def sensor_of(devices: Sequence[Any], environment: Mapping[str, str] = os.enviro
 
 
 def device_memory(devices: Sequence[Any]) -> Figures:
-    """Return the bytes in use and the limit of each device, as JAX tells them; of a CPU empty lists."""
+    """Return the bytes in use and the limit of each device, as JAX reports them; of a CPU empty lists."""
     stats = [device.memory_stats() or {} for device in devices]
     if not any(stats):
         return {"device_memory_used_bytes": [], "device_memory_limit_bytes": []}

@@ -1,6 +1,6 @@
 """Time stamps of a run while it runs: of its start before the first step, and of its manifest after its seal.
 
-An authority that cannot be reached costs at most ten seconds and never the run: what it said, or why it said nothing,
+An authority that cannot be reached costs at most ten seconds and never the run: its answer, or why it did not answer,
 is kept in stamps.json.
 """
 
@@ -20,7 +20,7 @@ from trainer.recorder.recorder import Recorder
 
 
 def refuse_authority(authority: str | None) -> None:
-    """Refuse an authority that can never answer, before anything is spent; None is none.
+    """Refuse an authority that can never answer, before anything is spent; None is accepted.
 
     Raises:
         ProblemError: Exit code 2: it is not an address, or `rfc3161-client` is not installed.
@@ -34,7 +34,10 @@ def refuse_authority(authority: str | None) -> None:
 
 
 def stamp_start(recorder: Recorder, authority: str | None) -> None:
-    """Have an authority say that configuration, data and plan existed before the first step; the log says so too."""
+    """Have an authority attest that configuration, data and plan existed before the first step.
+
+    The log states it too.
+    """
     if authority is None:
         return
     sha256 = start_of(recorder.folder, recorder.manifest)
@@ -47,7 +50,10 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
 
 
 def stamp_end(folder: Path, authority: str | None) -> str | None:
-    """Have an authority say that the sealed manifest exists; return what came of it, or None where nobody is asked."""
+    """Have an authority attest that the sealed manifest exists.
+
+    Return what came of it, or None if no authority is named.
+    """
     if authority is None:
         return None
     failed = _stamp(folder, "manifest", sha256_file(folder / layout.MANIFEST), authority)

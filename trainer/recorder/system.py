@@ -1,4 +1,4 @@
-"""The machine at work: a thread that appends what the sensors say to system.jsonl, every few seconds.
+"""The machine at work: a thread that appends the sensors' figures to system.jsonl, every few seconds.
 
 It reads counters and writes a file of its own; the training thread never waits for it. What is written stays when the
 run is killed.
@@ -83,7 +83,7 @@ class SystemWatch:
             self._rows.close()
 
     def row(self) -> dict[str, Any]:
-        """Return what the sensors say now; loads and shares are since the last row."""
+        """Return the sensors' figures now; loads and shares are since the last row."""
         at, waited, steps = self._clock(), self._wait.seconds, self._wait.steps
         began, waited_before, steps_before = self._before
         self._before = (at, waited, steps)
@@ -111,7 +111,7 @@ def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[A
     """Begin to watch the machine until the run is sealed, and return what the loop counts its waiting in.
 
     Args:
-        recorder: of the run; its log says what no sensor tells.
+        recorder: of the run; its log states what no sensor measures.
         every_seconds: between rows. None: nothing is watched.
         devices: of the run.
     """

@@ -1,1 +1,1 @@
-"""Repeating a run that somebody recorded, whole or in parts, and saying where the repetition differs."""
+"""Repeating a run that a user recorded, whole or in parts, and reporting where the repetition differs."""

@@ -52,14 +52,14 @@ class RegeneratedAnswers:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationItems:
-    """What a run was asked, and how its answers are read."""
+    """The items of a run's evaluation, and how its answers are read."""
 
     items: RowFile
     scoring: Scoring
 
 
 def asking_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
-    """Return how the model of a run is asked."""
+    """Return the sampler of a run's model."""
     return Sampler(
         settings=task.config.evaluation,
         form=data.form,
@@ -88,7 +88,7 @@ def answered_again(
         anew: ids of the items whose answers are written anew; the others are followed in one pass.
         task: what the run trains.
         data: that it learns from.
-        asked: the set that the run was asked, and how answers are read.
+        asked: the set that the run was evaluated on, and how answers are read.
         progress: called with items done and items in all.
     """
     if not stated:
@@ -98,7 +98,10 @@ def answered_again(
 
 
 def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
-    """Return the set that a run was asked: its configuration's, or that of a later evaluation; None for neither."""
+    """Return the set that a run was evaluated on: its configuration's, or that of a later evaluation.
+
+    None for neither.
+    """
     if data.items is not None:
         return EvaluationItems(items=data.items.file, scoring=data.scoring)
     if run.summary is None:
@@ -107,7 +110,7 @@ def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
 
 
 def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -> tuple[Params | None, str]:
-    """Return the parameters that answered after training, and where they are from; None where there are none.
+    """Return the parameters that answered after training, and where they are from, or None if they are missing.
 
     They are those at the end of the repetition, of the run's last checkpoint, or of the file of its evidence that
     keeps them: in this order, the first whose hash is the one that the evaluation states.

@@ -23,7 +23,7 @@ from trainer.replay.states import OTHER_STATE, States, frozen_of
 
 @dataclass(frozen=True, kw_only=True)
 class AskedStates:
-    """What a judge asks a run's maker for."""
+    """The states that a judge requests of a run's maker."""
 
     run_id: str
     draw: Draw

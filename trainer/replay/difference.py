@@ -41,7 +41,7 @@ class FieldDifference:
 def row_differences(
     stated: Mapping[str, Any], found: Mapping[str, Any], *, is_whole: bool
 ) -> Iterator[FieldDifference]:
-    """Yield the fields of a row that differ in any bit, the data's first; what the run does not state is not asked.
+    """Yield the fields of a row that differ in any bit, the data's first; what the run does not state is not compared.
 
     Args:
         stated: the run's row.

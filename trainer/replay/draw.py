@@ -57,7 +57,7 @@ class Draw:
     def caught(self, share: float) -> float:
         """Return the least chance with which this draw catches a run of which a share of the steps was invented.
 
-        Whoever invents them knows that the first and the last part are repeated, so they lie between. With `T` steps
+        Anyone who invents them knows that the first and the last part are repeated, so they lie between. With `T` steps
         between, `F` of them false, and `m` steps in the shortest part, the part that is drawn next is an honest one,
         after `i` honest ones, with a chance of at most `1 − F / (T − i m)`. Of equal parts this is the hypergeometric
         distribution itself, `C(N − f, k) / C(N, k)` for `k` of `N` parts of which `f` are false (W. Feller, An
@@ -88,15 +88,15 @@ class Draw:
 def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, number: int) -> Draw:
     """Return what a number draws of a run: parts between the first and the last, uniformly over their steps.
 
-    Each part has a lot, made of the hash of number and part, which anybody can compute, and of its length: the smallest
+    Each part has a lot, made of the hash of number and part, which anyone can compute, and of its length: the smallest
     are taken. So each draw falls on any step of the parts that are left with the same chance (P. S. Efraimidis and
     P. G. Spirakis, Information Processing Letters 97, 2006, p. 181–185).
 
     Args:
         parts: of the run.
-        starts: steps at which there is a state to begin from. None: whichever the number names is asked for.
+        starts: steps at which there is a state to begin from. None: any that the number names is needed.
         count: parts to draw.
-        number: the judge's, which nobody could know when the run was made.
+        number: the judge's, which no one could know when the run was made.
     """
     among = tuple(part for part in parts[1:-1] if starts is None or part.first_step in starts)
     by_lot = sorted(among, key=lambda part: waiting(number, part))
@@ -122,5 +122,5 @@ def drawn_items(ids: Collection[str], *, count: int, seed: int) -> set[str]:
 
 
 def lot(seed: int, name: str) -> str:
-    """Return what a name draws: the hash of seed and name, which anybody can compute. The smallest are taken."""
+    """Return what a name draws: the hash of seed and name, which anyone can compute. The smallest are taken."""
     return hashlib.sha256(f"{seed} {name}".encode()).hexdigest()

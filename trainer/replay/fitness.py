@@ -1,8 +1,8 @@
 """Whether what computes here is what computed there: versions, devices, flags, data.
 
-What decides the bits of every number must be equal, or the repetition is refused, since a difference would say nothing
-about the run. What may change the last bits only (another processor of the same kind) is said, and the repetition is
-then held against a measured tolerance.
+What decides the bits of every number must be equal, or the repetition is refused, since a difference would state
+nothing about the run. What may change the last bits only (another processor of the same kind) is reported, and the
+repetition is then compared with a measured tolerance.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, f
 def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
     """Return how another CPU differs, as sentences, and whether it must give the same bits.
 
-    Programs that are compiled for a stated level give them on every processor that has it. Others ask for the same
-    instructions, and as many processors to divide the work among. A name alone says nothing: "AMD EPYC" has AVX-512 on
+    Programs that are compiled for a stated level give them on every processor that has it. Others request the same
+    instructions, and as many processors to divide the work among. A name alone means nothing: "AMD EPYC" has AVX-512 on
     one machine and not on the next.
     """
     before, now = there.get("processor", {}), here["processor"]
@@ -107,7 +107,7 @@ def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level)
         ("instructions", _join_names(before), _join_names(now)),
         ("compiled for", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
     ]
-    # A level that could not be had is said with its reason, which no run states.
+    # A level that could not be had is reported with its reason, which no run states.
     remarks = [_remark(*each) for each in pairs if each[1] != each[2]]
     if before.get("compiled_for") == level.name != NATIVE:
         return remarks, True

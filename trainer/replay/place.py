@@ -75,7 +75,7 @@ def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
 def repeated_set(run: RecordedRun) -> RowFile | None:
     """Return the evaluation set as the run's answers repeat it, if its file is not here; else None.
 
-    Ids, prompts and expected answers in them are held against the hashes of the summary like those of every run.
+    Ids, prompts and expected answers in them are compared with the hashes of the summary like those of every run.
     """
     name = run.config.evaluation.eval_set
     if run.summary is None or name is None or no_eval_set(name) is None:

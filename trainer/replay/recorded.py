@@ -1,4 +1,4 @@
-"""What a run states of itself, in the form in which a repetition is held against it."""
+"""What a run states of itself, in the form in which a repetition is compared with it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SegmentResult:
 
 @dataclass(kw_only=True)
 class RepeatedRows:
-    """What the loop tells while it repeats: nothing is written."""
+    """What the loop reports while it repeats: nothing is written."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
@@ -162,12 +162,12 @@ class Repetition:
         came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
         if same:
             self._since = self._step
-        # What follows from another state would differ too, and say nothing of the run.
+        # What follows from another state would differ too, and state nothing of the run.
         self._here = None if came.verdict == "different" and same is not True else state
         return came
 
     def _part(self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float) -> SegmentResult | None:
-        """Return what came of a segment up to the last row that the run has too; None where there is none."""
+        """Return what came of a segment up to the last row that the run has too, or None if it is missing."""
         last = max((row["step"] for row in rows if row["step"] in self.run.rows), default=None)
         if last is None:
             return None
@@ -265,5 +265,5 @@ def line_of(each: SegmentResult) -> str:
 
 
 def ends(segment: Segment) -> dict[str, int]:
-    """Return where a segment begins and ends, as a receipt says it."""
+    """Return where a segment begins and ends, as a receipt states it."""
     return {"first_step": segment.first_step, "last_step": segment.last_step}

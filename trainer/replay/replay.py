@@ -39,15 +39,15 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
     """Repeat a run and return the receipt, not sealed yet, and the exit code.
 
     Args:
-        request: what was asked for.
+        request: of the judge.
         say: shows a line.
-        tell: takes what happens as JSON values.
+        tell: called with each event as JSON values.
 
     Returns:
         The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended it.
 
     Raises:
-        ProblemError: exit code 2, it is no run that can be read; 3, refused, since a difference would say nothing
+        ProblemError: exit code 2, it is not a run that can be read; 3, refused, since a difference would state nothing
             about the run; 4, the device has no room.
     """
     request, run = request.numbered(), read_recorded(request.folder)
@@ -80,7 +80,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
 def carried_out(
     run: RecordedRun, place: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
 ) -> ReplayFindings:
-    """Repeat the parts and answers that are asked for, and return what came of them."""
+    """Repeat the parts and answers that are requested, and return what came of them."""
     task, data = place.task, place.data
     say(f"reading or drawing the parameters of {task.config.model.name}")
     refuse_other_base(run.manifest, task, file=str(run.folder), trains=True)
@@ -136,7 +136,7 @@ def answers_of_trained(
     give_again: Callable[..., Sequence[Any]],
     say: Say,
 ) -> Sequence[Any]:
-    """Give the answers of the trained model again, or say why none is."""
+    """Give the answers of the trained model again, or report why none is."""
     params, where = trained_params(run, states, ended)
     if params is None:
         say("no answer of the trained model is given again: its parameters are not here")

@@ -1,4 +1,4 @@
-"""What a judge asks of a repetition."""
+"""A judge's request for a repetition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_NUMBER = 10**6
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """What somebody asked for."""
+    """A request."""
 
     folder: Path
     whole: bool = False
@@ -23,11 +23,11 @@ class ReplayRequest:
     items: int = 10
     """Answers that are written anew, of each model; the others are followed in one pass."""
     minutes: float | None = None
-    """Time to spend: as many segments as it allows. None: those asked for, however long they take."""
+    """Time to spend: as many segments as it allows. None: those requested, however long they take."""
     seed: int | None = None
     """The judge's number, which decides what is drawn. None: one is drawn now."""
     states: Path | None = None
-    """Folder with the states that the run's maker sent for this number. None: none were asked for."""
+    """Folder with the states that the run's maker sent for this number. None: none were requested."""
     anyway: bool = False
     """Repeat it although versions differ."""
     dataset: str | None = None
@@ -36,7 +36,7 @@ class ReplayRequest:
     """Where its model lies here."""
 
     def numbered(self) -> ReplayRequest:
-        """Return it with a number of the judge: the one given, or one that nobody could know before."""
+        """Return it with a number of the judge: the one given, or one that no one could know before."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(LARGEST_NUMBER))
 
     def document(self) -> dict[str, Any]:

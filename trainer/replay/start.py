@@ -1,4 +1,4 @@
-"""What a run states before its first step, held against what its configuration gives here: model, program, data."""
+"""What a run states before its first step, compared with what its configuration gives here: model, program, data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainer.replay.answers import asking_of
 from trainer.replay.recorded import RecordedRun
 
 OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})
-"""What is known only afterwards, or says how the run was started and what its files were called."""
+"""What is known only afterwards, or states how the run was started and what its files were called."""
 
 OF_THE_BACKEND = ("training.donation.",)
 """What one kind of device states and another does not."""
@@ -80,7 +80,7 @@ def _other_examples(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iter
 
 
 def _is_same(stated: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> bool:
-    """Return whether two examples are one; what an earlier version did not state is not asked."""
+    """Return whether two examples are one; what an earlier version did not state is not compared."""
     if stated is None or found is None:
         return False
     return all(found.get(key) == value for key, value in stated.items())
@@ -96,6 +96,9 @@ def _differing(manifest: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator
 
 
 def _unequal(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the values that the run states and that differ here; what an earlier version did not state is not asked."""
+    """Yield the values that the run states and that differ here.
+
+    What an earlier version did not state is not compared.
+    """
     one, other = flatten(dict(stated)), flatten(dict(found))
     yield from ((name, value, other.get(name)) for name, value in one.items() if value != other.get(name))

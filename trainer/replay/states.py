@@ -50,7 +50,7 @@ class States:
 
     @property
     def steps(self) -> list[int]:
-        """Steps at which there is a state, as far as names tell: those of the run's segments only."""
+        """Steps at which there is a state, by their names: those of the run's segments only."""
         places = {segment.first_step for segment in self.run.segments} | {self.run.last_step}
         kept = {step for step, _, _ in self.kept() if step in places and step in self.run.states}
         return sorted(kept | ({0} if self.run.first_step == 0 else set()))

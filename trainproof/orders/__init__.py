@@ -1,1 +1,1 @@
-"""From the flags of a verb to the work that it asks of the trainer; heavy, so a verb imports it when it runs."""
+"""From the flags of a verb to the work of the trainer; heavy, so a verb imports it when it runs."""

@@ -1,4 +1,4 @@
-"""What `answer` was asked for, carried out: the states found or made again, held against the chain, packed."""
+"""Carry out `answer`: the states found or made again, compared with the chain, packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `trainproof plan --calibrate` does: measured runs are held against what is predicted, and kept or forgotten."""
+"""What `trainproof plan --calibrate` does: measured runs are compared with what is predicted, and kept or forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `challenge` was asked for, carried out: the run found, its model questioned, the receipt sealed and kept."""
+"""Carry out `challenge`: the run found, its model questioned, the receipt sealed and kept."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run_challenge(
 
     Args:
         path: run folder or bundle.
-        flags: what was asked for.
+        flags: of the command line.
         output: where the receipt is written too. None: nowhere.
         quiet: show no progress.
-        lines: tell what happens on stderr, one JSON object a line.
+        lines: write events to stderr, one JSON object a line.
 
     Raises:
         ProblemError: exit code 2, 3 or 1; see `challenge_run`.
@@ -90,7 +90,7 @@ def refuse_two_kinds(path: Path, flags: ChallengeFlags) -> None:
 
 
 def keep(receipt: dict[str, Any], output: Path | None) -> None:
-    """Seal a receipt, keep it among this user's own, and write it where it was asked for.
+    """Seal a receipt, keep it among this user's own, and write it where it was requested.
 
     Raises:
         ProblemError: exit code 2; it cannot be written.

@@ -96,9 +96,9 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
 
 
 def repeat_training(folder: Path, watch: Watch) -> int:
-    """Train a run once more from its seed, say whether it is the same, and return the exit code of `replay`.
+    """Train a run once more from its seed, report whether it is the same, and return the exit code of `replay`.
 
-    A run of other versions, which an earlier demo left, cannot be repeated here: that is said and is no failure.
+    A run of other versions, which an earlier demo left, cannot be repeated here: that is reported and is not a failure.
     """
     watch.say(f"\nReplay: trainproof replay {folder} --all")
     try:

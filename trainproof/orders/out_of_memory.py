@@ -28,7 +28,8 @@ def explain(source: str, *, config: Path | None, settings: Sequence[str]) -> dic
         settings: `key=value` texts of `--set`.
 
     Raises:
-        ProblemError: exit code 1 where the text tells of no missing memory, 2 where the configuration cannot be used.
+        ProblemError: exit code 1 where the text is not an out-of-memory error, 2 where the configuration cannot be
+            used.
     """
     failure = read_out_of_memory(_text(source), source=source)
     if config is None and (Path(source) / layout.CONFIG).is_file():
@@ -46,7 +47,7 @@ def _text(source: str) -> str:
     """Return the pasted text, of a long one its end; bytes that are not UTF-8 do not matter to what is looked for.
 
     Raises:
-        ProblemError: exit code 2; a folder that is no run's.
+        ProblemError: exit code 2; a folder that is not a run's.
     """
     if source == STANDARD_INPUT:
         if sys.stdin.isatty():
@@ -80,7 +81,7 @@ def _end_of(file: BinaryIO) -> str:
 
 
 def _said_in(log: Path) -> str:
-    """Return what the last failure in a run's log says in full; the whole log where no row holds it."""
+    """Return what the last failure in a run's log states in full; the whole log where no row holds it."""
     with log.open("rb") as file:
         text = _end_of(file)
     for line in reversed(text.splitlines()):

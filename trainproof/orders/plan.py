@@ -1,4 +1,4 @@
-"""What `trainproof plan` is asked, and its answer: kept on disk, so that the same question is answered at once."""
+"""Plans of `trainproof plan`, kept on disk, so that the same plan is found at once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PlanFlags:
     grid: bool = False
     max_batch: bool = False
     hours: float | None = None
-    """Of training, as somebody stated them."""
+    """Of training, as a user stated them."""
 
 
 def answer_of(flags: PlanFlags) -> dict[str, Any]:
-    """Return the plan that is asked for, or one configuration on every target.
+    """Return the plan that is requested, or one configuration on every target.
 
     Raises:
         ProblemError: exit code 2: an unknown target, a configuration that cannot be built; 3: absent devices.
@@ -82,7 +82,7 @@ def cached_plan(config: Config, target: Target, flags: PlanFlags) -> dict[str, A
 
 
 def cached_here(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
-    """Return the plan for this machine: the one kept of the same question, held against the memory that is free now.
+    """Return the plan for this machine: the one kept of the same question, compared with the memory that is free now.
 
     It is made anew where that changes a verdict, and where what it advises follows from the memory.
     """
@@ -177,7 +177,7 @@ def where(config: Config, flags: PlanFlags) -> dict[str, Any]:
 
 
 def row(name: str, config: Config, flags: PlanFlags) -> dict[str, Any]:
-    """Return what `--where` says of one target; a run that asks for more devices than there are is unsupported."""
+    """Return what `--where` states of one target; a run that requests more devices than there are is unsupported."""
     target = targets()[name]
     anywhere = replace(config, mesh=replace(config.mesh, devices=None))
     plan = cached_plan(anywhere, target, replace(flags, advice=False, grid=False, max_batch=False))

@@ -1,4 +1,4 @@
-"""What `replay` was asked for, carried out: the run found, repeated, the receipt sealed and kept."""
+"""Carry out `replay`: the run found, repeated, the receipt sealed and kept."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def run_replay(
 
     Args:
         path: run folder or bundle.
-        flags: what was asked for.
+        flags: of the command line.
         output: where the receipt is written too. None: nowhere.
         quiet: show no progress.
-        lines: tell what happens on stderr, one JSON object a line.
+        lines: write events to stderr, one JSON object a line.
 
     Raises:
         ProblemError: exit code 2, 3 or 4; see `replay`. 1: the bundle does not hold.
@@ -78,7 +78,7 @@ def run_replay(
 
 
 def request_of(folder: Path, flags: ReplayFlags, states: Path | None = None) -> ReplayRequest:
-    """Return what the flags ask of a folder, with the folder of the states that were sent."""
+    """Return the request of the flags for a folder, with the folder of the states that were sent."""
     return ReplayRequest(
         folder=folder,
         whole=flags.whole,
@@ -105,7 +105,7 @@ def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
 
 
 def shown_too(watch: Watch, tell: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that tells what happens and draws its progress."""
+    """Return a function that reports events and draws their progress."""
 
     def both(event: dict[str, Any]) -> None:
         tell(event)

@@ -32,7 +32,7 @@ RUNS = Path("submission_runs")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
-    """What the command line said; None where a flag was not given."""
+    """Flags of the command line; None where a flag was not given."""
 
     config: Path | None = None
     resume: Path | None = None
@@ -91,7 +91,7 @@ def check_inputs(flags: TrainFlags, *, as_json: bool) -> int:
 
 
 def order_of(flags: TrainFlags) -> RunRequest:
-    """Return what the flags ask for.
+    """Return the request of the flags.
 
     Raises:
         ProblemError: exit code 2; no configuration is named, or it cannot be used.

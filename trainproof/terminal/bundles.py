@@ -175,7 +175,7 @@ def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
 
 
 def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
-    """Yield what time authorities and workflows say, and what of it is not believed."""
+    """Yield what time authorities and workflows attest, and what of it is not believed."""
     if verdict.stamps:
         yield from (f"  {sentence}" for sentence in verdict.stamps.sentences)
     attestation = verdict.attestation

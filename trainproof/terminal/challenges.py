@@ -41,7 +41,7 @@ def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
 
 
 def chance_of(score: dict[str, Any]) -> str:
-    """Return what the two scores say of each other."""
+    """Return what follows from the two scores."""
     if score["found"]["value"] >= score["stated"]["value"]:
         return "The score found is not below the stated one."
     low = f"Were the stated score true, so low a one on items as hard would have a chance of {score['chance']:.2g}"
@@ -55,7 +55,7 @@ def figures(score: dict[str, Any]) -> str:
 
 
 def left_out(questions: dict[str, Any]) -> str:
-    """Return how many questions were left out because training asks them too."""
+    """Return how many questions were left out because the training rows hold them too."""
     count = questions["in_training"]
     if count is None:
         return "; the training rows are not here, so it was not looked whether training asks them too"

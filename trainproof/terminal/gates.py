@@ -18,9 +18,9 @@ class GateResult:
     """What a comparison came to."""
 
     comparison: Comparison | None
-    """The runs side by side. None: there is one run, and only requirements were asked of it."""
+    """The runs side by side. None: there is one run, and only requirements were given."""
     lines: tuple[GateLine, ...]
-    """The verdict on each requirement; empty if nothing was asked."""
+    """The verdict on each requirement; empty without requirements."""
 
     @property
     def ok(self) -> bool:
@@ -36,16 +36,16 @@ def outcome_of(
     baseline: Path | None = None,
     no_worse_than: float | None = None,
 ) -> GateResult:
-    """Return the comparison of runs that the user named, and the verdict on what was asked of them.
+    """Return the comparison of runs that the user named, and the verdict on the requirements.
 
     Args:
         folders: The runs. One is enough if a baseline is given or something is required.
-        require: Expressions such as `exact_match>=0.4`, asked of every one of them.
+        require: Expressions such as `exact_match>=0.4`, required of every one of them.
         baseline: Run that they are compared with; it comes before them.
         no_worse_than: Margin by which exact match may be worse than the baseline's.
 
     Raises:
-        ProblemError: Exit code 2: a run does not exist, too few were named, or what was asked cannot be understood.
+        ProblemError: Exit code 2: a run does not exist, too few were named, or a requirement cannot be parsed.
     """
     asked = requirements_of(require)
     margin = margin_of(no_worse_than, baseline=baseline is not None)

@@ -202,7 +202,7 @@ def _pad(text: str, width: int, *, right: bool) -> str:
 
 
 def print_runs(summaries: Sequence[RunSummary], *, archived: bool = False) -> None:
-    """Print the list of runs, as a table on a terminal, as plain aligned text elsewhere; archived ones if asked for."""
+    """Print the list of runs, as a table on a terminal, as plain aligned text elsewhere; archived ones on request."""
     kept = [summary for summary in summaries if archived or not summary.archived]
     _print_table(kept)
     if hidden := len(summaries) - len(kept):

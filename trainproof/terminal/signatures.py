@@ -27,7 +27,7 @@ def sign_file(file: Path | None, key: Path | None, make: Path | None) -> str:
     """Make a key, sign a bundle, receipt or statement, or both in this order, and return what the terminal shows.
 
     Raises:
-        ProblemError: Exit code 2: neither was asked for, no key was named, or one cannot be used. Exit code 1: the
+        ProblemError: Exit code 2: neither was requested, no key was named, or one cannot be used. Exit code 1: the
             bundle does not hold.
     """
     used = key or make
@@ -46,10 +46,10 @@ def sign_file(file: Path | None, key: Path | None, make: Path | None) -> str:
 
 
 def with_signature(verdict: BundleVerdict, signature: Path | None, public_key_file: Path | None) -> BundleVerdict:
-    """Return a verdict with what its signature is worth: one that the user asked about, or one beside the zip.
+    """Return a verdict with what its signature is worth: one that the user named, or one beside the zip.
 
     Raises:
-        ProblemError: Exit code 2: a signature was named, and neither a key nor anybody on the trust list; or the key
+        ProblemError: Exit code 2: a signature was named, and neither a key nor anyone on the trust list; or the key
             or the trust list cannot be used.
     """
     path = signature or signature_of(verdict.path)

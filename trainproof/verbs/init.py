@@ -26,7 +26,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace files of the same names.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a model and rows, and write a first configuration that says why each value stands there."""
+    """Look at a model and rows, and write a first configuration that states why each value stands there."""
     need("init", "train")
     from trainer.loop.stop import ending_at_once
 

@@ -113,7 +113,7 @@ def _explain(text: str, *, config: Path | None, settings: Sequence[str], as_json
 
 
 def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
-    """Learn from measured runs, or forget them, and say what came of it."""
+    """Learn from measured runs, or forget them, and report the result."""
     if runs and forget:
         message = "--forget forgets every run; name none."
         raise typer.BadParameter(message)
@@ -125,6 +125,6 @@ def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
 
 
 def exit_code(answer: dict[str, Any]) -> int:
-    """Return 3 where the run fits nowhere that was asked about, else 0."""
+    """Return 3 where the run fits nowhere that was planned for, else 0."""
     verdicts = [row["verdict"] for row in answer.get("where", [answer])]
     return 3 if all(verdict in ("does_not_fit", "unsupported") for verdict in verdicts) else 0

@@ -153,7 +153,7 @@ def _text(jobs: Sequence[Job]) -> str:
 
 
 def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return what each job is, and what may be asked of it, as values."""
+    """Return what each job is, and what can be done with it, as values."""
     return [
         {
             "job": job.job_id,

@@ -14,7 +14,7 @@ def stamp(
     authority: Annotated[str, typer.Option(help="Address of a time authority (RFC 3161), as https://HOST/PATH.")],
     certificate: Annotated[Path | None, typer.Option(help="Its root certificate (PEM), to check the answer.")] = None,
 ) -> None:
-    """Have a time authority say that a run or a zip exists now. It is told a hash and nothing else."""
+    """Have a time authority attest that a run or a zip exists now. It receives a hash and nothing else."""
     from trainproof.terminal.stamps import stamped_now
 
     sys.stdout.write(stamped_now(path, authority, certificate))

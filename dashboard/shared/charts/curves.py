@@ -1,7 +1,7 @@
 """Which curves are drawn, of one or more runs: panels above each other, one x axis, values in units that read well.
 
 What lives here: which points, panels, ranges and marks. What does not: how they are drawn (`echarts`). Long series are
-thinned here (`sampling`), and the plot says how many points of how many it shows.
+thinned here (`sampling`), and the plot states how many points of how many it shows.
 """
 
 from __future__ import annotations

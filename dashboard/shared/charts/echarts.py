@@ -121,7 +121,7 @@ class _Builder:
         for place in plotted.scores:
             self._add_score(index, place)
         if plotted.resumed and plotted.curves:
-            # Only the first panel says what the line means; the line itself goes through all of them.
+            # Only the first panel states what the line means; the line itself goes through all of them.
             self.series[-1 - len(plotted.scores)]["markLine"] = strokes.mark_line(plotted.resumed, worded=index == 0)
         self.top += panel.height + _GAP
 

@@ -1,7 +1,7 @@
 """A run of another tool as the run page shows it: rows to draw, facts with their sources, answers.
 
 Nothing here vouches for anything: what the sources state is shown with the place where it stands, and what was inferred
-says so.
+states it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _evaluated_rows(view: ForeignRun, losses: Sequence[MetricRow]) -> list[Metri
 
 
 def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
-    """Return where the run was scored, as far as its sources say at which step: scores from 0 to 1, one at a step.
+    """Return where the run was scored, as far as its sources state at which step: scores from 0 to 1, one at a step.
 
     Nothing where the losses state no steps, as of `_evaluated`.
     """

@@ -17,7 +17,7 @@ Axis = str
 Part = Literal["earlier", "own", "evaluation"]
 
 PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "evaluation": "at evaluations"}
-"""What is said of a part of a line beside its name."""
+"""What is shown of a part of a line beside its name."""
 
 
 DASHES: tuple[tuple[int, ...], ...] = ((), (11, 4), (11, 3, 3, 3))
@@ -48,8 +48,8 @@ class RunLine:
         resumed: Where it was resumed.
         scores: Where it was scored.
         is_doubtful: Whether it contradicts itself: drawn grey and dashed, and in no mean.
-        kin: What runs have in common that are the same but for their seed; empty where nobody knows it.
-        is_foreign: Whether another tool wrote its rows, so that nobody here knows of what its loss is a mean.
+        kin: What runs have in common that are the same but for their seed; empty if unknown.
+        is_foreign: Whether another tool wrote its rows, so that no one here knows of what its loss is a mean.
     """
 
     name: str

@@ -61,7 +61,7 @@ def lineage(
         manifest: Manifest of the run.
         eval_summary: Its evaluation.
         series: Its rows.
-        find: Returns the run of a name under the root, None where there is none.
+        find: Returns the run of a name under the root, or None if it is missing.
     """
     chain, missing = _chain(manifest, find)
     parts: list[Series] = []

@@ -55,7 +55,7 @@ def lines(rows: Sequence[Row], panel: str) -> Iterator[tuple[str, list[float | N
 
 
 def describe(rows: Sequence[Row]) -> str:
-    """Return the last row in words: what each sensor says, and what none tells."""
+    """Return the last row in words: what each sensor measures, and what none does."""
     last = rows[-1]
     units = {"device_temperature_celsius": "°C", "device_power_watts": "W"}
     told = [

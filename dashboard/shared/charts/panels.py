@@ -31,7 +31,7 @@ class Panel:
         column: The column that it draws.
         title: What that is.
         unit: Unit of the column; empty for a bare number.
-        exactly: What it is in our own rows; of those of other tools nobody here knows it.
+        exactly: What it is in our own rows; of those of other tools no one here knows it.
         height: Pixels.
     """
 

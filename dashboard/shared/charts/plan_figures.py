@@ -52,7 +52,7 @@ KIND_NAMES: Mapping[Kind, str] = {
 """What each colour of the memory means, in the order in which a legend names them."""
 
 PATTERNS: Mapping[str, str] = {"fits": "", "tight": "/", "does not fit": "x", "unsupported": ".", "unknown": "."}
-"""How a verdict's bar is hatched, so that it is told apart without colour."""
+"""How a verdict's bar is hatched, so that it is distinguished without colour."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -221,7 +221,7 @@ def _say_limits(
             continue
         before = one.limit
         is_drawn = one.limit <= _BEYOND * largest
-        # One that lies far off is said at the right end of its row.
+        # One that lies far off is reported at the right end of its row.
         figure.add_annotation(
             x=one.limit / divisor if is_drawn else 1,
             xref="x" if is_drawn else "paper",

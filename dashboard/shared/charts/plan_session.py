@@ -18,7 +18,7 @@ _NAMED = 0.15
 _UPPER, _LOWER = (0.68, 1.0), (0.0, 0.24)
 """Where the parts and the limits stand, as shares of the height."""
 _TOO_SMALL = 0.02
-"""A share below this is said, and its limit is not drawn: the bar could not be seen beside it."""
+"""A share below this is reported, and its limit is not drawn: the bar could not be seen beside it."""
 
 
 def session(found: Sequence[TimePart], within: Sequence[Limit], colours: Palette) -> go.Figure:

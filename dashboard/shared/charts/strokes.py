@@ -46,7 +46,7 @@ def stroke(curve: Curve) -> str | list[int]:
 
 
 def end(name: str, values: np.ndarray) -> dict[str, Any]:
-    """Return what stands at the end of a line: its name and its last value; nothing where it has none."""
+    """Return what stands at the end of a line: its name and its last value, or nothing if it is missing."""
     finite = np.asarray(values)[np.isfinite(values)]
     if not len(finite):
         return {}

@@ -61,7 +61,7 @@ def full_of(smoke: Mapping[str, Any], run: str) -> dict[str, Any]:
 
 
 def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
-    """Return whether a complete configuration has what all of these assignments say, of those that a form can hold."""
+    """Return whether a complete configuration has what all of these assignments set, of those that a form can hold."""
     return all(at(config, *path) == value for path, value in edits(texts).items())
 
 

@@ -18,7 +18,7 @@ from schemas.validate import read_document
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 _SAME_AS = "same as "
 OVERLAY_PREFIX = "smoke_"
-"""Files whose name begins so are for `--smoke_config` and are no configuration by themselves."""
+"""Files whose name begins so are for `--smoke_config` and are not a configuration by themselves."""
 
 FIRST = "demo"
 """The shipped configuration that is offered first."""
@@ -69,7 +69,7 @@ def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
 
 
 def read(source: StartConfig) -> dict[str, Any]:
-    """Return the configuration of a source as far as it can be read; checking says what is wrong with it."""
+    """Return the configuration of a source as far as it can be read; checking states what is wrong with it."""
     return deepcopy(read_document(source.path, "train_config").value or {})
 
 

@@ -31,7 +31,7 @@ ESSENTIAL = (
 """Fields that most launches change; the page shows them first."""
 
 _LARGEST = 2**53 - 1
-"""The largest whole number that a browser tells from its neighbours."""
+"""The largest whole number that a browser distinguishes from its neighbours."""
 
 Path = tuple[str, ...]
 
@@ -42,8 +42,8 @@ class FormField:
 
     Attributes:
         path: keys from the top of the configuration, for example `("optimizer", "learning_rate")`.
-        nullable: whether null is a value of its own; the help says what it means.
-        low, high: range of a number; whether an end itself is allowed, the schema says when it checks the value.
+        nullable: whether null is a value of its own; the help states what it means.
+        low, high: range of a number; whether an end itself is allowed, the schema states when it checks the value.
         default: value when the key is left out; None also where there is no default.
     """
 
@@ -131,7 +131,10 @@ def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> lis
 
 
 def can_be(field: FormField, value: Any) -> bool:
-    """Return whether a field's widget can hold a value: it has the right type. Checking says if it is out of range."""
+    """Return whether a field's widget can hold a value: it has the right type.
+
+    Checking states if it is out of range.
+    """
     if value is None:
         # A key that must be stated and is not starts empty.
         return field.nullable or field.required
@@ -182,7 +185,7 @@ _KINDS: Mapping[str, Kind] = {"boolean": "switch", "integer": "integer", "number
 
 
 def _resolve(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the node with the shared type that it refers to written out; what the node says itself wins."""
+    """Return the node with the shared type that it refers to written out; what the node states itself wins."""
     reference = node.get("$ref")
     if reference is None:
         return node

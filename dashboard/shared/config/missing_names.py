@@ -17,7 +17,7 @@ NAMES: Mapping[tuple[str, ...], Callable[[str], Problem | None]] = {
     ("data", "dataset"): no_dataset,
     ("evaluation", "eval_set"): no_eval_set,
 }
-"""Fields that name something, and what says why there is no such thing."""
+"""Fields that name something, and what states why there is no such thing."""
 
 
 def absent(config: Mapping[str, Any], *, file: str) -> Iterator[Problem]:

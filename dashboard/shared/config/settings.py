@@ -1,7 +1,8 @@
 """The configuration of a run three times over: declared, effective, default.
 
-Declared is what `config.yaml` asked for, effective what the manifest read back from the built program, default what the
-schema gives a key that is left out. Where effective and declared differ, the run did not do what it was told.
+Declared is what `config.yaml` requested, effective what the manifest read back from the built program, default what the
+schema gives a key that is left out. Where effective and declared differ, the run did not do what it was configured to
+do.
 """
 
 from __future__ import annotations

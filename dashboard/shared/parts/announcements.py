@@ -35,13 +35,13 @@ def _look(root: Path, at_work: Collection[str]) -> None:
         if before is not None and job.has_ended and before.get(job.job_id) != job.state:
             _say(job.run, job.state, JOBS)
     st.session_state[_JOBS] = {job.job_id: job.state for job in known}
-    # A job says itself how it ended.
+    # A job states itself how it ended.
     seen: dict[str, str | None] = st.session_state.setdefault(_RUNS, {})
     watched = {*at_work, *(name for name, status in seen.items() if status == "running")} - {job.run for job in known}
     for name in sorted(watched):
         status = reading.run_of(root / name).status
         has_ended = status in STATUSES and status != "running"
-        # The page may take a run to be at work that ended before this reader came, or was said to have ended.
+        # The page may take a run to be at work that ended before this reader came, or was reported to have ended.
         if status and has_ended and seen.get(name) == "running":
             _say(name, status, STATUSES)
         seen[name] = status

@@ -1,8 +1,8 @@
 """Asking for plans by itself while a form changes: after a pause, one question at a time, to be cancelled at any time.
 
-A page draws what is known when it is drawn. The part below says how far the rest is; it looks every moment, asks what
-is next once the form has rested, and has the page drawn again when an answer is there. It asks only when it looks,
-never while the page is drawn, so that a page is never slower for it.
+A page draws what is known when it is drawn. The part below states how far the rest is; it looks every moment, starts
+what is next once the form has rested, and has the page drawn again when an answer is there. It starts a plan only when
+it looks, never while the page is drawn, so that a page is never slower for it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Options = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanQuestion:
-    """One thing to ask of a configuration.
+    """One plan of a configuration.
 
     Attributes:
-        options: What `trainproof plan` is told besides the configuration.
+        options: Options of `trainproof plan` besides the configuration.
         said: What is done meanwhile: `Compiling for t4`.
-        before: Options of a question whose answer says all of this one and more.
+        before: Options of a question whose answer states all of this one and more.
     """
 
     options: Options
@@ -59,7 +59,7 @@ def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, Pl
 
 
 def next_to_ask(states: Sequence[State]) -> int | None:
-    """Return which question to ask now, None for none: one at a time, and none behind one that failed."""
+    """Return which question to start now, or None: one at a time, and none behind one that failed."""
     for number, state in enumerate(states):
         if state in {"running", "failed"}:
             return None
@@ -87,8 +87,8 @@ def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion
     Args:
         root: The root of runs.
         config: The configuration, complete and checked.
-        questions: In the order in which they are asked.
-        key: The page; what it asked before and does not want any more is ended.
+        questions: In the order in which they are started.
+        key: The page; its earlier plans that are not wanted any more are ended.
         allowed: Whether the configuration can be planned at all.
     """
     known = answers(root, config, questions)
@@ -161,9 +161,9 @@ def _running(
 
 
 def last_said(output: str) -> str:
-    """Return the last line that the program itself printed, empty where it has said nothing yet.
+    """Return the last line that the program itself printed, empty empty before its first line.
 
-    It says `t4: compiling train`; compilers print lines of any form, also tracebacks, which help nobody here.
+    It states `t4: compiling train`; compilers print lines of any form, also tracebacks, which help no one here.
     """
     lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
     return lines[-1][-_SHOWN:] if lines else ""
@@ -208,7 +208,7 @@ def _ask(root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str
 
 
 def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str) -> None:
-    """End what this page has asked for another form, and forget what has ended."""
+    """End what this page has planned for another form, and forget what has ended."""
     asked = st.session_state.get(_ASKED, {})
     wanted = {one.options for one in questions}
     kept = []
@@ -233,6 +233,6 @@ def _has_rested() -> bool:
 
 
 def _stopped_questions() -> frozenset[str]:
-    """Return the questions that the reader has cancelled, which are not asked again by themselves."""
+    """Return the questions that the reader has cancelled, which are not planned again by themselves."""
     found: frozenset[str] = st.session_state.get(_STOPPED, frozenset())
     return found

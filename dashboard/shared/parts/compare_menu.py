@@ -16,7 +16,7 @@ _LONGEST_NAME = 40
 
 
 def draw(summary: RunSummary, known: Mapping[str, RunSummary], *, key: str = "compare with") -> None:
-    """Draw the menu; what is chosen stands first in the comparison, so that this run is held against it."""
+    """Draw the menu; what is chosen stands first in the comparison, so that this run is compared with it."""
     name, others = summary.path.name, counterparts(summary, list(known.values()))
     options = {f"{what}: {shorten(plain(run.path.name), _LONGEST_NAME)}": run.path.name for what, run in others.items()}
     chosen = st.menu_button("Compare with …", [*options, _ANOTHER], key=key, icon=":material/compare_arrows:")

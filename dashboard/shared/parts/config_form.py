@@ -27,7 +27,7 @@ SET = "set"
 _IN_A_ROW = 3
 _LONGEST = 60
 _UNSET = "not set"
-"""Null; what it means (no limit, no clipping, the newest revision) the help of the field says."""
+"""Null; what it means (no limit, no clipping, the newest revision) the help of the field states."""
 
 
 def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
         case "integer" | "number":
             step, shape = (1, None) if field.kind == "integer" else (_step(value), "%g")
             hint = strange or (_UNSET if field.nullable else None)
-            # With ends, the browser would keep what is out of range to itself, and nothing would say what is allowed.
+            # With ends, the browser would keep what is out of range to itself, and nothing would state what is allowed.
             return st.number_input(field.title, value=value, step=step, format=shape, placeholder=hint, **shared)
         case "text":
             hint = strange or ", ".join(field.examples) or None
@@ -143,7 +143,7 @@ def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
 
 
 def _choice(field: FormField, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
-    """Draw a box of options, first what is stated if it is none of them."""
+    """Draw a box of options, first what is stated if it is not one of them."""
     offered = list(options) if value in options else [value, *options]
     return st.selectbox(field.title, offered, index=offered.index(value), format_func=_said, **shared)
 

@@ -104,7 +104,7 @@ def _waiting(name: str) -> None:
 
 
 def describe(job: Job) -> str:
-    """Return what there is to say of a job besides its state; empty: nothing."""
+    """Return what is to be shown of a job besides its state; empty: nothing."""
     if job.state == "cancelled":
         return f"Stopped{' by you' if job.is_own else ''} before it began."
     if job.exit_code is None:

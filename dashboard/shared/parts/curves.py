@@ -20,7 +20,7 @@ _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 def controls() -> CurveOptions:
-    """Draw the controls, whose values stand in the address, and return what they say."""
+    """Draw the controls, whose values stand in the address, and return their values."""
     x = st.segmented_control(
         "X axis",
         list(axes()),

@@ -16,7 +16,7 @@ TICK_SECONDS, _WAITING_SECONDS = 2.0, 0.5
 def are_as_judged(shown: Sequence[RunSummary]) -> bool:
     """Return whether runs may be shown with their verdicts, and keep watching their folders.
 
-    Where a folder has changed, say so and have the page drawn again as soon as the run is judged anew.
+    Where a folder has changed, show it and have the page drawn again as soon as the run is judged anew.
     """
     is_waiting = bool(reading.changed_runs(shown))
     every = _WAITING_SECONDS if is_waiting else TICK_SECONDS

@@ -40,13 +40,13 @@ def close_if_refused() -> bool:
 def may_operate() -> bool:
     """Return whether this visitor may start, stop, pack and note: anyone where no login is configured, else operators.
 
-    What changes anything asks this on the server; a button that is not drawn for somebody cannot be pressed by them.
+    What changes anything calls this on the server; a button that is not drawn for a user cannot be pressed by them.
     """
     return _section("auth") is None or _role() == "operator"
 
 
 def viewer_note() -> None:
-    """Tell a viewer what is not for them; nothing for anybody else."""
+    """Show a viewer what is not for them; nothing for anyone else."""
     if not may_operate():
         markup.note("You are logged in as a viewer: you can look at everything, but not start, stop or pack.")
 

@@ -107,8 +107,8 @@ def table(
         head: titles of the columns.
         rows: cells, row by row; one that is `Safe` is HTML.
         numbers: columns that are aligned to the right.
-        marked: rows that deserve attention; their text must say so too.
-        quiet: rows that count for less; their text must say so too.
+        marked: rows that deserve attention; their text must state it too.
+        quiet: rows that count for less; their text must state it too.
     """
     right = set(numbers)
     kinds = dict.fromkeys(marked, "tp-marked") | dict.fromkeys(quiet, "tp-dim")
@@ -123,7 +123,7 @@ def table(
         for number, row in enumerate(rows)
     )
     inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    # A part that scrolls must be reached with the keyboard, and says what it is.
+    # A part that scrolls must be reached with the keyboard, and states what it is.
     st.html(f'<div class="tp-scroll" tabindex="0" role="group" aria-label="{safe(", ".join(head))}">{inside}</div>')
 
 

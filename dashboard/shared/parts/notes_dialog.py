@@ -1,4 +1,4 @@
-"""Tags and a note for the chosen runs. What somebody writes here is shown as text and never interpreted."""
+"""Tags and a note for the chosen runs. What a user writes here is shown as text and never interpreted."""
 
 from __future__ import annotations
 

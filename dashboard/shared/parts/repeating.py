@@ -37,7 +37,7 @@ class ReplaySubject:
     Attributes:
         path: A run's folder, or a bundle.
         sha256: Hash of the run's manifest, or of the bundle.
-        steps: Steps of the training; 0 where nobody knows.
+        steps: Steps of the training; 0 if unknown.
         name: How the command line of a reader names it.
     """
 

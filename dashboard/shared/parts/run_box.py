@@ -16,7 +16,7 @@ from dashboard.shared.session import state
 SIDE_BY_SIDE = "Side by side"
 """Part of the page of comparison that goes into detail."""
 MOST_SIDE_BY_SIDE = 20
-"""Runs held against each other in detail; pictures take any number."""
+"""Runs compared in detail; pictures take any number."""
 LISTED = 200
 """Runs that are all listed."""
 OFFERED = 60
@@ -40,8 +40,8 @@ def choose_runs(
     Args:
         known: Every run by its name, newest first.
         most: How many may be chosen.
-        label_visibility: Whether the box says what it is to those who see it.
-        within: Where the box goes. None: here, where names that no run has are said in any case.
+        label_visibility: Whether the box states what it is to those who see it.
+        within: Where the box goes. None: here, where names that no run has are reported in any case.
     """
     multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}

@@ -19,7 +19,7 @@ def choose() -> StartConfig | None:
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
         st.query_params["source"] = st.session_state[_LAST]
     asked = st.query_params.get("source")
-    # A box of thousands of runs helps nobody; the one that a link asks for is always among them.
+    # A box of thousands of runs helps no one; the one that a link names is always among them.
     near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == asked]
     known = {source.key: source for source in configs.sources(near)}
     if not known:

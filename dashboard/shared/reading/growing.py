@@ -1,6 +1,7 @@
-"""A file of lines that grows, read on from where the last reading stopped: a page that follows a run asks every second.
+"""A file of lines that grows, read on from the last place: a page that follows a run reads every second.
 
-What lives here: which bytes are new, and whether the file is still the same. What the lines say is for who takes them.
+What lives here: which bytes are new, and whether the file is still the same. The meaning of the lines is for who takes
+them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The log of a run, searched from its first line, and read on from where the last reading stopped.
 
-A page that follows a run asks every few seconds. What lives here: records as they stand, valid or not. Judging them is
+A page that follows a run reads every few seconds. What lives here: records as they stand, valid or not. Judging them is
 for `schemas.validate`.
 """
 
@@ -24,7 +24,7 @@ MOST_RECORDS = 500
 
 LEVELS = ("debug", "info", "warning", "error")
 OTHER = "other"
-"""What a record of no level, or of one that is none of these, is looked for by."""
+"""What a record of no level, or of an unknown one, is looked for by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class LogMatches:
         records: The newest records found, in their order.
         found: How many were found.
         total: How many records there are.
-        unread: How many lines are no records.
+        unread: How many lines are not records.
     """
 
     records: Sequence[dict[str, Any]]

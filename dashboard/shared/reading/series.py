@@ -1,6 +1,6 @@
 """The series of a run, read from `metrics.jsonl` as columns, and read on from where the last reading stopped.
 
-A page that follows a run asks every second, so only new bytes are read. What does not live here: judging the rows
+A page that follows a run reads every second, so only new bytes are read. What does not live here: judging the rows
 (`schemas.validate` does that) and thinning them (`sampling`).
 """
 
@@ -24,7 +24,7 @@ from schemas.catalog.row_fields import TIME, number_names
 _LEAST_ROWS = 256
 
 _STEP = "step"
-"""The field without which a line is no row."""
+"""The field without which a line is not a row."""
 
 
 @cache
@@ -43,7 +43,7 @@ class Series:
     Attributes:
         columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row. They share
             the memory of all series of the file and cannot be written to.
-        unread: lines in the middle of the file that are no metric rows, or too long to be one.
+        unread: lines in the middle of the file that are not metric rows, or too long to be one.
     """
 
     columns: dict[str, np.ndarray]
@@ -67,7 +67,7 @@ class Series:
 class _GrowingArray:
     """Rows of numbers that grow to the right: what was once given out stays as it is, and shares its memory.
 
-    A page that follows a run asks every few seconds, and Streamlit keeps what a closed page held for two minutes: with
+    A page that follows a run reads every few seconds, and Streamlit keeps what a closed page held for two minutes: with
     a copy for each of them, a million rows would take gigabytes.
 
     Args:
@@ -112,7 +112,8 @@ class Tail:
     def series(self) -> Series:
         """Return all rows up to now, having read only those that are new.
 
-        A file that is missing or cannot be read is an empty series: the page says elsewhere what is wrong with the run.
+        A file that is missing or cannot be read is an empty series: the page states elsewhere what is wrong with the
+            run.
         """
         with self._lock:
             self._lines.read_on()
@@ -156,7 +157,7 @@ class Tail:
 
 
 def _decode(lines: bytes) -> tuple[list[Any], int]:
-    """Return the rows of whole lines, and how many lines are no rows."""
+    """Return the rows of whole lines, and how many lines are not rows."""
     try:
         return _decoder().decode_lines(lines), 0
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -53,7 +53,7 @@ class SharedIndex:
         """Return the runs as of the last look, newest first; of a first look, those that it has read so far.
 
         Args:
-            tell: Told how many of how many are read while this waits.
+            tell: Called with how many of how many are read while this waits.
             named: Names of folders; runs without them are not enough, as long as they may still come.
         """
         found = self._found
@@ -79,7 +79,7 @@ class SharedIndex:
         return look.result()
 
     def look(self, tell: Progress) -> Sequence[RunSummary]:
-        """Look at the folders and return the runs; tell how many of how many are read as long as that takes."""
+        """Look at the folders and return the runs; report how many of how many are read as long as that takes."""
         look = self.started()
         while not self._is_done(look, tell):
             pass
@@ -94,7 +94,7 @@ class SharedIndex:
             self._refresh(rest=False)
 
     def started(self) -> Future[Sequence[RunSummary]]:
-        """Return the look that is under way, begun now if there is none."""
+        """Return the look that is under way, begun now if nothing is under way."""
         with self._starting:
             if self._look is None or self._look.done():
                 self._progress = (0, 0)
@@ -112,7 +112,7 @@ class SharedIndex:
             raise
 
     def _is_done(self, look: Future[Sequence[RunSummary]], tell: Progress) -> bool:
-        """Wait a moment for a look, and tell how far it is if that was not enough."""
+        """Wait a moment for a look, and report how far it is if that was not enough."""
         wait([look], timeout=_TOLD_EVERY_SECONDS)
         if look.done():
             return True

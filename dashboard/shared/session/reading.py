@@ -46,7 +46,7 @@ def summaries() -> Sequence[RunSummary]:
     """Return every run under the root, newest first; none where the root does not exist.
 
     They are as the last look found them (`catch_up`), unless the address names one that was not there then. As long as
-    thousands of runs are read for the first time, they are those read so far, and the page says so. A link among the
+    thousands of runs are read for the first time, they are those read so far, and the page states it. A link among the
     folders may lead anywhere on this machine, so it is not followed.
     """
     shared = _shared_index()
@@ -90,7 +90,7 @@ def catch_up() -> None:
 def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     """Return the names of runs whose folders are not as they were when these runs were judged, and look at them again.
 
-    A run that is at work changes all the time: its page follows it, and it is none of them.
+    A run that is at work changes all the time: its page follows it, and it is not one of them.
     """
     shared = _shared_index()
     if not shared.is_whole:
@@ -149,7 +149,7 @@ def _wait(until: Callable[[], bool]) -> None:
 
 
 def listing(found: Sequence[RunSummary]) -> Listing:
-    """Return the runs as rows, and what can be asked of them; rows are made once and again when a run changes."""
+    """Return the runs as rows, and what can be searched in them; rows are made once and again when a run changes."""
     return _rows(str(root().resolve())).listing(found)
 
 
@@ -159,7 +159,7 @@ def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
 
 
 def continuation_of(name: str, known: Mapping[str, RunSummary]) -> str | None:
-    """Return the name of the newest run that continues a run, or is queued to; None: there is none."""
+    """Return the name of the newest run that continues a run, or is queued to; None: it is missing."""
     run_id = known[name].run_id if name in known else name
     started = [later.path.name for later in known.values() if later.parent == run_id]
     queued = [job.run for job in jobs() if job.resumes == name and not job.has_ended]
@@ -213,7 +213,7 @@ def signature(folder: Path) -> str:
 
 
 def reader_zone() -> tzinfo:
-    """Return the time zone of the reader's browser, UTC where it does not say."""
+    """Return the time zone of the reader's browser, UTC where it does not state it."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
     except (ZoneInfoNotFoundError, ValueError):

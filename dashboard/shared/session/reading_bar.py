@@ -16,10 +16,10 @@ _STEP_SECONDS = 0.1
 
 @contextmanager
 def reading_bar(doing: str = "Reading runs") -> Iterator[Progress]:
-    """Give a function to tell how many runs are done of how many; the bar goes away at the end.
+    """Give a function to report how many runs are done of how many; the bar goes away at the end.
 
     Args:
-        doing: What is done, as the bar says it before the numbers.
+        doing: What is done, as the bar states it before the numbers.
     """
     place = st.empty()
     began = drawn = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the whole window knows: the root of runs, the pages, and what the address says.
+"""What the whole window knows: the root of runs, the pages, and what the address states.
 
 The root comes from the command line (`-- --root DIR`), the same for every visitor. All else that matters (page, runs,
 filters, axes) stands in the address, so that a view can be sent to someone; widgets bind their own parameters by key.
@@ -69,7 +69,7 @@ def has_arrived() -> bool:
 
 
 def as_left(name: str) -> None:
-    """Give the address its parameters of the reader's last visit, who comes back by a link that has none."""
+    """Give the address its parameters of the reader's last visit, who comes back by a link without parameters."""
     if st.session_state.get(_ARRIVED) and not st.query_params:
         st.query_params.from_dict(st.session_state.get(name, {}))
 
@@ -81,7 +81,7 @@ def leave(name: str) -> None:
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:
     """Open a page with these parameters in its address."""
-    # A part of this page that draws itself again by the clock may ask for that until the browser knows of the new page.
+    # A part of this page that draws itself again by the clock may request that until the browser knows of the new page.
     # Answered after the new page, it would clear that; parts that are not kept are not answered.
     context = get_script_run_ctx()
     if context is not None:

@@ -1,4 +1,4 @@
-"""What a person changed from one run to the next, in a few words: `learning_rate 0.002 → 0.004`."""
+"""What a user changed from one run to the next, in a few words: `learning_rate 0.002 → 0.004`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Literal
 from schemas.problems.formats import count, duration
 
 STAGES = ("waiting", "loading", "compiling", "training", "evaluating", "sealed")
-"""In the order in which they happen. A run compiles before it has a folder; only a job tells of the first two."""
+"""In the order in which they happen. A run compiles before it has a folder; only a job records the first two."""
 State = Literal["done", "now", "ahead", "failed", "left out"]
 
 
@@ -20,10 +20,10 @@ class RunProgress:
     Attributes:
         queued: When it was put into the queue. None: no job did it.
         started: When its process started. None: not yet, or no job did it.
-        compiling: When it printed that it compiles. None: not yet, or nobody looked then.
+        compiling: When it printed that it compiles. None: not yet, or not observed.
         events: When each event of its log happened, by name.
-        compile_seconds: How long it compiled. None: it does not say yet.
-        steps: Steps done and planned. None: it does not say yet.
+        compile_seconds: How long it compiled. None: it does not state it yet.
+        steps: Steps done and planned. None: it does not state it yet.
         status: Status of its run; state of its job as long as there is no run.
     """
 
@@ -69,7 +69,7 @@ def course(told: RunProgress, now: float) -> tuple[CourseStage, ...]:
 
 
 def _began(told: RunProgress, now: float) -> Mapping[str, float | None]:
-    """Return when each stage began, in their order; None: it has not, or the run does not say."""
+    """Return when each stage began, in their order; None: it has not, or the run does not state it."""
     events, first = told.events, told.events.get("run_started")
     compiling = None if first is None else first - (told.compile_seconds or 0.0)
     is_evaluated = "evaluated" in events or told.status == "running"

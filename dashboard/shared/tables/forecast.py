@@ -1,4 +1,4 @@
-"""What the plan said beside what was observed, one line for each figure that both know."""
+"""Forecasts of the plan beside what was observed, one line for each figure that both know."""
 
 from __future__ import annotations
 

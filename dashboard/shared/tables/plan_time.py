@@ -1,4 +1,4 @@
-"""What a plan says of time, made safe: bands, the parts of a session, limits, and shares of them in words."""
+"""What a plan states of time, made safe: bands, the parts of a session, limits, and shares of them in words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Limit:
 
 
 def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
-    """Return a band of a document, None where it is none: low to high, from zero on."""
+    """Return a band of a document, or None if it is not one: low to high, from zero on."""
     low, likely, high = (number_at(document, *path, end) for end in ("low", "likely", "high"))
     if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MOST_SECONDS:
         return None
@@ -78,7 +78,7 @@ def limits(plan: Mapping[str, Any] | None) -> list[Limit]:
 
 
 def share_in_words(band: Estimate | None, name: str, seconds: float | None) -> str:
-    """Return a share of a limit in words: `57 % of a session of 9 h (29 to 114 %)`; empty where there is none."""
+    """Return a share of a limit in words: `57 % of a session of 9 h (29 to 114 %)`; empty if it is missing."""
     if band is None or not seconds:
         return ""
     low, likely, high = (_percent(value) for value in (band.low, band.likely, band.high))

@@ -1,4 +1,4 @@
-"""What a plan says in words: the answer in one sentence, its figures, and advice as settings to put into a form."""
+"""What a plan states in words: the answer in one sentence, its figures, and advice as settings to put into a form."""
 
 from __future__ import annotations
 

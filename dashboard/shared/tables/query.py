@@ -1,8 +1,9 @@
 """The search box of the runs page: words and conditions, all of which a run must meet.
 
-`gemma grade:verified mode:full loss<1.2` asks for runs whose text has `gemma`, whose grade is `verified`, whose mode is
-`full` and whose last loss is below 1.2. `grade:verified,consistent` accepts either; `-status:failed` asks for the rest;
-`model="my model"` takes spaces and commas; `model=""` asks for runs that do not say. Any setting or figure of a run is
+`gemma grade:verified mode:full loss<1.2` requests runs whose text has `gemma`, whose grade is `verified`, whose mode is
+`full` and whose last loss is below 1.2. `grade:verified,consistent` accepts either; `-status:failed` requests the rest;
+`model="my model"` takes spaces and commas; `model=""` requests runs that do not state it. Any setting or figure of a
+run is
 a field too: `optimizer.learning_rate<0.001`. Dates compare as `started>2026-11-01`, in UTC; a score, which is
 0 to 1, as `score>0.6` or `score>60%`.
 """
@@ -63,7 +64,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One condition on one named value: what it asks of the value, and whether the opposite is meant."""
+    """One condition on one named value: what it requires of the value, and whether the opposite is meant."""
 
     field: str
     test: Callable[[object], bool]
@@ -74,7 +75,7 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
     """Return the query that a text states; nothing is ever refused, and what is not understood is named.
 
     Args:
-        text: What somebody typed.
+        text: What a user typed.
         fields: Names of fields that every list has.
         others: Names of settings and figures that some run has.
     """
@@ -98,7 +99,7 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
 
 
 def condition_text(field: str, value: object) -> str:
-    """Return the condition that asks for one value of a field: `model="my model"`; None asks for runs without it."""
+    """Return the condition that requests one value of a field: `model="my model"`; None requests runs without it."""
     return f'{field}="{"" if value is None else str(value).replace(chr(34), "")}"'
 
 
@@ -111,7 +112,10 @@ def _unknown(field: str, fields: Collection[str], others: Collection[str]) -> st
 
 
 def _test(sign: str, values: Sequence[str]) -> Callable[[object], bool]:
-    """Return what a sign and values, any of which will do, ask of a run's value; a missing one meets no comparison."""
+    """Return what a sign and values, any of which will do, require of a run's value.
+
+    A missing one meets no comparison.
+    """
     if sign in _COMPARE:
         return _comparison(_COMPARE[sign], values[0])
     if sign == "=" and list(values) == [""]:
@@ -141,7 +145,7 @@ def _comparison(compare: Callable[[float, float], bool], value: str) -> Callable
 
 
 def _texts(found: object) -> Iterator[str]:
-    """Yield a value as the texts that can be asked for: every tag, a date in UTC, true and false."""
+    """Yield a value as the texts that can be requested: every tag, a date in UTC, true and false."""
     if isinstance(found, tuple):
         yield from (str(one).lower() for one in found)
     elif isinstance(found, datetime):

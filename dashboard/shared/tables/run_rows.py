@@ -22,7 +22,7 @@ from evidence.index.runs import RunSummary
 from schemas.reading.times import moment
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
-"""Names of settings and figures that the search box can ask for; a stranger's file may hold any others."""
+"""Names of settings and figures that the search box can request; a stranger's file may hold any others."""
 
 
 _YEARS = (1902, 2200)
@@ -153,7 +153,7 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
         "run": summary.path.name,
         "grade": summary.grade,
         "evidence": marks(summary.documents),
-        "changed": None,  # It depends on the runs beside it, so the listing says it.
+        "changed": None,  # It depends on the runs beside it, so the listing states it.
         "repeated": summary.coverage or None,
         "status": summary.status,
         "mode": summary.mode,

@@ -121,7 +121,7 @@ GROUP_FIELDS = ("grade", "status", "mode", "model", "device", "method", "tag")
 
 
 def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
-    """Return the column of a key; of a setting or figure as its values in these rows ask for it."""
+    """Return the column of a key; of a setting or figure as its values in these rows request it."""
     if key in BY_KEY:
         return BY_KEY[key]
     found: list[Any] = [value for row in rows if (value := row.get(key)) is not None]
@@ -143,9 +143,9 @@ def mark_of(row: Row) -> str | None:
 
 
 def telling(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """Return the columns that tell these rows apart, and what the others say of all of them: `model tiny-gpt2`.
+    """Return the columns that distinguish these rows, and the values that all of them share: `model tiny-gpt2`.
 
-    A column without a value in any row says nothing. Of one row every column is kept.
+    A column without a value in any row means nothing. Of one row every column is kept.
     """
     kept, same = [], []
     for column in columns:

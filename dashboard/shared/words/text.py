@@ -29,7 +29,7 @@ _BUTTONS: Mapping[str, str] = {
     "Continue it with `trainproof train --resume`": "Press Resume",
     "continue the run with `trainproof train --resume`": "press Resume",
 }
-"""What a message says to type, and what a page has for it."""
+"""What a message states to type, and what a page has for it."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -42,7 +42,7 @@ def plain(text: str) -> str:
 
 
 def on_page(text: str) -> str:
-    """Return what a message of the command line says to do, in the words of a page: its buttons, not options."""
+    """Return what a message of the command line states to do, in the words of a page: its buttons, not options."""
     for option, button in _BUTTONS.items():
         text = text.replace(option, button)
     return text

@@ -59,9 +59,9 @@ def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
         if st.button("Choose others"):
             state.go(state.COMPARE)
         return asked
-    # Before the box is drawn for the first time the address says how many there are.
+    # Before the box is drawn for the first time the address states how many there are.
     count = sum(name in known for name in st.session_state.get("runs", asked))
-    # Behind a button the browser loads the box when it is asked for, and the curves stand there sooner.
+    # Behind a button the browser loads the box when it is requested, and the curves stand there sooner.
     label = f"Runs: {count}" if count else "Choose runs"
     return choose_runs(
         known, most=MOST_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
@@ -69,7 +69,7 @@ def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
 
 
 def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence[RunSummary]:
-    """Return the runs of a picture: those chosen, else those that a search leaves; archived ones when asked for."""
+    """Return the runs of a picture: those chosen, else those that a search leaves; archived ones when requested."""
     if len(picked) > 1:
         return picked
     text = st.text_input(

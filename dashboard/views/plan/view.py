@@ -52,7 +52,7 @@ def _changes() -> dict[str, list[str]]:
 
 
 def questions(target: ChosenTarget) -> tuple[PlanQuestion, ...]:
-    """Return what is asked for a target, the quick answers first."""
+    """Return what is requested a target, the quick answers first."""
     on = ("--on", target.on)
     return (
         PlanQuestion(options=(*on, "--quick"), said=f"Adding up from formulas for {target.name}", before=on),

@@ -197,7 +197,7 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
 
 
 def _notes_of(summary: RunSummary) -> Iterator[str]:
-    """Yield what somebody wrote about the run, each kind in a line."""
+    """Yield what a user wrote about the run, each kind in a line."""
     if summary.tags:
         yield f"Tags: {', '.join(summary.tags)}"
     if summary.note:

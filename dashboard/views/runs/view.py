@@ -85,9 +85,9 @@ def _no_match(listing: Listing, look: Look) -> None:
 
 
 def _news(shown: Sequence[RunSummary]) -> None:
-    """Look at the folders every few seconds, and say what is new; the list is drawn anew by a click alone.
+    """Look at the folders every few seconds, and report what is new; the list is drawn anew by a click alone.
 
-    Whoever reads a table, or writes a note on a run in it, would lose their place.
+    Anyone who reads a table, or writes a note on a run in it, would lose their place.
     """
     if reading.is_whole():
         st.fragment(run_every=reading.seconds_to_next_look())(_look_again)(shown, drawn_at=time.monotonic())
@@ -125,7 +125,7 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
 
 
 def _page(rows: Sequence[Row]) -> order.Slice:
-    """Draw the pages of a long list and return the one that is asked for."""
+    """Draw the pages of a long list and return the one that is requested."""
     pages = order.page_of(rows, 1).pages
     if pages == 1:
         return order.page_of(rows, 1)

@@ -6,7 +6,7 @@ Inside a bundle:
     REPORT.html            the runs for a reader
     bundle_manifest.json   the runs with their grades, every file with size and hash, the content digest
     ro-crate-metadata.json the same runs in the words of RO-Crate, for archives
-    runs/<run>/…           the run folders, large weights left out unless asked for
+    runs/<run>/…           the run folders, large weights left out unless requested
     schemas/v1/…           the schemas that the documents follow
 """
 
@@ -35,7 +35,7 @@ RUNS = "runs"
 SCHEMAS = "schemas"
 
 SMALL_BYTES = 32 << 20
-"""Largest adapter or export that is packed without being asked for."""
+"""Largest adapter or export that is packed without being requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RunFiles:
     packed: tuple[str, ...]
     """Paths inside the folder that are packed, sorted, with forward slashes."""
     left_out: tuple[str, ...]
-    """Files and folders that are not: weights and unlisted files unless asked for; lock, temporary, hidden files."""
+    """Files and folders that are not: weights and unlisted files unless requested; lock, temporary, hidden files."""
     problems: tuple[Problem, ...]
     """What must not be packed, and what cannot be."""
 

@@ -251,5 +251,8 @@ UNREADABLE_FILE = Rule(
 def refusal(
     rule: Rule, file: str, what: str, *, expected: str | None = None, line: int | None = None, next: str | None = None
 ) -> Problem:
-    """Return the problem of a rule about a file whose name may be hostile; `next` may say more than the rule's fix."""
+    """Return the problem of a rule about a file whose name may be hostile.
+
+    `next` may state more than the rule's fix.
+    """
     return problem_of(rule, file=visible(file), what=what, expected=expected, line=line, next=next)

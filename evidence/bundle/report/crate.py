@@ -2,7 +2,7 @@
 
 It is a description for archives and their search, made of the documents beside it, so that a verifier can write it
 again and compare. Hashes stay in MANIFEST.sha256: the vocabulary of 1.1 has no word for them, and a crate proves
-nothing. A bundle names neither people nor licence; where the standard asks for them, an entity says that they are not
+nothing. A bundle names neither people nor licence; where the standard needs them, an entity states that they are not
 stated.
 """
 
@@ -77,7 +77,7 @@ def crate_text(runs: Sequence[ReportRun], made: Sequence[FileHash], *, partial: 
         runs: The runs, with their files.
         made: The files outside the runs: schemas and report. The lists and the crate itself are left out, because
             their sizes would depend on it.
-        partial: Whether the bundle is labelled as holding runs that are no results.
+        partial: Whether the bundle is labelled as holding runs that are not results.
     """
     ordered = sorted(runs, key=lambda run: run.name)
     schemas = [file for file in made if file.path.startswith(f"{SCHEMAS}/")]

@@ -51,7 +51,7 @@ class ReportRun:
     files: tuple[FileHash, ...]
     """Its files in the bundle; paths start at the bundle's root."""
     notes: Notes
-    """What somebody noted about it."""
+    """What a user noted about it."""
 
 
 def report_html(runs: Sequence[ReportRun], *, partial: bool, compared: Sequence[str] | None = None) -> str:
@@ -155,7 +155,7 @@ def _zone(time: str) -> str:
 
 
 def _receipts(facts: Facts) -> str:
-    """Return what receipts that came with the run say, and how much of it each covers; nothing where none did."""
+    """Return what receipts that came with the run state, and how much of it each covers; nothing where none did."""
     sha256, stated = run_sha256(facts.folder), stated_of(facts.folder)
     found = receipts_in(facts.folder / RECEIPTS, sha256) if sha256 else ()
     said = [
@@ -173,7 +173,7 @@ def _receipts(facts: Facts) -> str:
 
 
 def _notes(notes: Notes) -> str:
-    """Return the user's own words, marked as such; nothing where there are none."""
+    """Return the user's own words, marked as such, or nothing if it is missing."""
     if not notes.tags and not notes.note:
         return ""
     tags = f"<p>Tags: {text(', '.join(notes.tags))}</p>\n" if notes.tags else ""
@@ -194,7 +194,7 @@ def _gain(facts: Facts) -> str:
 
 
 def _loss(facts: Facts) -> str:
-    """Return the loss curve, or a sentence where there is none."""
+    """Return the loss curve, or a sentence if it is missing."""
     rows = facts.metrics or []
     if not any(row["loss"] is not None for row in rows):
         return '<h3>Loss</h3>\n<p class="soft">No loss was recorded.</p>\n'

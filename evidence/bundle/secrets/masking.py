@@ -37,7 +37,7 @@ def visible(text: str) -> str:
 def mask(text: str) -> str:
     """Return the text with what looks like a key or a password replaced: `token=abcdefgh…` becomes `token=[hidden]`."""
     lower = text.lower()
-    # Most texts hold none of these, which a plain search says at once.
+    # Most texts hold none of these, which a plain search states at once.
     if near := [anchor for anchor in _PACKED if anchor in lower]:
         text = _without(text, near)
     return _LOOSE.sub(lambda found: f"{found[2] or ''}{_HIDDEN}", text)

@@ -1,7 +1,7 @@
 """What secrets and personal details look like: one `SecretPattern` each, with the text that gives it away.
 
 Shapes are those that the issuers document or that their tools accept; where a value has no shape of its own (32 or 40
-hexadecimal digits), the name beside it must tell.
+hexadecimal digits), the name beside it must be known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SecretPattern:
     """What makes a match harmless if it stands in the match or in the 80 bytes before it."""
 
     def match(self, block: bytes, at: int) -> re.Match[bytes] | None:
-        """Return the match at an anchor, or None if there is none or its surroundings show that it is harmless."""
+        """Return the match at an anchor, or None if nothing matches or its surroundings show that it is harmless."""
         match = self.expression.match(block, at)
         if match and self.harmless and self.harmless.search(block, max(0, at - 80), match.end()):
             return None

@@ -1,6 +1,6 @@
 """Tokens that their issuers mark by a prefix: one line each, with the prefix and what follows it.
 
-Prefixes are those that the issuers document. Rule sets of secret scanners ask for context that a line of a log does not
+Prefixes are those that the issuers document. Rule sets of secret scanners request context that a line of a log does not
 have, so the shapes are stated here.
 """
 

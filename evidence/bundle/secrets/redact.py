@@ -1,6 +1,6 @@
 """Redaction: copies of run folders in which secrets and home folders are masked; the runs themselves stay as they are.
 
-Files from which results and scores are computed are never masked: a bundle must not hold a number that nobody can
+Files from which results and scores are computed are never masked: a bundle must not hold a number that no one can
 compute again.
 """
 
@@ -96,9 +96,9 @@ def redaction_problems(
     """Yield redactions that cannot be: of no file of a run, of a file that is never masked, twice, or without masks.
 
     Args:
-        stated: What bundle_manifest.json says.
+        stated: What bundle_manifest.json states.
         found: Every file of the archive.
-        masks: How often `MASK` stands in each file that is said to be redacted.
+        masks: How often `MASK` stands in each file that is reported to be redacted.
     """
     seen: set[str] = set()
     for each in stated:

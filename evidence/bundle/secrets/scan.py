@@ -1,6 +1,6 @@
 """Finding secrets and personal details in files before they are handed to others.
 
-Hashes, commits and ids are no secrets: every pattern asks for a telling prefix or a telling name beside the value. A
+Hashes, commits and ids are not secrets: every pattern needs a known prefix or a known name beside the value. A
 plain substring search finds the few places where the exact pattern is then tried, which is what makes the scan fast.
 """
 
@@ -61,7 +61,7 @@ def scan_file(path: Path, shown_as: str) -> list[Problem]:
 
 
 def find_secrets(file: BinaryIO) -> Iterator[Finding]:
-    """Yield what a file holds, in the order of blocks and patterns; the same text on the same line is told once."""
+    """Yield what a file holds, in the order of blocks and patterns; the same text on the same line is reported once."""
     told: set[tuple[str, int, str]] = set()
     for block, first_line in _blocks(file):
         lower = block.lower()
@@ -89,7 +89,7 @@ def spans_to_mask(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def encoding_of(head: bytes) -> str | None:
-    """Return the encoding that the first two bytes of a file tell: UTF-16 of either order, or None for any other."""
+    """Return the encoding that the first two bytes of a file state: UTF-16 of either order, or None for any other."""
     return {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(head)
 
 

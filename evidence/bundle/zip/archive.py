@@ -91,7 +91,7 @@ def locate_directory(file: BinaryIO) -> Directory:
     """Return where the central directory lies.
 
     Raises:
-        ArchiveError: TP801 this is no zip or it is cut off; TP814 it has a comment, or bytes before or after it.
+        ArchiveError: TP801 this is not a zip or it is cut off; TP814 it has a comment, or bytes before or after it.
     """
     total = file.seek(0, 2)
     tail_start = max(0, total - _END.size - 0xFFFF)
@@ -211,7 +211,7 @@ def _decode(raw: bytes, flags: int) -> str:
 
 
 def _resolve_zip64(extra: bytes, name: str, values: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes and the offset, taken from the zip64 extra field (4.5.3) where the header says so."""
+    """Return the sizes and the offset, taken from the zip64 extra field (4.5.3) where the header states it."""
     fields: dict[int, bytes] = {}
     for kind, content in _extra_fields(extra, name):
         if kind in fields:

@@ -1,4 +1,4 @@
-"""Asking a time authority for a stamp: one HTTP POST with a hash, and its answer held against what was asked.
+"""Request a stamp of a time authority: one HTTP POST with a hash, and its answer compared with the request.
 
 Nothing of the run leaves the machine but the hash. The request is written here byte by byte (RFC 3161, section 2.4.1),
 since it is one constant around hash and nonce; the answer is read by `rfc3161-client`.
@@ -34,7 +34,7 @@ def request_stamp(authority: str, digest: bytes) -> bytes:
         digest: SHA-256 of what is to be stamped, 32 bytes.
 
     Raises:
-        ProblemError: Exit code 4: it cannot be reached, refuses, or answers something else; the message says which.
+        ProblemError: Exit code 4: it cannot be reached, refuses, or answers something else; the message states which.
             Exit code 2: the address is not one, or `rfc3161-client` is not installed.
     """
     nonce = secrets.randbits(63)
@@ -58,7 +58,7 @@ def address_problem(authority: str) -> str | None:
 
 
 def request(digest: bytes, nonce: int) -> bytes:
-    """Return a TimeStampReq in DER for a SHA-256, which asks for the authority's certificate too."""
+    """Return a TimeStampReq in DER for a SHA-256, which requests the authority's certificate too."""
     imprint = _der(0x30, _SHA256 + _der(0x04, digest))
     number = nonce.to_bytes(nonce.bit_length() // 8 + 1, "big")
     return _der(0x30, _VERSION + imprint + _der(0x02, number) + _WITH_CERTIFICATE)
@@ -70,7 +70,7 @@ def _der(tag: int, content: bytes) -> bytes:
 
 
 def _other_answer(stamp: Stamp, digest: bytes, nonce: int) -> str | None:
-    """Return in what an answer is not to what was asked, as a sentence."""
+    """Return in what an answer differs from the request, as a sentence."""
     if stamp.problem:
         return stamp.problem
     if stamp.nonce != nonce:

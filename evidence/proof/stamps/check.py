@@ -1,7 +1,7 @@
 """Whether a time stamp holds: made for just this content, by an authority whose root certificate the reader trusts.
 
 `rfc3161-client` reads the stamp and verifies its signature and chain (RFC 3161, section 2.4.2); what it compares is
-compared here first, so that each refusal says what is wrong with this stamp.
+compared here first, so that each refusal states what is wrong with this stamp.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Stamp:
     Attributes:
         answer: The TimeStampResp as it was read. None: it cannot be read, or is not a stamp.
         problem: Why it is not a stamp, as a sentence.
-        time: When the authority says that it saw the hash.
+        time: When the authority states that it saw the hash.
         by: Name of the certificate that signed, or the authority's address.
         digest: The hash that it saw; so for the algorithm, by object identifier, and the nonce.
     """
@@ -66,7 +66,7 @@ class StampVerdict:
 
 
 def read_stamp(answer: bytes, authority: str) -> Stamp:
-    """Return what an answer says; nothing of it is verified.
+    """Return what an answer states; nothing of it is verified.
 
     Raises:
         ProblemError: Exit code 2: `rfc3161-client` is not installed.

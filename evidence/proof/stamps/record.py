@@ -47,7 +47,7 @@ class KeptStamp:
     Attributes:
         of: What was stamped.
         sha256: The hash that the authority was shown.
-        actual: The hash that this run has. None: it cannot be told.
+        actual: The hash that this run has. None: it is unknown.
         authority: Address of the authority.
         answer: What it answered. None: it did not.
         failed: Why there is no stamp.
@@ -79,7 +79,7 @@ def start_of(folder: Path, manifest: Mapping[str, Any]) -> str | None:
 
 
 def stamp_run(folder: Path, of: Moment, sha256: str, authority: str, now: datetime) -> str | None:
-    """Ask an authority for a stamp and keep its answer, or why there is none, in the run's stamps.json.
+    """Request a stamp of an authority and keep its answer, or why it is missing, in the run's stamps.json.
 
     Returns:
         Why there is no stamp, as a sentence; None: there is one.
@@ -159,7 +159,7 @@ def stamp_is_refuted(stamp: KeptStamp, worth: StampVerdict | None, *, asked: boo
 
 
 def stamp_beside(file: Path) -> KeptStamp | None:
-    """Return the time stamp that lies beside a zip; None where there is none that can be read."""
+    """Return the time stamp that lies beside a zip, or None if it is missing or unreadable."""
     path = stamp_path(file)
     try:
         answer = limited_content(path)
@@ -170,7 +170,7 @@ def stamp_beside(file: Path) -> KeptStamp | None:
 
 
 def stamp_sentence(stamp: KeptStamp, worth: StampVerdict | None, *, asked: bool) -> str:
-    """Return what a stamp says to this reader, in a sentence.
+    """Return what a stamp states to this reader, in a sentence.
 
     Args:
         stamp: The stamp.
@@ -196,7 +196,7 @@ def stamp_sentence(stamp: KeptStamp, worth: StampVerdict | None, *, asked: bool)
 
 
 def told_by_authorities(folder: Path, manifest: Mapping[str, Any] | None) -> list[str]:
-    """Return what the time stamps of a run folder say to a reader with the roots on the trust list, each a sentence.
+    """Return the worth of the time stamps of a run folder to a reader with the roots of the trust list, as sentences.
 
     Raises:
         ProblemError: Exit code 2: the trust list cannot be used, or a package that reads stamps is not installed.

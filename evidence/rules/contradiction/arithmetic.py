@@ -36,7 +36,7 @@ _STATE_FRACTION = 0.001
 _HUNDREDTH = 0.011
 """Seconds by which the plan rounds, and a hair."""
 IS_WHAT_RUNS = "what was compiled is what runs"
-"""What the plan says of a program that was compiled once, for the plan and for the run."""
+"""What the plan states of a program that was compiled once, for the plan and for the run."""
 _STATE_BYTES = 4096
 """Counters and random keys, which are state too."""
 
@@ -171,7 +171,7 @@ def _verdict(plan: Document, need: int) -> str:
 
 
 def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where a run trained although its plan refused it and nobody forced it."""
+    """Yield a problem where a run trained although its plan refused it and no one forced it."""
     if facts.plan is None or facts.plan["verdict"] != "does_not_fit" or facts.plan["forced"]:
         return
     if facts.training is not None and facts.training["steps_done"] > 0:

@@ -96,7 +96,7 @@ def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
 
 
 def chain_moves_on(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem for a state that is said to be that of two steps: it holds the number of its step."""
+    """Yield a problem for a state that is reported to be that of two steps: it holds the number of its step."""
     first: dict[str, int] = {}
     for line, entry in enumerate(facts.chain or [], start=1):
         step = first.setdefault(entry["state_sha256"], entry["step"])

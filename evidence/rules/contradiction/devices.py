@@ -1,4 +1,4 @@
-"""What ran where: the devices asked for, those used, and what the compiler did with the state on them."""
+"""What ran where: the devices requested, those used, and what the compiler did with the state on them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FLOAT32 = 1e-6
 
 
 def devices_agree(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for a platform that was not asked for and for a device list that cannot be."""
+    """Yield problems for a platform that was not requested and for a device list that cannot be."""
     if facts.manifest is None:
         return
     devices = facts.manifest["devices"]
@@ -53,7 +53,7 @@ def devices_agree(facts: Facts) -> Iterator[Problem]:
 
 
 def donation_follows_from_bytes(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where donation is said to work and the bytes say otherwise, or the reverse."""
+    """Yield a problem where donation is reported to work and the bytes show otherwise, or the reverse."""
     if facts.training is None:
         return
     donation = facts.training["donation"]

@@ -53,7 +53,7 @@ def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
 
 
 def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterator[Problem]:
-    """Yield problems for supervision that is no completion, and a text that its tokens do not spell."""
+    """Yield problems for supervision that is not a completion, and a text that its tokens do not spell."""
     supervised = [token["supervised"] for token in example["tokens"]]
     row = example["row"]
     if supervised[:1] == [True]:

@@ -1,6 +1,6 @@
-"""TP328: the parameters that a run keeps in its evidence are those that it says it trained.
+"""TP328: the parameters that a run keeps in its evidence are those that it states it trained.
 
-The file is small and holds what the answers were given by, so its hash can be held against the one that the chain and
+The file is small and holds what the answers were given by, so its hash can be compared with the one that the chain and
 the evaluation state. Of adapters the stated hash is over their base too, which is not in the file: there, only their
 number is held.
 """
@@ -50,10 +50,10 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
             yield _problem(facts, what, None)
             return
         if is_lfs_pointer(path):
-            return  # That the file is elsewhere is said where its hash is taken.
+            return  # That the file is elsewhere is reported where its hash is taken.
         content = path.read_bytes()
     except OSError:
-        return  # That it cannot be read is said where its hash is taken.
+        return  # That it cannot be read is reported where its hash is taken.
     arrays = _arrays(content)
     if arrays is None:
         yield _problem(facts, "The file is not in the form of safetensors, or is damaged.", None)

@@ -1,4 +1,4 @@
-"""What the log says of a run against what its documents say: the same fact, written down when it happened."""
+"""What the log states of a run against what its documents state: the same fact, written down when it happened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
 
 
 def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the log says that prompts are put plainly and the evaluation states another template."""
+    """Yield a problem where the log states that prompts are put plainly and the evaluation states another template."""
     if facts.eval_summary is None:
         return
     stated = facts.eval_summary["generation"]["prompt_template"]

@@ -164,7 +164,7 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
     if end is not None and before is not None and end < before:
-        end = None  # That the run ends before it starts is said once, and not for each row.
+        end = None  # That the run ends before it starts is reported once, and not for each row.
     above = f"the run started at {manifest['started_at']}"
     for line, row in enumerate(rows, start=1):
         at = moment(row["time"])

@@ -1,4 +1,4 @@
-"""What was asked: predictions against the evaluation set, the settings and the baseline of eval_summary.json."""
+"""Questions: predictions against the evaluation set, the settings and the baseline of eval_summary.json."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
 
 
 def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
-    """Yield problems where the set or the length of outputs is not what config.yaml asks for."""
+    """Yield problems where the set or the length of outputs is not what config.yaml requests."""
     if facts.config is None or facts.eval_summary is None:
         return
     declared = facts.config.get("evaluation", {})
@@ -186,7 +186,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
 
 
 def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the untrained model was evaluated although config.yaml asks for no baseline."""
+    """Yield a problem where the untrained model was evaluated although config.yaml requests no baseline."""
     if facts.config is None or facts.eval_summary is None or facts.eval_summary["baseline"] is None:
         return
     declared = facts.config.get("evaluation", {})
@@ -228,7 +228,7 @@ def _text(row: Document, key: str) -> str:
 
 
 def _is_earlier(config: Document) -> bool:
-    """Return whether a configuration is of a version in which the reader was no setting."""
+    """Return whether a configuration is of a version in which the reader was not a setting."""
     return str(config.get("schema_version", VERSION)) < "1.2"
 
 

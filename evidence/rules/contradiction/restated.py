@@ -1,4 +1,4 @@
-"""Every fact that a run states more than once, each repetition held against the place that leads."""
+"""Every fact that a run states more than once, each repetition compared with the place that leads."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, st
 
 
 def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Yield the first of the problems that rows have of one cause; where there are more, it says of which steps."""
+    """Yield the first of the problems that rows have of one cause; where there are more, it states of which steps."""
     every = list(problems)
     if len(every) > 1:
         first, last = (rows[(one.line or 1) - 1]["step"] for one in (every[0], every[-1]))

@@ -121,7 +121,7 @@ def _leaves_that_differ(
 
 
 def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring) -> Iterator[Problem]:
-    # Rows of earlier versions do not say what is right leniently; either all of a file do, or none.
+    # Rows of earlier versions do not state what is right leniently; either all of a file do, or none.
     is_lenient = any("lenient_correct" in row for row in rows)
     for line, row in enumerate(rows, start=1):
         right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))

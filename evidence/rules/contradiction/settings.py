@@ -44,7 +44,7 @@ NOT_ONE_VALUE = Rule(
 
 
 _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"})
-"""Keys with a check of their own: a compiler may decline the first two, the platform is held against the request."""
+"""Keys with a check of their own: a compiler may decline the first two, the platform is compared with the request."""
 
 
 def declared_is_effective(facts: Facts) -> Iterator[Problem]:
@@ -76,7 +76,7 @@ def effective_group_follows(facts: Facts) -> Iterator[Problem]:
 
 
 def donation_is_effective(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning where donation was asked for and the compiled program does not do it."""
+    """Yield a warning where donation was requested and the compiled program does not do it."""
     if facts.config is None or facts.training is None:
         return
     donation = facts.training["donation"]
@@ -91,7 +91,7 @@ def donation_is_effective(facts: Facts) -> Iterator[Problem]:
 
 
 def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for donation or sharding that happened although config.yaml asks for none."""
+    """Yield problems for donation or sharding that happened although config.yaml requests none."""
     if facts.config is None or facts.training is None:
         return
     switches = (
@@ -105,7 +105,7 @@ def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
 
 
 def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for rows at steps that are not logged, and for more examples than were asked for."""
+    """Yield problems for rows at steps that are not logged, and for more examples than were requested."""
     recording = (facts.config or {}).get("recording", {})
     every, examples = recording.get("log_every_steps"), recording.get("first_examples")
     if every and facts.training is not None and facts.manifest is not None:
@@ -120,14 +120,14 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
 
 
 def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> Iterator[Problem]:
-    """Yield a problem where not as many examples are shown as were asked for, or as the first step has.
+    """Yield a problem where not as many examples are shown as were requested, or as the first step has.
 
     A step of more examples than there are rows has some of them several times; each is shown once. Where rows share
     sequences, a step has more rows than sequences, as many as fit.
     """
     shown_ones = len(document["examples"])
     if facts.training is None:
-        return  # Before the step is compiled nobody knows how many sequences it has.
+        return  # Before the step is compiled no one knows how many sequences it has.
     there = min(facts.training["batch_size"], document["counts"]["rows"])
     packed = bool((facts.config or {}).get("data", {}).get("packing"))
     if shown_ones != min(asked, there) and not (packed and min(asked, there) < shown_ones <= asked):

@@ -130,7 +130,7 @@ def gradients_are_of_their_batches(facts: Facts) -> Iterator[Problem]:
 
 
 def numbers_are_of_single_precision(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning where losses or gradient norms are no numbers of float32, in which jax computes them."""
+    """Yield a warning where losses or gradient norms are not numbers of float32, in which jax computes them."""
     if facts.manifest is None or "jaxlib" not in facts.manifest["environment"]["packages"]:
         return
     for name, pointer in _CURVES:

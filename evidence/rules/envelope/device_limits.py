@@ -1,4 +1,4 @@
-"""TP416, TP417 and TP730 of a run: what it states held against the figures of the device that it states."""
+"""TP416, TP417 and TP730 of a run: what it states compared with the figures of the device that it states."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
 
 
 def target_of(facts: Facts) -> Target | None:
-    """Return the machine of the table whose devices the run states, None where there is none, as for a CPU."""
+    """Return the machine of the table whose devices the run states, or None if it is missing, as for a CPU."""
     if facts.manifest is None:
         return None
     devices = facts.manifest["devices"]

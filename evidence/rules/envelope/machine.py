@@ -1,4 +1,4 @@
-"""Speed and memory against the machine, both sides: faster or smaller than can be, slower than anybody would wait."""
+"""Speed and memory against the machine, both sides: faster or smaller than can be, slower than anyone would wait."""
 
 from __future__ import annotations
 

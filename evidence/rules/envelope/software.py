@@ -54,7 +54,7 @@ def software_runs_trainproof(facts: Facts) -> Iterator[Problem]:
 
 
 def tpu_is_named_as_one(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning for a TPU whose kind does not say so; kinds of graphics cards are too many to know."""
+    """Yield a warning for a TPU whose kind does not states it; kinds of graphics cards are too many to know."""
     if facts.manifest is None or facts.manifest["devices"]["platform"] != "tpu":
         return
     kind = facts.manifest["devices"]["kind"]

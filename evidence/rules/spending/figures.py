@@ -25,7 +25,7 @@ class RunFigures:
     sessions: int | None = None
     """Sessions that it likely takes."""
     hours_stated: float | None = None
-    """What somebody said that it takes."""
+    """A stated duration."""
     compute_type: str | None = None
     """Element type of matrix products."""
     devices: int = 1

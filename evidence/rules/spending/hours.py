@@ -1,4 +1,4 @@
-"""Hours: of a session, of a week, between two checkpoints, and those that somebody stated."""
+"""Hours: of a session, of a week, between two checkpoints, and those that a user stated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ HOUR = 3600.0
 LARGE_SHARE = 0.5
 """Share of a session from which on a lost interval between checkpoints is a warning."""
 WITHIN = 0.1
-"""Stated hours are rounded: this much beyond the band is no contradiction."""
+"""Stated hours are rounded: this much beyond the band is not a contradiction."""
 
 
 def checkpoints_within_sessions(figures: RunFigures, target: Target) -> Iterator[Problem]:
@@ -128,7 +128,7 @@ def run_within_week(figures: RunFigures, target: Target) -> Iterator[Problem]:
 
 
 def stated_hours_hold(figures: RunFigures, target: Target) -> Iterator[Problem]:
-    """Yield a problem where steps times step time are not the hours that somebody stated.
+    """Yield a problem where steps times step time are not the hours that a user stated.
 
     2,500 steps of 100 to 150 s are 69 to 104 hours, not 40.
     """

@@ -1,4 +1,4 @@
-"""The compiled step held against what is declared: donation, the optimizer's state, how often it is compiled."""
+"""The compiled step compared with what is declared: donation, the optimizer's state, how often it is compiled."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Machine:
         self._add(Instruction(what="match"))
 
     def last(self, text: str) -> str | None:
-        """Return the first group of the last match, or the match where there is no group; None if there is none."""
+        """Return the first group of the last match, or the match where there is no group, or None if it is missing."""
         text = text[-LONGEST_TEXT:]
         found: str | None = None
         at, steps = 0, MOST_STEPS

@@ -17,7 +17,7 @@ _CODES = {"x": 2, "u": 4, "U": 8}
 
 
 class PatternError(Exception):
-    """A pattern that is not one, or not of the part that is matched here; the text says why."""
+    """A pattern that is not one, or not of the part that is matched here; the text states why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def may_be_empty(node: Node) -> bool:
 
 
 def first_group(node: Node) -> Node | None:
-    """Return what stands in the first brackets that are kept, None if there are none."""
+    """Return what stands in the first brackets that are kept, or None if they are missing."""
     match node:
         case Brackets(number=1):
             return node.inner

@@ -89,7 +89,7 @@ class Bar:
     total: int
     """Out of."""
     is_training: bool
-    """Whether it counts steps of training, as far as its name tells."""
+    """Whether it counts steps of training, by its name."""
     by_epoch: bool
     """Whether it begins anew with each epoch."""
     values: dict[str, float | None]

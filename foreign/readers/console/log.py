@@ -1,4 +1,4 @@
-"""Console logs: metric rows in any of their forms, the stages they belong to, and what the program said of itself."""
+"""Console logs: metric rows in any of their forms, the stages they belong to, and what the program printed."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class ConsoleLog:
 
 
 def note_words(line: LogLine, log: ConsoleLog) -> None:
-    """Take what a line says of model, data, devices, scores and the end of the run."""
+    """Take what a line states of model, data, devices, scores and the end of the run."""
     if score := score_of(line.text):
         name, value, note = score
         log.scores.append(ForeignScore(name=name, value=value, source=log.source(line), note=note))
@@ -165,7 +165,7 @@ def _note_device(line: LogLine, log: ConsoleLog) -> None:
 
 
 def note_heading(line: LogLine, log: ConsoleLog) -> None:
-    """Note whether the lines below a heading are of an evaluation, as `***** Running Evaluation *****` says."""
+    """Note whether the lines below a heading are of an evaluation, as `***** Running Evaluation *****` states."""
     heading = _HEADING.search(line.text)
     if heading is not None and _OF_TRAINING.search(heading.group(1)):
         log.in_evaluation = False

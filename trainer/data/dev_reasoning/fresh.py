@@ -1,4 +1,4 @@
-"""New items of a built-in evaluation set's kinds, under a seed of somebody's own."""
+"""New items of a built-in evaluation set's kinds, under a seed of a user's own."""
 
 from collections.abc import Collection, Iterator
 from itertools import islice
@@ -56,7 +56,7 @@ def at_most(count: int, drawn: Iterator[DrawnProblem]) -> Iterator[DrawnProblem]
     """Yield problems, and give up after so many: a kind may be exhausted while the others go on for ever.
 
     Raises:
-        ValueError: that many were drawn, and more are asked for.
+        ValueError: that many were drawn, and more are requested.
     """
     yield from islice(drawn, count)
     message = f"a kind of problem has no new prompt left after {count:,} draws."

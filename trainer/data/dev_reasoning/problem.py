@@ -52,5 +52,5 @@ def compute(*lines: str) -> tuple[Step, ...]:
 
 
 def setup(line: str) -> tuple[Step, ...]:
-    """Return the one step that says what has to be worked out."""
+    """Return the one step that states what has to be worked out."""
     return (Step(type="setup", content=line),)

@@ -1,4 +1,4 @@
-"""Rows of the built-in datasets: the committed ones, and as many more as a run asks for."""
+"""Rows of the built-in datasets: the committed ones, and as many more as a run requests."""
 
 from collections.abc import Mapping
 from itertools import islice

@@ -15,7 +15,7 @@ _PROMPT = re.compile(
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
-    """Return a story that buys first or gives away first; every number has two digits, and nobody owes anything."""
+    """Return a story that buys first or gives away first; every number has two digits, and no one owes anything."""
     name, things, highest = rng.choice(NAMES), rng.choice(THINGS), HIGHEST[difficulty]
     if rng.random() < 0.5:
         start = rng.randint(LOWEST, highest - LOWEST)

@@ -1,4 +1,4 @@
-"""Short stories that ask for one sum, difference or product."""
+"""Short stories that request one sum, difference or product."""
 
 import random
 import re

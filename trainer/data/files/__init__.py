@@ -1,1 +1,1 @@
-"""Files of rows that may be larger than memory: each row is read when it is asked for."""
+"""Files of rows that may be larger than memory: each row is read on access."""

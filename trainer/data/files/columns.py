@@ -63,7 +63,7 @@ MEANT_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an obj
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How a row is told and taken."""
+    """How a row is recognised and converted."""
 
     columns: tuple[str, ...]
     taken: Callable[[Row], Row]
@@ -76,7 +76,7 @@ def of_own(columns: Iterable[str]) -> Callable[[Row], Row]:
 
 
 def of_conversations(row: Row) -> Row:
-    """Return a ShareGPT row as messages; a speaker that nobody knows stays as it is named, and is refused."""
+    """Return a ShareGPT row as messages; a speaker that no one knows stays as it is named, and is refused."""
     turns = row["conversations"]
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         return {"messages": turns}
@@ -90,7 +90,7 @@ def turn_of(turn: Row) -> Row:
 
 
 def of_instruction(row: Row) -> Row:
-    """Return an Alpaca row: the instruction, a blank line and the input, where there is one, ask for the output."""
+    """Return an Alpaca row: the instruction, a blank line and the input, where there is one, request the output."""
     given = row.get("input")
     return {"prompt": f"{row['instruction']}\n\n{given}" if given else row["instruction"], "completion": row["output"]}
 
@@ -108,12 +108,12 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
 
 
 def is_own(row: Row) -> bool:
-    """Return whether a row has no column but ours, so that the schema can say what is wrong with it."""
+    """Return whether a row has no column but ours, so that the schema can state what is wrong with it."""
     return not is_pair(row) and any(name in row for columns in OWN for name in columns) and KNOWN.issuperset(row)
 
 
 def shape_of(row: Row, kind: str) -> Shape | None:
-    """Return the shape of a row, None where it has none that is known."""
+    """Return the shape of a row, or None if it is unknown."""
     return next((shape for shape in SHAPES[kind] if all(name in row for name in shape.columns)), None)
 
 

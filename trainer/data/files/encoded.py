@@ -28,7 +28,7 @@ class EncodedRow:
 
     @property
     def supervised(self) -> tuple[int, ...]:
-        """The tokens that the loss asks for."""
+        """The tokens in the loss."""
         return tuple(token for first, last in self.spans for token in self.token_ids[first:last])
 
     def ends_with(self, token: int) -> bool:
@@ -41,7 +41,7 @@ def laid_out(
 ) -> tuple[Int32[np.ndarray, "batch seq"], Bool[np.ndarray, "batch seq"], Int32[np.ndarray, "batch seq"]]:
     """Return token ids, loss mask and segments of sequences that hold one or several rows, padded on the right.
 
-    The mask says whether the loss asks for a token, so it is false on prompts and padding, true on completions and the
+    The mask states whether a token is in the loss, so it is false on prompts and padding, true on completions and the
     end token, and false on the first token of a row, before which nothing stands. Segments count the rows of a
     sequence from 1; padding is 0, as its tokens are. The rows `[7, 8, 9]` and `[5, 6]` with one prompt token each
     give, at length 6, `[7, 8, 9, 5, 6, 0]`, `[0, 1, 1, 0, 1, 0]` and `[1, 1, 1, 2, 2, 0]`.

@@ -1,4 +1,4 @@
-"""Rows of a file by their number, decoded when they are asked for; what is kept is where they stand.
+"""Rows of a file by their number, decoded on access; what is kept is where they stand.
 
 | file | kept in memory |
 |---|---|
@@ -47,7 +47,7 @@ STATE = "state.json"
 
 
 class RowTable(Sequence[dict[str, Any]]):
-    """Rows of a file; a subclass says how many there are and reads one.
+    """Rows of a file; a subclass states how many there are and reads one.
 
     Args:
         path: the file or folder.
@@ -96,7 +96,7 @@ class JsonLines(RowTable):
                     starts.append(place)
                     lines.append(number)
                 place += len(line)
-            # An empty file cannot be mapped, and has no row to ask for.
+            # An empty file cannot be mapped, and has no row to request.
             self._text = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if place else b""
         self._starts, self._lines = starts, lines
 

@@ -17,7 +17,7 @@ from trainer.data.files.encoded import EncodedRow
 
 
 class TokenFile(Sequence[EncodedRow]):
-    """Encoded rows, each made when it is asked for.
+    """Encoded rows, each made on access.
 
     Args:
         rows: taken one by one; none of them is kept.

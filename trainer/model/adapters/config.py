@@ -46,7 +46,7 @@ ANY_VALUE = {
     "ensure_weight_tying",
     "save_embedding_layers",
 }
-"""Keys that are read, that say where an adapter came from, or that the tensors show for themselves."""
+"""Keys that are read, that state where an adapter came from, or that the tensors show for themselves."""
 
 ONLY = {
     "peft_type": ("LORA",),
@@ -60,7 +60,7 @@ ONLY = {
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterConfig:
-    """What adapter_config.json says, as far as the tensors do not."""
+    """What adapter_config.json states, as far as the tensors do not."""
 
     rank: int
     alpha: float

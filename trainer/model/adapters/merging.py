@@ -112,10 +112,10 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
         base: folder, or name on the hub.
         adapters: folders, each with `=weight` behind it where that is not 1; a folder of that whole name comes first.
         folder: made here.
-        dtype: of what is written. None: as the base's config.json says.
+        dtype: of what is written. None: as the base's config.json states.
 
     Raises:
-        ProblemError: base or adapter cannot be used, a weight or dtype is none, or the folder is taken.
+        ProblemError: base or adapter cannot be used, a weight or dtype is invalid, or the folder is taken.
     """
     source = resolve(base)
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"

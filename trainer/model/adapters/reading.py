@@ -90,7 +90,7 @@ def full_name(module: str, source: ModelSource) -> str:
 
 
 def replaced_param(tensor: str, source: ModelSource) -> str | None:
-    """Return the parameter that a whole tensor stands for, such as a token table or a norm; None if it is none."""
+    """Return the parameter that a whole tensor holds, such as a token table or a norm, or None if it is another."""
     plain = plain_name(tensor, source.family)
     for link in source.family.links(source.spec):
         if plain_name(link.tensor, source.family) == plain and len(link.params) == 1 and not link.transposed:

@@ -1,6 +1,6 @@
 """The families of models that are computed here: one file each, found by its `Family` objects.
 
-A family says how its config.json becomes a `ModelSpec` and how its files name tensors; the forward pass is the same
+A family states how its config.json becomes a `ModelSpec` and how its files name tensors; the forward pass is the same
 decoder for all. To add one, write its file like `qwen3.py`; what is new in it goes into `ModelSpec` and the decoder.
 """
 

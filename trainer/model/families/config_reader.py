@@ -64,7 +64,7 @@ class ConfigReader:
         self.problems: list[Problem] = [] if problems is None else problems
 
     def inside(self, key: str) -> ConfigReader:
-        """Return a reader of the object under a key, empty if there is none; what it notes is noted here too."""
+        """Return a reader of the object under a key, empty if it is missing; what it notes is noted here too."""
         value = self.value(key)
         if value is not None and not isinstance(value, dict):
             self.note(key, "an object")

@@ -1,4 +1,4 @@
-"""What a family has to say about itself: how its config is read and how its files name tensors."""
+"""What a family states about itself: how its config is read and how its files name tensors."""
 
 from __future__ import annotations
 

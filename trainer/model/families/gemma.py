@@ -1,8 +1,8 @@
 """Gemma (arXiv 2403.08295): rotary positions, RMS norm with gain 1 + w, GeGLU, multi-query attention, a tied head.
 
-Gemma's GELU is the tanh form. Early config.json files say `hidden_act: gelu` and mean that one; transformers 5 reads
-them so. The older key `hidden_activation` counts in transformers 4 and is not known in 5: where it says something else
-than `hidden_act`, nobody can know what the model was trained with, and it is refused.
+Gemma's GELU is the tanh form. Early config.json files state `hidden_act: gelu` and mean that one; transformers 5 reads
+them so. The older key `hidden_activation` counts in transformers 4 and is not known in 5: where it states something
+else than `hidden_act`, no one can know what the model was trained with, and it is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the families after GPT-2 share: the names of sizes in config.json, and the names of tensors.
 
-A family's own file says what is different in it.
+A family's own file states what is different in it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from trainer.model.spec import BlockSpec, ModelSpec
 
 
 def read_config(config: ConfigReader) -> ModelSpec:
-    """Read transformers' `MistralConfig`; null for `sliding_window` is no window, absent is 4096."""
+    """Read transformers' `MistralConfig`; null for `sliding_window` means no window, absent is 4096."""
     config.defaults = {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096}
     window = config.optional_size("sliding_window")
     count = layout.layer_count(config)

@@ -100,7 +100,7 @@ def llama3(stated: RopeStatement) -> Llama3:
 
 
 def yarn(stated: RopeStatement) -> Yarn:
-    """Read YaRN; cosine and sine grow by `0.1 · ln factor + 1` unless the file says otherwise."""
+    """Read YaRN; cosine and sine grow by `0.1 · ln factor + 1` unless the file states otherwise."""
     parameters, positions = stated.parameters, stated.positions()
     stated.need("factor")
     factor = stated.factor(positions)
@@ -137,7 +137,7 @@ def longrope(stated: RopeStatement) -> LongRope:
 
 
 ALWAYS = ("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned")
-"""Keys that may stand beside every kind; the last only says how a model was made."""
+"""Keys that may stand beside every kind; the last only states how a model was made."""
 
 KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[RopeStatement], Stretch | None]]] = {
     "default": ((), no_stretch),

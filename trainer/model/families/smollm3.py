@@ -45,7 +45,7 @@ def blocks(config: ConfigReader) -> tuple[BlockSpec, ...]:
 
 
 def turning_layers(config: ConfigReader) -> list[bool]:
-    """Return for each layer whether it turns queries and keys: 1 in `no_rope_layers`, whatever its name says."""
+    """Return for each layer whether it turns queries and keys: 1 in `no_rope_layers`, whatever its name states."""
     count = layout.layer_count(config)
     stated = config.value("no_rope_layers")
     if stated is None:

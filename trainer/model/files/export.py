@@ -56,7 +56,8 @@ def export(
         folder: made here; it must not exist yet, or be empty.
         params: arrays by name, of one dtype.
         source: the model they came from: its config.json is copied and completed, its tokenizer copied.
-        end_token_id: what the model was taught to stop at; other tools are told to. None: as the model's files say.
+        end_token_id: what the model was taught to stop at; other tools then stop there too. None: as the model's files
+            state.
         dtype: in which they are written, rounded one tensor at a time. None: as they are.
         shard_bytes: largest file; more than that is written as several files with an index.
         go_on: called between files; what it raises ends the export, and nothing is left behind.
@@ -101,7 +102,8 @@ def write_weights(
         go_on()
         tensors = {link.tensor: join(link, params, dtype) for link in shard}
         total += sum(tensor.nbytes for tensor in tensors.values())
-        # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
+        # transformers refuses a file that does not state which framework's layout it has; "pt" is the one of these
+        # names.
         try:
             save_file(tensors, folder / name, metadata={"format": "pt"})
         except SafetensorError as error:
@@ -153,7 +155,7 @@ def element_type(params: Params) -> str:
 
 
 def completed_config(source: ModelSource, dtype: str) -> dict[str, Any]:
-    """Return the model's config.json with what an export must say: architecture and element type."""
+    """Return the model's config.json with what an export must state: architecture and element type."""
     config = dict(source.config)
     config = config if source.family.text_key is None else config[source.family.text_key]
     config.pop("torch_dtype", None)  # the older word for dtype; both would contradict each other
@@ -193,7 +195,7 @@ def descriptions(source: ModelSource) -> Iterator[Path]:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Refuse to write over something, or to put a new folder under the feet of whoever is in the old one.
+    """Refuse to write over something, or to put a new folder under the feet of anyone who is in the old one.
 
     Raises:
         ProblemError: exit code 2.

@@ -1,4 +1,4 @@
-"""Brings a model's files from the Hugging Face hub, or says plainly why it could not.
+"""Brings a model's files from the Hugging Face hub, or states plainly why it could not.
 
 What is in the files is read elsewhere (`source.py`, `loading.py`). No code of a repository is fetched or run.
 """
@@ -33,7 +33,7 @@ _here_only: ContextVar[bool] = ContextVar("here_only", default=False)
 
 @contextmanager
 def nothing_fetched(*, unless: bool) -> Iterator[None]:
-    """Take models from this machine only while it is open: a name that a stranger wrote goes nowhere unless asked."""
+    """Take models from this machine only while it is open: a name that a stranger wrote then goes nowhere."""
     token = _here_only.set(not unless)
     try:
         yield

@@ -1,7 +1,7 @@
 """Reads a model's parameters out of its files, one tensor at a time, onto the devices where they belong.
 
 Which tensor holds what stands in `families/`. Files that lack a tensor, have one too many or one of another shape are
-refused as a whole: a model with a random layer in it would train, and nobody would know.
+refused as a whole: a model with a random layer in it would train, and no one would know.
 """
 
 from __future__ import annotations

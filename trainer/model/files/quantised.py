@@ -34,7 +34,7 @@ DTYPES: Mapping[str, tuple[str, Any]] = {
 
 
 class QuantisationError(ValueError):
-    """A quantised weight cannot be read; the text says which one and why."""
+    """A quantised weight cannot be read; the text states which one and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ def with_quantised(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def state_of(tensor: Any, weight: str) -> dict[str, Any]:
-    """Return the JSON document that says how a 4-bit weight was quantised."""
+    """Return the JSON document that states how a 4-bit weight was quantised."""
     try:
         state = json.loads(tensor.read().tobytes())
     except (ValueError, RecursionError) as error:

@@ -82,7 +82,7 @@ class ModelSource:
         """Load the tokenizer through transformers; never runs code from the model's folder.
 
         Raises:
-            ProblemError: there is none, it cannot be read, it has ids beyond the model's vocabulary, or no token for
+            ProblemError: it is missing, it cannot be read, it has ids beyond the model's vocabulary, or no token for
                 unknown words.
         """
         # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
@@ -183,7 +183,7 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         file = gguf_file(path)
         return find_source(name, None, path, path, "pretrained") if file is None else found_gguf(name, file)
     snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
-    # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
+    # The hub's cache names a snapshot's folder by its commit, whatever branch was requested.
     return find_source(name, snapshot.name, snapshot, snapshot, "pretrained")
 
 
@@ -245,7 +245,7 @@ def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
 
 
 def of_somebody_else(error: ProblemError) -> ProblemError:
-    """Return the refusal of a model that somebody else's run names: this machine may have it in another place."""
+    """Return the refusal of a model that another person's run names: this machine may have it in another place."""
     then = "Get the model from whoever made the run, or from where it is published, and name its folder with --model."
     problems = [replace(each, next=then) if each.code == NO_MODEL.code else each for each in error.problems]
     return ProblemError(problems, exit_code=error.exit_code)

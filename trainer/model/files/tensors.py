@@ -1,6 +1,6 @@
 """Opens the safetensors files of a model folder: one file, or several with an index.
 
-Files are memory-mapped and a tensor is read when asked for. Which tensors there should be is `loading.py`'s question.
+Files are memory-mapped and a tensor is read on access. Which tensors there should be is the matter of `loading.py`.
 """
 
 from __future__ import annotations

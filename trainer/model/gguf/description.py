@@ -195,7 +195,7 @@ OF_FAMILY = {"gemma2": gemma2, "gemma3": gemma3, "qwen2": qwen, "qwen3": qwen}
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it; a list that says the same for each layer as what it says."""
+    """Return a value as JSON has it; a list that states the same for each layer as what it states."""
     if isinstance(value, np.ndarray):
         return value[0].item() if len(value) and (value == value[0]).all() else value[:1024].tolist()
     return value

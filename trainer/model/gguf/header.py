@@ -43,7 +43,7 @@ STRING, ARRAY = 8, 9
 
 
 class GgufError(ValueError):
-    """A file that cannot be read; the text says what is wrong with it."""
+    """A file that cannot be read; the text states what is wrong with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def read_gguf(path: Path) -> Gguf:
 
 @functools.lru_cache(maxsize=4)
 def _read(path: Path, size: int, _changed: int) -> Gguf:
-    """Return a file's header; kept, because a plan asks for the same model once for each change that it tries."""
+    """Return a file's header; kept, because a plan needs the same model once for each change that it tries."""
     if size < 24:
         message = f"it has {size} bytes, and a GGUF file begins with 24"
         raise GgufError(message)

@@ -31,7 +31,7 @@ class Splitting:
     whole_words: bool = False
     """A word that is a token is taken as it is, whatever merges would make of it."""
     begins: bool = False
-    """Texts begin with the begin token where the file does not say."""
+    """Texts begin with the begin token where the file does not state it."""
     composed: bool = False
     """Characters are composed first (NFC)."""
 

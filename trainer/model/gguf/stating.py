@@ -26,7 +26,7 @@ ARCHITECTURES = {family: name for name, family in FAMILIES.items()} | {"mistral"
 """For each family: llama.cpp's architecture."""
 
 OF_TRAINING = ("family", "initializer_std", "scale_residual_init")
-"""Fields of `ModelSpec` that say nothing of what is computed."""
+"""Fields of `ModelSpec` that state nothing of what is computed."""
 
 
 def metadata_of(spec: ModelSpec) -> dict[str, Any]:

@@ -28,7 +28,7 @@ SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_
 
 
 class GgufTokenizerError(ValueError):
-    """A file whose tokenizer cannot be built; the text says why."""
+    """A file whose tokenizer cannot be built; the text states why."""
 
 
 def has_tokenizer(gguf: Gguf) -> bool:
@@ -40,7 +40,7 @@ def tokenizer_of(gguf: Gguf) -> Any:
     """Return a file's tokenizer, as transformers' fast tokenizers are, with the file's chat template.
 
     Raises:
-        GgufTokenizerError: it has none, or one that is not read.
+        GgufTokenizerError: it is missing, or of a kind that is not read.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -185,7 +185,7 @@ def special_token(gguf: Gguf, name: str, tokens: Sequence[str]) -> str | None:
 
 
 def frame(backend: Tokenizer, gguf: Gguf, tokens: Sequence[str], *, begins: bool) -> None:
-    """Have the tokenizer put begin and end tokens around texts, as the file says."""
+    """Have the tokenizer put begin and end tokens around texts, as the file states."""
     first = special_token(gguf, "bos", tokens) if gguf.metadata.get("tokenizer.ggml.add_bos_token", begins) else None
     last = special_token(gguf, "eos", tokens) if gguf.metadata.get("tokenizer.ggml.add_eos_token", False) else None
     if first is None and last is None:

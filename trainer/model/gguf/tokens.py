@@ -1,4 +1,4 @@
-"""What a GGUF file states of a tokenizer: the inverse of `tokenizer.py`, held against it before anything is written."""
+"""What a GGUF file states of a tokenizer: the inverse of `tokenizer.py`, compared with it before writing."""
 
 from __future__ import annotations
 

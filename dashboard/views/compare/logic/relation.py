@@ -43,7 +43,7 @@ _ALIKE = 0.9
 _MOST_AXES = 6
 _WIDE, _DECADE = 50, 10 * (1 - 1e-9)
 MOST_WORDS = 30
-"""Different words that an axis tells apart; the rest stand together as `other`."""
+"""Different words that an axis distinguishes; the rest stand together as `other`."""
 OTHER = "other"
 
 
@@ -114,7 +114,7 @@ def value_of(run: RunSummary, name: str) -> Value:
 
 
 def telling(runs: Sequence[RunSummary]) -> list[str]:
-    """Return the settings that differ between the runs, most likely those that somebody tried out on purpose first.
+    """Return the settings that differ between the runs, most likely those that a user tried out on purpose first.
 
     They come in the order of what matters to a result, and of one group the one whose values are spread most evenly;
     those in which hardly a run differs come last.

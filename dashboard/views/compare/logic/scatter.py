@@ -28,10 +28,10 @@ class Scatter:
 
     Attributes:
         members: For each group in the order of its values, its word and the numbers of its runs; one group without a
-            word where nothing tells the runs apart.
+            word where nothing distinguishes the runs.
         x: What lies across.
         y: What lies upward.
-        groups: What tells the runs apart.
+        groups: What distinguishes the runs.
         logarithmic: The scales that are drawn logarithmic.
         beyond: Numbers of the runs that state both and have no place on a logarithmic axis.
         doubtful: Numbers of the runs that contradict themselves: drawn hollow, and in no mean.
@@ -46,7 +46,7 @@ class Scatter:
     doubtful: frozenset[int]
 
     def title_of(self, word: str) -> str:
-        """Return what a group is called where groups are told apart; empty where they are not."""
+        """Return what a group is called where groups are distinguished; empty where they are not."""
         return "" if self.groups is None else f"{self.groups.name}: {word}"
 
     def sound(self, members: Sequence[int]) -> list[int]:
@@ -86,7 +86,7 @@ def scatter(
     Args:
         x: What lies across.
         y: What lies upward, of the same runs.
-        groups: What tells the runs apart. None: nothing.
+        groups: What distinguishes the runs. None: nothing.
         logarithmic: Names of scales to be drawn logarithmic; those of words are not, and zero has no place on one.
         doubtful: Numbers of the runs that contradict themselves.
     """

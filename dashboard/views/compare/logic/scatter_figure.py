@@ -65,7 +65,7 @@ def draw(
 
 
 def runs_at(points: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the numbers of the runs whose points are chosen, as `st.plotly_chart` says which are."""
+    """Return the numbers of the runs whose points are chosen, as `st.plotly_chart` states which are."""
     return sorted(int(point["customdata"][0]) for point in points if point.get("customdata"))
 
 
@@ -78,7 +78,7 @@ _DOUBTFUL, _LAST = "contradictory, in no mean", 2000
 
 
 def _chosen_style(shown: Scatter, runs: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
-    """Return what points of runs say and how they look when they are chosen."""
+    """Return labels and style of the points of runs when they are chosen."""
     across, up = shown.x, shown.y
     told = [
         f"<b>{label(names[index])}</b><br>{label(across.name)}: {label(str(across.shown(index)))}"

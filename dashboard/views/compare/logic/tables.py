@@ -55,7 +55,7 @@ _MEANT = {
     "training.sequence_length": "{:,} tokens",
     "training.remat": "remat {}",
 }
-"""What a value of the manifest is, for fields whose value alone does not say it."""
+"""What a value of the manifest is, for fields whose value alone does not state it it."""
 
 
 def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
@@ -84,7 +84,7 @@ def setting(found: ComparedSetting, runs: int) -> Row:
 def answer_rows(answer: SmokeComparison) -> list[Row]:
     """Return what the smoke run states, and what the full run does: each value in words, `169,728 parameters`.
 
-    A null is left out: it says that there is no revision, no change of the code, no seed.
+    A null is left out: it states that there is no revision, no change of the code, no seed.
     """
     fields = dict(QUESTIONS).get(answer.question, ())
 
@@ -100,7 +100,7 @@ def answer_rows(answer: SmokeComparison) -> list[Row]:
 
 
 def shortened_hash(text: str) -> str:
-    """Return a hash or a commit by its beginning, which tells it apart; any other text as it is."""
+    """Return a hash or a commit by its beginning, which distinguishes it; any other text as it is."""
     return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else text
 
 
@@ -149,12 +149,12 @@ def flips(pair: Pair, found: Sequence[Flip]) -> tuple[Row, list[Row]]:
 
 
 def answer_said(answer: str | None) -> str:
-    """Return an answer, or that the output has none."""
+    """Return an answer, or that the output lacks one."""
     return "no answer" if answer is None else answer
 
 
 def score_said(verdict: PairVerdict) -> str:
-    """Return the paired difference in score in words, or why there is none."""
+    """Return the paired difference in score in words, or why it is missing."""
     found = verdict.pair.score
     if found is None:
         return " ".join(verdict.pair.refused)
@@ -182,7 +182,7 @@ def costs_said(verdict: PairVerdict) -> str:
 
 
 def change_said(setting: ComparedSetting) -> str:
-    """Return what a person changed under the end of its name, a dash where it is not stated."""
+    """Return what a user changed under the end of its name, a dash where it is not stated."""
     before, after = (shorten(shortened_hash(value(one)), _LONGEST_VALUE) for one in setting.values)
     return f"{setting.name.rpartition('.')[2]} {before} → {after}"
 

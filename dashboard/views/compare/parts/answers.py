@@ -64,7 +64,7 @@ def _flips(pair: Pair, flips: Sequence[Flip], runs: Mapping[str, Run]) -> None:
 
 
 def _item(pair: Pair, flip: Flip, outputs: Sequence[str | None]) -> str:
-    """Return an item: what was asked and expected, and below each other's run its whole output."""
+    """Return an item: its question and expected answer, and below each other's run its whole output."""
     sides = (
         (pair.first, flip.first_answer, flip.kind == "broken"),
         (pair.second, flip.second_answer, flip.kind != "broken"),

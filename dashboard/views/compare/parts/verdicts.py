@@ -41,7 +41,7 @@ def draw(compared: Comparison) -> None:
 
 
 def _item(verdict: PairVerdict, doubtful: Collection[str]) -> str:
-    """Return a verdict in words: of the score, why it is none, loss, time and memory, and what was changed."""
+    """Return a verdict in words: of the score, why it is not one, loss, time and memory, and what was changed."""
     lines = [markup.words(tables.score_said(verdict)), markup.safe(tables.costs_said(verdict))]
     if verdict.sameness:
         lines.append(f"<b>{markup.safe(verdict.sameness)}.</b>")

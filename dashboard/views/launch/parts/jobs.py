@@ -69,7 +69,7 @@ def _body(root: Path, *, was_active: bool) -> None:
 
 
 def _free_bytes(root: Path) -> float:
-    """Return the room on the disk of a root, without end where somebody has just removed it: then nothing is full."""
+    """Return the room on the disk of a root, without end where a user has just removed it: then nothing is full."""
     try:
         return shutil.disk_usage(root).free
     except OSError:
@@ -106,7 +106,7 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         if job.state in {"running", "stopping"}:
             _progress(root, job)
         if job.state == "unasked":
-            markup.note(JOBS[job.state].meaning)  # A word that says little by itself.
+            markup.note(JOBS[job.state].meaning)  # A word that states little by itself.
         at_work = job.state in {"running", "stopping"}
         text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
         if text and at_work:

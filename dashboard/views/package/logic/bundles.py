@@ -63,7 +63,7 @@ def made_bundles() -> list[Path]:
 
 
 def runs_in(path: Path) -> frozenset[str]:
-    """Return the names of the runs in a bundle; empty for a file that is none, or that cannot be read."""
+    """Return the names of the runs in a bundle; empty for a file that is not a bundle, or that cannot be read."""
     try:
         with path.open("rb") as file:
             entries, _ = harmless_entries(file)
@@ -119,7 +119,9 @@ def checklist_said(items: Sequence[ChecklistItem]) -> str:
 
 
 def progress_of(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
-    """Return what the builder tells how far it is; the bar is drawn a hundred times at most, each time with its words.
+    """Return a function that shows how far the builder is.
+
+    The bar is drawn a hundred times at most, each time with its words.
 
     What comes after the last byte takes about as long as what was before it: every run in the zip is read and graded.
     """

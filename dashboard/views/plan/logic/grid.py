@@ -45,7 +45,7 @@ class Grid:
 
 
 def grid(answer: Mapping[str, Any] | None) -> Grid | None:
-    """Return the map of an answer, None where it has none."""
+    """Return the map of an answer, or None if it is missing."""
     found: dict[tuple[int, int], Cell] = {}
     for one in objects_at(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
         batch, length = _whole(one, "microbatch_size"), _whole(one, "max_length")
@@ -107,7 +107,7 @@ def method_of(found: Grid) -> str:
 
 
 def in_one_sentence(found: Grid) -> str:
-    """Return what the map says: `Most tokens that fit in a microbatch: 16 × 512 tokens = 8,192, 13.97 GiB`."""
+    """Return what the map states: `Most tokens that fit in a microbatch: 16 × 512 tokens = 8,192, 13.97 GiB`."""
     best = most_tokens(found)
     if best is None:
         return "None of these sizes fits."

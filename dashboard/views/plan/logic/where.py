@@ -19,7 +19,8 @@ MOST_TARGETS = 40
 HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a week", "How it is known")
 _ORDER = tuple(VERDICTS)
 _FULLEST, _LIMIT_AND_A_BIT = 2.0, 1.2
-"""A bar ends at twice the limit; its words say how far it would go on. Where all are below it, the axis ends nearby."""
+"""A bar ends at twice the limit; its words state how far it would go on. Where all are below it, the axis ends
+nearby."""
 _TICKS = [0, 50, 100, 150, 200]
 _ROW_PIXELS, _FRAME_PIXELS = 24, 84
 _NEED_PIXELS, _RIGHT_PIXELS = 96, 150
@@ -208,7 +209,7 @@ def _add_bars(figure: go.Figure, found: Sequence[TargetRow], heights: Sequence[i
 
 
 def _times(plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a plan says of time, which the answer of `--where` has beside the memory."""
+    """Return what a plan states of time, which the answer of `--where` has beside the memory."""
     stated = plan.get("time")
     return stated if isinstance(stated, Mapping) else {}
 

@@ -33,12 +33,12 @@ class ChosenTarget:
 
     @property
     def on(self) -> str:
-        """What `--on` is told."""
+        """Value of `--on`."""
         return self.name if self.path is None else str(self.path.resolve())
 
     @property
     def shown(self) -> str:
-        """What a reader who has the file would tell `--on`."""
+        """What a reader who has the file would give `--on`."""
         return self.name if self.path is None else f"{self.name}.yaml"
 
 
@@ -79,7 +79,7 @@ def add_own(chosen: ChosenTarget) -> None:
 
 
 def _put_in() -> None:
-    """Keep the file that was just given and choose it, or say what is wrong with it."""
+    """Keep the file that was just given and choose it, or report what is wrong with it."""
     given = st.session_state.get(_FILE)
     st.session_state[_WRONG] = ()
     if given is None or not gate.may_operate():

@@ -11,7 +11,7 @@ _BY_A_USER = "signal SIGINT"
 
 
 def describe(run: Run, *, may_resume: bool) -> str:
-    """Return how a run ended; empty while it is running, where it succeeded, and where it does not say.
+    """Return how a run ended; empty while it is running, where it succeeded, and where it does not state it.
 
     Args:
         run: The run, as read.

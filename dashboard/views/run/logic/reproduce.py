@@ -87,7 +87,7 @@ def _line(command: Sequence[object]) -> str:
 
 
 def _requirements(manifest: Document) -> str:
-    """Return the packages as pip takes them; a name or a version that is none is left out, since pip would obey it."""
+    """Return the packages as pip takes them; an invalid name or version is left out, since pip would obey it."""
     packages = at(manifest, "environment", "packages")
     if not isinstance(packages, Mapping):
         return ""

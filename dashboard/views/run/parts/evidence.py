@@ -138,7 +138,7 @@ def _rows(path: Path, found: Sequence[Problem]) -> None:
 
 
 def _lines(lines: Sequence[tuple[int, str]], found: Sequence[Problem]) -> None:
-    """Draw lines of a text that is no document, the wrong ones lit."""
+    """Draw lines of a text that is not a document, the wrong ones lit."""
     said = ""
     for number, line in lines:
         here = [one for one in found if one.line == number]

@@ -1,4 +1,4 @@
-"""The predictions of a run: scores by group, a table with filters, and one answer held against what was expected.
+"""The predictions of a run: scores by group, a table with filters, and one answer compared with what was expected.
 
 The address names the item whose answer is shown, so that it can be sent to someone.
 """
@@ -55,7 +55,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
-    """Draw the scores by group and the answers, filtered as the reader asks."""
+    """Draw the scores by group and the answers, filtered as the reader chose."""
     if not rows:
         markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
         return

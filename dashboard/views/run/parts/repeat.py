@@ -1,4 +1,4 @@
-"""Whether anybody repeated or witnessed a run, and repeating it here."""
+"""Whether anyone repeated or witnessed a run, and repeating it here."""
 
 from __future__ import annotations
 

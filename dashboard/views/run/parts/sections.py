@@ -146,7 +146,7 @@ def metrics_download(folder: Path) -> None:
 
 
 def machine(run: Run) -> None:
-    """Draw what the sensors of the machine said while the run worked; nothing without such rows."""
+    """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
     rows = run.rows(SYSTEM).values
     if not rows:
         return

@@ -1,6 +1,6 @@
 """Runs in groups: what runs that agree in one value reached, as mean and spread.
 
-pandas is loaded with this module, so the page imports it when a group is asked for.
+pandas is loaded with this module, so the page imports it when a group is requested.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RunGroup:
         consistent: How many of them are graded consistent or verified.
         counted: Runs that the statistics are over: the full ones, all where there is no full one; none that
             contradicts itself.
-        over: The mode of these runs; None where they differ or do not say.
+        over: The mode of these runs; None where they differ or do not state it.
         score: Exact match, 0 to 1.
         loss: Last loss.
         newest: When the latest of all runs of the group started.
@@ -96,7 +96,7 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[RunGroup]:
         columns=["group", "mode", "grade", "score", "loss"],
     ).astype({"score": float, "loss": float})
     # What a run that contradicts itself states is no measurement.
-    # A smoke run proves the pipeline: its score says nothing about the full runs of its group.
+    # A smoke run proves the pipeline: its score means nothing about the full runs of its group.
     sound = frame["grade"] != "contradictory"
     frame = frame[sound | ~sound.groupby(frame["group"]).transform("any")]
     frame.loc[frame["grade"] == "contradictory", ["score", "loss"]] = math.nan
@@ -123,6 +123,6 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[RunGroup]:
 
 
 def _statistics(found: Sequence[float]) -> Statistics:
-    """Return how many, the best, the mean and the spread, in this order; NaN where there is none."""
+    """Return how many, the best, the mean and the spread, in this order; NaN if it is missing."""
     best, mean, spread = (None if math.isnan(value) else value for value in found[1:])
     return Statistics(n=0 if math.isnan(found[0]) else int(found[0]), best=best, mean=mean, spread=spread)

@@ -1,4 +1,4 @@
-"""What a reader asks of the list of runs, the runs that are left, and what became of the list since."""
+"""A reader's search and filters in the list of runs, the runs that are left, and what became of the list since."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Saved views of the runs page: names for addresses, in one file beside the queue: `<root>/.views/views.json`.
 
-A view is what the address says: search, filters, columns, order, grouping. Nothing of it stands in a run folder, and
+A view is what the address states: search, filters, columns, order, grouping. Nothing of it stands in a run folder, and
 nothing in the file is trusted: a name is text, and of an address only known parameters with texts are taken. A file
 that is not valid is named and left as it is.
 """
@@ -44,7 +44,7 @@ Address = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class SavedView:
-    """A name and what the address says: values by parameter."""
+    """A name and what the address states: values by parameter."""
 
     name: str
     address: Address
@@ -159,7 +159,7 @@ def _find_view(root: Path, name: str) -> str:
 
 
 def _views(value: Any) -> tuple[list[SavedView], tuple[str, str] | None]:
-    """Return the views that a document holds, or where and why it is none."""
+    """Return the views that a document holds, or where and why it is not such a document."""
     if not isinstance(value, dict) or not isinstance(value.get("views"), list):
         return [], ("", "The file holds no list of views.")
     if value.get("schema_version") != VERSION:
@@ -190,7 +190,7 @@ def _is_address(value: Any) -> bool:
 
 
 def _is_bearable(values: Sequence[str]) -> bool:
-    """Return whether a parameter is no longer than a view keeps; what is saved and what is read hold to the same."""
+    """Return whether a parameter is not longer than a view keeps; what is saved and what is read hold to the same."""
     return len(values) <= MOST_VALUES and all(len(one) <= LONGEST_VALUE for one in values)
 
 

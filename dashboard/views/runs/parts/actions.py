@@ -52,7 +52,7 @@ def show(picked: Sequence[Row], listed: Sequence[Row], same: Sequence[str], *, t
     Args:
         picked: The chosen runs, on whatever page of the table they are.
         listed: Every run that search and filters leave.
-        same: What every row says, and no column.
+        same: What every row states, and no column.
         total: Runs in the root.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
@@ -128,7 +128,7 @@ def _archiving(picked: Sequence[Row]) -> None:
 
 
 def _archive(runs: Sequence[Path], *, archive: bool) -> bool:
-    """Archive or restore runs; where that cannot be done, say why and return False."""
+    """Archive or restore runs; where that cannot be done, report why and return False."""
     try:
         change_notes(runs, NotesEdit(archive=archive), datetime.now(UTC))
     except ProblemError as error:

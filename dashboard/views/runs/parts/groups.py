@@ -49,8 +49,8 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
         )
         markup.note(
             f"{quantity(len(groups), 'group')} by {column_of(key).title}{more}. Mean ± standard deviation over the "
-            "full runs of a group, over its smoke runs where it has no full run; contradictory runs are left out. The list "
-            "below is in the same order."
+            "full runs of a group, over its smoke runs where it has no full run; contradictory runs are left out. "
+            "The list below is in the same order."
         )
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 

@@ -60,7 +60,7 @@ def _changing() -> None:
 
 
 def apply_chosen(listing: Listing) -> bool:
-    """Set search, filters and look as the view that was just chosen says; before any of their widgets is drawn.
+    """Set search, filters and look as the view that was just chosen states; before any of their widgets is drawn.
 
     Returns:
         Whether one was chosen. Streamlit complains of a widget that is set so and has a first value of its own.
@@ -126,7 +126,7 @@ def _delete() -> None:
 
 
 def _address() -> dict[str, tuple[str, ...]]:
-    """Return what the widgets say, as the address has it; what is as at first is left out."""
+    """Return the values of the widgets, as the address has it; what is as at first is left out."""
     said: dict[str, tuple[str, ...]] = {}
     for key in PARAMETERS:
         value = st.session_state.get(key)

@@ -46,7 +46,7 @@ def toolbar(listing: Listing) -> Look:
 
 
 def _filters(listing: Listing) -> dict[str, list[str]]:
-    """Draw the button behind which the filters are, say on it how many of them are set, and return what they say."""
+    """Draw the button behind which the filters are, state on it how many of them are set, and return their values."""
     filters: dict[str, Sequence[str]] = {
         "grade": [name for name in GRADES if name in listing.grades],
         "mode": listing.modes,
@@ -55,20 +55,20 @@ def _filters(listing: Listing) -> dict[str, list[str]]:
     if listing.tags or st.session_state.get(TAG):
         filters[TAG] = listing.tags
     count = sum(_is_set(key, options) for key, options in filters.items())
-    # Behind a button the browser loads their boxes when they are asked for, and the table stands there sooner.
+    # Behind a button the browser loads their boxes when they are requested, and the table stands there sooner.
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):
         return {key: _choice(key.capitalize(), key, options) for key, options in filters.items()}
 
 
 def _is_set(key: str, options: Sequence[str]) -> bool:
-    """Return whether a filter is set; before its box is drawn for the first time the address says so."""
+    """Return whether a filter is set; before its box is drawn for the first time the address states it."""
     if key in st.session_state:
         return bool(st.session_state[key])
     return not set(options).isdisjoint(st.query_params.get_all(key))
 
 
 def _look(listing: Listing, *, is_set: bool) -> Look:
-    """Draw the button behind which columns, order and groups are, and return what they say.
+    """Draw the button behind which columns, order and groups are, and return their values.
 
     Args:
         listing: The runs.
