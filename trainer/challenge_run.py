@@ -19,7 +19,7 @@ from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
 from trainer.data.render import PromptForm, form_of
 from trainer.evaluate_run import devices_here
-from trainer.evaluation.asking import Sampler
+from trainer.evaluation.bundled_params import shipped_params, source_of
 from trainer.evaluation.challenged import ChallengeAnswers, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
@@ -27,8 +27,8 @@ from trainer.evaluation.familiar import familiar
 from trainer.evaluation.given_again import given_again
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
-from trainer.evaluation.reanswer import set_of
-from trainer.evaluation.shipped import shipped_params, source_of
+from trainer.evaluation.regenerate import set_of
+from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
@@ -100,7 +100,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     refuse_other_base(manifest, task, file=str(folder), trains=False)
     shipped = shipped_params(folder, task, manifest, stated_sha256=summary["checkpoint"]["params_sha256"])
     watch.say(f"{shipped.where} holds the parameters that gave the stated answers")
-    asking = Sampler(
+    sampler = Sampler(
         settings=config.evaluation,
         form=form_stated(folder, config),
         scoring=scoring,
@@ -112,8 +112,8 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     platforms = {devices.platform, manifest["devices"]["platform"]}
     done = steps(watch, tell, "items")
     items = set_of(summary, rows)
-    again = given_again(asking, shipped.params, rows, items, anew=anew, platforms=platforms, progress=done)
-    answers = answer_questions(asking, shipped.params, questions, steps(watch, tell, "questions"))
+    again = given_again(sampler, shipped.params, rows, items, anew=anew, platforms=platforms, progress=done)
+    answers = answer_questions(sampler, shipped.params, questions, steps(watch, tell, "questions"))
     claimed = summary["metrics"]["exact_match"]
     found = ChallengeAnswers(
         stated=ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
@@ -122,7 +122,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         answers=answers,
         again=again,
         items=len(rows),
-        familiar=familiar(asking, shipped.params, items, questions.items),
+        familiar=familiar(sampler, shipped.params, items, questions.items),
     )
     return receipt_of(folder, "challenge", device=devices.document(), **receipt_groups(found))
 
@@ -166,17 +166,17 @@ def form_stated(folder: Path, config: Config) -> PromptForm:
 
 
 def answer_questions(
-    asking: Sampler, params: Params, questions: Questions, progress: Callable[[int, int], None]
+    sampler: Sampler, params: Params, questions: Questions, progress: Callable[[int, int], None]
 ) -> list[dict[str, Any]]:
     """Return the model's answers to a judge's questions, as rows of predictions."""
-    items, prompts = questions.items.rows, asking.prompts_of(questions.items)
-    completions = asking.answer(params, [prompt for prompt in prompts if asking.has_room(prompt)])
+    items, prompts = questions.items.rows, sampler.prompts_of(questions.items)
+    completions = sampler.answer(params, [prompt for prompt in prompts if sampler.has_room(prompt)])
     rows = []
     for item, prompt in zip(items, prompts, strict=True):
-        if asking.has_room(prompt):
-            rows.append(prediction_row(item, next(completions), asking))
+        if sampler.has_room(prompt):
+            rows.append(prediction_row(item, next(completions), sampler))
         else:
-            most = asking.max_prompt_tokens
+            most = sampler.max_prompt_tokens
             rows.append(unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most))
         progress(len(rows), len(items))
     return rows

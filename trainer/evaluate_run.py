@@ -17,7 +17,6 @@ from trainer.data.answers import scoring_from, unreadable_items
 from trainer.data.prompts import odd_items, prompts_of
 from trainer.data.render import form_of
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluable import (
     config_of_run,
     evaluation_stopped,
@@ -36,6 +35,7 @@ from trainer.evaluation.late_evaluation import (
     manifest_of,
     undone_unless_finished,
 )
+from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
@@ -87,7 +87,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         refuse_another_step(folder, config)
         evaluator = Evaluator(
             items=items,
-            asking=Sampler(
+            sampler=Sampler(
                 settings=config.evaluation,
                 form=form,
                 scoring=scoring,
@@ -154,7 +154,7 @@ def evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fro
         None,
         run_id=folder.resolve().name,
         items=evaluator.items,
-        asking=evaluator.asking,
+        sampler=evaluator.sampler,
     )
     summary["predictions"]["path"] = layout.PREDICTIONS
     # The untrained model's answers, which an evaluation that was stopped had whole, are still there.

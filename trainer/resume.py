@@ -81,7 +81,7 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
     if before.model.weights != after.model.weights:
         yield "model.weights", before.model.weights, after.model.weights
     old, new = asdict(before.method), asdict(after.method)
-    yield from ((f"method.{key}", old[key], new[key]) for key in method_of(after).shapes_follow if old[key] != new[key])
+    yield from ((f"method.{key}", old[key], new[key]) for key in method_of(after).shape_keys if old[key] != new[key])
     if before.optimizer.name != after.optimizer.name:
         yield "optimizer.name", before.optimizer.name, after.optimizer.name
     elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(

@@ -23,7 +23,6 @@ from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
-from trainer.loop.kept import keep_params
 from trainer.loop.kept_states import kept_states
 from trainer.loop.kept_words import kept_said
 from trainer.loop.record import record_program
@@ -31,6 +30,7 @@ from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
+from trainer.loop.trained_params import keep_params
 from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data

@@ -15,10 +15,10 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts
 from trainer.generate.decode import generate
-from trainer.loop.kept import kept_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
+from trainer.loop.trained_params import kept_params
 from trainer.methods.model import Model
 from trainer.model.attention import Context
 from trainer.model.files.source import resolve

@@ -19,7 +19,7 @@ from evidence.proof.stamps.record import (
     stamp_worth,
     trusted_roots,
 )
-from evidence.proof.standing import Proof, graded_with
+from evidence.proof.verification import Proof, graded_with
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import STAMPS
 from schemas.problems.problem import Problem

@@ -1,4 +1,4 @@
-"""One page about runs, to be sent to a user: the report of a bundle without the bundle, and how the runs compare."""
+"""One page about runs, to be sent away: the report of a bundle without the bundle, and how runs compare."""
 
 from __future__ import annotations
 

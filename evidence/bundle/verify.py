@@ -51,7 +51,7 @@ from evidence.bundle.zip.content import Progress, hash_entries, stream
 from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.judge.grade import FORMER_NAMES
 from evidence.proof.stamps.record import stamps_of
-from evidence.proof.standing import graded_with, proofs_of
+from evidence.proof.verification import graded_with, proofs_of
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
 from evidence.run.scratch import scratch_folder

@@ -13,7 +13,7 @@ from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines
 from evidence.judge.record import JudgedRecord, record_of
 from evidence.judge.report import RunReport
-from evidence.proof.standing import standing_of
+from evidence.proof.verification import standing_of
 from evidence.records.facts import Document, Facts, facts_of
 from evidence.records.ours import Run
 from evidence.run import layout

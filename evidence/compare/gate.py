@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from evidence.compare.comparison import Comparison, Pair
-from evidence.proof.standing import standing_of
+from evidence.proof.verification import standing_of
 from evidence.records.facts import Document, facts_of
 from evidence.records.ours import Run
 from evidence.scores.recompute import result_of, scores_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
-from evidence.proof.standing import with_proofs
+from evidence.proof.verification import with_proofs
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.run import layout
 from evidence.run.unreadable import NO_SUCH_PATH

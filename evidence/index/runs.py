@@ -21,7 +21,7 @@ from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_rep
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipts_state
-from evidence.proof.standing import standing_of, with_proofs
+from evidence.proof.verification import standing_of, with_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.folder_state import FolderState, folder_state

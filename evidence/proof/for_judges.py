@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evidence.proof.standing import DEVICE
+from evidence.proof.verification import DEVICE
 
 LAST_BITS = (
     "Within tolerance: numbers differ from the run's in their last digits, as another processor or version makes them "

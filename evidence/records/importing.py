@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from evidence.records.foreign_run import entries, is_weights, read_foreign
 from evidence.records.ours import read_run
-from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
 from evidence.run.write import not_written, write_json
 from foreign import rules

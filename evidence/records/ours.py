@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.records.theirs import read_foreign
+from evidence.records.foreign_run import read_foreign
 from evidence.run import layout
 from evidence.run.any_case import AnyCase
 from evidence.run.lock import is_alive

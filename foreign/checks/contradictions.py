@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from foreign import rules
 from foreign.checks.answers import against_answers
 from foreign.checks.pairs import contradicting_pairs
-from foreign.readers.follows import interval_of
+from foreign.readers.derived import interval_of
 from foreign.readers.keys import is_timing, split_name
 from foreign.readers.rows import course_of, goes_on, loss_series
 from foreign.readers.statement import Citation, Fact, Scalar

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from foreign.readers.follows import follows
+from foreign.readers.derived import follows
 from foreign.readers.keys import SCORE_KEYS, is_timing, split_name
 from foreign.readers.scores import identity, metric_and_scope
 from foreign.readers.statement import Fact, Kind, Scope, Statement, state

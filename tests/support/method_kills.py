@@ -18,7 +18,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 from kills import finished, forked, killed, train
 
 from evidence.run import layout
-from trainer.loop.stored import HASH
+from trainer.loop.checkpoint_format import HASH
 
 CONFIG = """
 name: killed

@@ -13,7 +13,7 @@ from tasks import task_of
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import run_sha256
-from evidence.proof.standing import proofs_of
+from evidence.proof.verification import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.scores.claims import ExactMatch
@@ -35,7 +35,7 @@ from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenged import ChallengeAnswers
 from trainer.evaluation.questions import Questions
 from trainer.export_run import export_run
-from trainer.loop.kept import kept_params
+from trainer.loop.trained_params import kept_params
 from trainer.model.files.source import resolve
 from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch

@@ -21,8 +21,8 @@ from trainer import evaluate_run as module
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation import late_evaluation as addition
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import FORM
+from trainer.evaluation.sampler import Sampler
 from trainer.export_run import export_run
 from trainer.loop import initial
 from trainer.loop.stop import StopRequest

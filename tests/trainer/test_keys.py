@@ -404,7 +404,7 @@ def test_the_reader_of_answers(tmp_path: Path):
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_the_evaluation(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import trainer.evaluation.asking as module
+    import trainer.evaluation.sampler as module
 
     asked = []
     real = module.generate

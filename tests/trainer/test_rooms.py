@@ -21,7 +21,7 @@ from trainer.loop.initial import restored_state
 from trainer.methods import METHODS
 from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES
-from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.objective import LossSums, Microbatch
 from trainer.objectives.supervised import SupervisedLoss, supervised_of
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -45,10 +45,10 @@ class Pulled(SupervisedLoss):
     constant: float = 3.0
     kind = "pulled"
 
-    def loss_sums(self, model: Any, batch: Microbatch, key: Any) -> Sums:
+    def loss_fn(self, model: Any, batch: Microbatch, key: Any) -> LossSums:
         distance = jnp.square(model.logits(model.hidden(batch["tokens"])) - self.constant).mean(axis=-1)
         weight = jnp.float32(distance.size)
-        return Sums(loss=distance.sum(), weight=weight, named={"largest_pull": distance.max() * weight})
+        return LossSums(loss=distance.sum(), weight=weight, named={"largest_pull": distance.max() * weight})
 
 
 def with_kind(group: str, kind: str) -> Callable[[dict[str, Any]], None]:

@@ -118,7 +118,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
         raise TypeError(message)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(SupervisedLoss, "loss_sums", mistaken)
+    monkeypatch.setattr(SupervisedLoss, "loss_fn", mistaken)
     with pytest.raises(SystemExit) as ended:
         main([*TRAIN, "--output", str(tmp_path / "run"), "--set", "evaluation.eval_set=null"])
     [kept] = tmp_path.glob("trainproof-error-*.txt")

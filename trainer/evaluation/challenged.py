@@ -12,7 +12,7 @@ from schemas.problems.words import quantity
 from trainer.evaluation.familiar import Familiar
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
-from trainer.evaluation.reanswer import RepeatedAnswer, Verdict
+from trainer.evaluation.regenerate import RepeatedAnswer, Verdict
 
 SAID: Mapping[Verdict, str] = {
     "identical": "written anew, identical",

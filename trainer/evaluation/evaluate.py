@@ -24,7 +24,7 @@ from trainer.data.encode import Tokenizer
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Sampler
+from trainer.evaluation.sampler import Sampler
 from trainer.generate.decode import Completion
 from trainer.model.params import Params
 from trainer.recorder.recorder import now
@@ -97,7 +97,7 @@ def stated_scoring(folder: Path) -> Scoring | None:
 
 def answer_set(
     items: RowFile,
-    asking: Sampler,
+    sampler: Sampler,
     params: Params,
     *,
     path: Path,
@@ -108,7 +108,7 @@ def answer_set(
 
     Args:
         items: the evaluation set.
-        asking: how it is put to the model. A prompt without room for an output is an error of its row, and so is one
+        sampler: how it is put to the model. A prompt without room for an output is an error of its row, and so is one
             without a token, which leaves nothing to continue.
         params: the model.
         path: file for the prediction rows.
@@ -116,17 +116,17 @@ def answer_set(
         progress: called with items done and items in all.
     """
     started_at = now()
-    prompts = asking.prompts_of(items)
-    completions = asking.answer(params, [prompt for prompt in prompts if asking.has_room(prompt)])
+    prompts = sampler.prompts_of(items)
+    completions = sampler.answer(params, [prompt for prompt in prompts if sampler.has_room(prompt)])
     rows: list[dict[str, Any]] = []
     with RowWriter(path) as writer:
         for item, prompt in zip(items.rows, prompts, strict=True):
             if stop_now():
                 break
-            if asking.has_room(prompt):
-                row = prediction_row(item, next(completions), asking)
+            if sampler.has_room(prompt):
+                row = prediction_row(item, next(completions), sampler)
             else:
-                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=asking.max_prompt_tokens)
+                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=sampler.max_prompt_tokens)
             writer.append(row)
             rows.append(row)
             progress(len(rows), len(items.rows))
@@ -135,9 +135,9 @@ def answer_set(
     )
 
 
-def prediction_row(item: dict[str, Any], output: Completion, asking: Sampler) -> dict[str, Any]:
+def prediction_row(item: dict[str, Any], output: Completion, sampler: Sampler) -> dict[str, Any]:
     """Return the row of an answered item."""
-    text = text_of(output.tokens, output.finish_reason, asking.tokenizer)
+    text = text_of(output.tokens, output.finish_reason, sampler.tokenizer)
     fingerprint = None if output.states is None else fingerprint_of(output.states)
     kept = (
         {}
@@ -146,7 +146,7 @@ def prediction_row(item: dict[str, Any], output: Completion, asking: Sampler) ->
     )
     return identity(item) | {
         "output_text": text,
-        **asking.scoring.verdict(text, output.finish_reason, accepted_of(item)),
+        **sampler.scoring.verdict(text, output.finish_reason, accepted_of(item)),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         "error": None,
@@ -195,13 +195,13 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def generation_of(asking: Sampler) -> dict[str, Any]:
+def generation_of(sampler: Sampler) -> dict[str, Any]:
     """Return how a model is prompted, as `eval_summary.json` states it."""
     generation = {
         "method": "greedy",
-        "max_new_tokens": asking.settings.max_new_tokens,
-        "stop_token_id": asking.stop_token_id,
-        "prompt_template": asking.prompt_template,
+        "max_new_tokens": sampler.settings.max_new_tokens,
+        "stop_token_id": sampler.stop_token_id,
+        "prompt_template": sampler.prompt_template,
     }
     return generation | {"sha256": sha256_json(generation)}
 
@@ -212,7 +212,7 @@ def summary_of(
     *,
     run_id: str,
     items: RowFile,
-    asking: Sampler,
+    sampler: Sampler,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
@@ -230,8 +230,8 @@ def summary_of(
             "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
             "expected_sha256": sha256_lines(map(expected_line, items.rows)),
         },
-        "generation": generation_of(asking),
-        "scoring": scoring_document(asking.scoring),
+        "generation": generation_of(sampler),
+        "scoring": scoring_document(sampler.scoring),
         **score(trained),
         "baseline": None if baseline is None else score(baseline),
     }

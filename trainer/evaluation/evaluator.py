@@ -13,8 +13,8 @@ from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence
 from trainer.data.answers import none_read
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of
+from trainer.evaluation.sampler import Sampler
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
@@ -31,7 +31,7 @@ class Evaluator:
     """An evaluation set and how it is put to a model."""
 
     items: RowFile
-    asking: Sampler
+    sampler: Sampler
     """How it is put to the model."""
     folder: Path
     """Of the run; prediction files are written into it."""
@@ -45,7 +45,7 @@ class Evaluator:
 
         A run that was stopped before its first step is continued with the untrained model, which then answers.
         """
-        if not self.asking.settings.baseline:
+        if not self.sampler.settings.baseline:
             return None
         step = int(state.step)
         if step == 0:
@@ -67,7 +67,7 @@ class Evaluator:
             baseline,
             run_id=recorder.run_id,
             items=self.items,
-            asking=self.asking,
+            sampler=self.sampler,
         )
         recorder.document(layout.EVAL_SUMMARY, summary)
         recorder.log(
@@ -85,7 +85,7 @@ class Evaluator:
 
     def unread(self, answered: ModelAnswers) -> list[Problem]:
         """Return the warning that no output had an answer of the form that is read."""
-        return none_read(answered.evaluated.rows, self.asking.scoring, file=layout.PREDICTIONS)
+        return none_read(answered.evaluated.rows, self.sampler.scoring, file=layout.PREDICTIONS)
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
         """Return a model's answers, each written to `file` as it came."""
@@ -93,7 +93,7 @@ class Evaluator:
         self.begins()
         evaluated = answer_set(
             self.items,
-            self.asking,
+            self.sampler,
             params,
             path=self.folder / file,
             stop_now=self.stop.reason,
@@ -117,7 +117,7 @@ def evaluator_of(
         return None
     return Evaluator(
         items=data.items.file,
-        asking=Sampler(
+        sampler=Sampler(
             settings=task.config.evaluation,
             form=data.form,
             scoring=data.scoring,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from evidence.scores.claims import LEVEL
 from evidence.scores.reading import accepted_of
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.one_pass import follow_texts
+from trainer.evaluation.sampler import Sampler
 from trainer.model.params import Params
 
 SHUFFLES = 9_999
@@ -52,33 +52,35 @@ class Familiar:
         return f"{costs}: nothing says that training had the stated items."
 
 
-def familiar(asking: Sampler, params: Params, stated: RowFile, new: RowFile) -> Familiar | None:
+def familiar(sampler: Sampler, params: Params, stated: RowFile, new: RowFile) -> Familiar | None:
     """Return what right answers cost on both sets, or None if no category and difficulty is in both.
 
     Args:
-        asking: the sampler of the run.
+        sampler: the sampler of the run.
         params: the model.
         stated: the items on which the run states its score.
         new: the judge's.
     """
     costs: dict[tuple[Any, Any], tuple[list[float], list[float]]] = {}
     for side, items in enumerate((stated, new)):
-        for item, cost in answer_costs(asking, params, items):
+        for item, cost in answer_costs(sampler, params, items):
             costs.setdefault((item.get("category"), item.get("difficulty")), ([], []))[side].append(cost)
     both = [(np.array(ours), np.array(others)) for ours, others in costs.values() if ours and others]
     return compare_costs(both) if both else None
 
 
-def answer_costs(asking: Sampler, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
+def answer_costs(sampler: Sampler, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
     """Return each item that fits into the model with the mean loss of its answer's tokens, in nats."""
-    form = "<answer>{}</answer>" if asking.scoring.answer == "tags" else "{}"
+    form = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
     texts, asked = [], []
-    for item, prompt in zip(items.rows, asking.prompts_of(items), strict=True):
-        answer = asking.tokenizer.encode(form.format(accepted_of(item)[0]), add_special_tokens=False)
-        if prompt and answer and len(prompt) + len(answer) <= asking.max_positions:
+    for item, prompt in zip(items.rows, sampler.prompts_of(items), strict=True):
+        answer = sampler.tokenizer.encode(form.format(accepted_of(item)[0]), add_special_tokens=False)
+        if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
             asked.append(item)
             texts.append((prompt, answer))
-    passes = follow_texts(asking.graphdef, params, texts, batch_size=asking.settings.batch_size, options=asking.options)
+    passes = follow_texts(
+        sampler.graphdef, params, texts, batch_size=sampler.settings.batch_size, options=sampler.options
+    )
     return [(item, float(passed.losses.mean())) for item, passed in zip(asked, passes, strict=True)]
 
 

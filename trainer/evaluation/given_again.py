@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, unanswered_row
 from trainer.evaluation.one_pass import follow_texts
-from trainer.evaluation.reanswer import (
+from trainer.evaluation.regenerate import (
     RepeatedAnswer,
     difference,
     is_same,
@@ -24,6 +23,7 @@ from trainer.evaluation.reanswer import (
     reanswer,
     stated_tokens,
 )
+from trainer.evaluation.sampler import Sampler
 from trainer.model.params import Params
 
 MOST_SHOWN = 20
@@ -31,7 +31,7 @@ MOST_SHOWN = 20
 
 
 def given_again(
-    asking: Sampler,
+    sampler: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     items: RowFile,
@@ -43,7 +43,7 @@ def given_again(
     """Return what came of every stated answer, in their order.
 
     Args:
-        asking: the sampler of the run.
+        sampler: the sampler of the run.
         params: the model.
         stated: all rows of the run that it is stated to have answered.
         items: the whole set that the run was evaluated on.
@@ -52,12 +52,12 @@ def given_again(
         progress: called with answers done and answers in all.
     """
     by_id = {item["id"]: item for item in items.rows}
-    prompts = dict(zip(by_id, asking.prompts_of(items), strict=True))
+    prompts = dict(zip(by_id, sampler.prompts_of(items), strict=True))
     rest = [row for row in stated if row["id"] not in anew]
     found: dict[str, RepeatedAnswer] = {}
     for row in (
-        *rows_without_answer(rest, by_id, prompts, asking),
-        *rows_reproduced(rest, by_id, prompts, asking, params, platforms),
+        *rows_without_answer(rest, by_id, prompts, sampler),
+        *rows_reproduced(rest, by_id, prompts, sampler, params, platforms),
     ):
         found[row["id"]] = as_stated(row)
         progress(len(found), len(stated))
@@ -67,7 +67,7 @@ def given_again(
         def done(count: int, total: int) -> None:
             progress(before + count, len(stated))
 
-        again = reanswer(asking, params, left, items, platforms=platforms, progress=done)
+        again = reanswer(sampler, params, left, items, platforms=platforms, progress=done)
         found |= {each.id: each for each in again}
     return tuple(found[row["id"]] for row in stated)
 
@@ -76,14 +76,14 @@ def rows_without_answer(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
-    asking: Sampler,
+    sampler: Sampler,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows that state no answer, of items for whose answer there is no room."""
     for row in rows:
         prompt = prompts.get(row["id"])
-        if prompt is None or asking.has_room(prompt):
+        if prompt is None or sampler.has_room(prompt):
             continue
-        most = asking.max_prompt_tokens
+        most = sampler.max_prompt_tokens
         if is_same(row, unanswered_row(items[row["id"]], prompt_tokens=len(prompt), max_prompt_tokens=most)):
             yield row
 
@@ -92,7 +92,7 @@ def rows_reproduced(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
-    asking: Sampler,
+    sampler: Sampler,
     params: Params,
     platforms: Collection[str],
 ) -> Iterator[dict[str, Any]]:
@@ -100,15 +100,15 @@ def rows_reproduced(
     vocab, known = params["tokens.table"].shape[0], []
     for row in rows:
         prompt = prompts.get(row["id"])
-        if prompt is None or not asking.has_room(prompt):
+        if prompt is None or not sampler.has_room(prompt):
             continue
-        if other_item(row, identity(items[row["id"]])) or other_scores(row, asking.scoring):
+        if other_item(row, identity(items[row["id"]])) or other_scores(row, sampler.scoring):
             continue
-        tokens = stated_tokens(row, asking, vocab=vocab)
+        tokens = stated_tokens(row, sampler, vocab=vocab)
         if tokens is not None:
             known.append((row, (prompt, tokens)))
-    pairs, batch_size = [pair for _, pair in known], asking.settings.batch_size
-    passes = follow_texts(asking.graphdef, params, pairs, batch_size=batch_size, options=asking.options)
+    pairs, batch_size = [pair for _, pair in known], sampler.settings.batch_size
+    passes = follow_texts(sampler.graphdef, params, pairs, batch_size=batch_size, options=sampler.options)
     for (row, _), passed in zip(known, passes, strict=True):
         if not difference(row, passed, platforms)[0]:
             yield row

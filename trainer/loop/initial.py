@@ -17,7 +17,7 @@ from trainer.loop.run_programs import Beginning, compiled_beginning
 from trainer.loop.state import state_shapes, with_shardings
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task, reference_of
-from trainer.methods.method import split
+from trainer.methods.method import partition
 from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
 from trainer.model.params import Params, params_sha256
@@ -59,7 +59,7 @@ def initial_state(task: Task, beginning: Beginning | None = None) -> tuple[list[
         ProblemError: exit code 2; the model's files cannot be used.
     """
     beginning = beginning or compiled_beginning(task)
-    trained, frozen = split(task.model.method, initial_params(task, beginning.draw))
+    trained, frozen = partition(task.model.method, initial_params(task, beginning.draw))
     if task.reference:
         frozen |= reference_of(trained)  # before the state takes them over
     state: TrainState = beginning.start.call(trained)

@@ -17,13 +17,13 @@ from safetensors.numpy import save
 from evidence.run import layout
 from evidence.run.write import write_bytes
 from trainer.config.tree import Config
+from trainer.loop.checkpoint_format import StoredState, state_of, to_stored
 from trainer.loop.disk import bytes_of
-from trainer.loop.kept import MOST_HEADER_BYTES, arrays_in
 from trainer.loop.segments import parts_of, segments_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.stored import StoredState, state_of, to_stored
 from trainer.loop.task import Task
+from trainer.loop.trained_params import MOST_HEADER_BYTES, arrays_in
 from trainer.model.placing import own_copy
 
 MOST_STATES = 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 from schemas.problems.formats import size
 from schemas.problems.words import quantity
 from trainer.loop.disk import bytes_of
-from trainer.loop.kept import are_kept, params_bytes
 from trainer.loop.kept_states import steps_to_keep
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
+from trainer.loop.trained_params import are_kept, params_bytes
 
 
 def kept_said(task: Task, *, first: int = 0) -> str:

@@ -28,14 +28,14 @@ from trainer.generate.decode import decode_under, padded
 from trainer.loop.alarms import without_alarms
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import first_state_of, optimizer_of, random_params, shardings_of, state_shapes, with_shardings
-from trainer.loop.step import LossSums, Params, build_step
+from trainer.loop.step import LossFn, Params, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
 from trainer.methods.method import combine
 from trainer.model.build import without_adapters
 from trainer.model.decoder import Decoder
 from trainer.model.lora import is_lora
 from trainer.model.params import bind
-from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.objective import LossSums, Microbatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +206,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     optimizer = optimizer_of(task)
     config = task.config
     step = build_step(
-        loss_of(task),
+        loss_fn_of(task),
         optimizer,
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
@@ -239,19 +239,19 @@ def decode_program(task: Task, asked: Asked) -> Program:
     )
 
 
-def loss_of(task: Task) -> LossSums:
+def loss_fn_of(task: Task) -> LossFn:
     """Return the objective's sums as a function of the model's parameters."""
     model, objective = task.model, task.objective
     drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
-    def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
+    def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         decoder = bind(task.graphdef, combine(trained, without_reference(frozen)))
         dropout_key = key if drops else None
         if not objective.needs_reference:
-            return objective.loss_sums(decoder, batch, dropout_key)
-        return objective.loss_sums(decoder, batch, dropout_key, reference_model(task, trained, frozen))
+            return objective.loss_fn(decoder, batch, dropout_key)
+        return objective.loss_fn(decoder, batch, dropout_key, reference_model(task, trained, frozen))
 
-    return loss_sums
+    return loss_fn
 
 
 def reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:

@@ -146,8 +146,8 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
 def effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dict[str, Any]:
     """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
     found: dict[str, Any] = {
-        "method": task.model.method.stated(task.model.adapters),
-        "objective": task.objective.stated(),
+        "method": task.model.method.manifest_entry(task.model.adapters),
+        "objective": task.objective.manifest_entry(),
         "data": {"packing": "segments" in task.objective.described(1), "buckets": len(task.lengths)},
     }
     for key, value in stated_elsewhere(manifest).items():

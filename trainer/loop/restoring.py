@@ -11,10 +11,10 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, to_stored
 from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.saving import quiet_writers
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, to_stored
 from trainer.model.placing import own_copy
 from trainer.recorder.failure import explain_full_device
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, state_sha256, to_stored
 from trainer.loop.disk import refuse_full_disk
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, state_sha256, to_stored
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int32, Key
 
 from trainer.loop.loss_scale import NAME, LossScale, next_loss_scale, unless
 from trainer.loop.rounding import round_like
-from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any
 """A tree of arrays; its structure is the model's own."""
@@ -27,7 +27,7 @@ Params = Any
 Batch = Mapping[str, Array]
 """What one optimizer step learns from: arrays by name, `[accum batch …]`, as an objective describes them."""
 
-LossSums = Callable[[Params, Params, Microbatch, Key[Array, ""]], Sums]
+LossFn = Callable[[Params, Params, Microbatch, Key[Array, ""]], LossSums]
 """The sums of `(trained, frozen, microbatch, key)`; the key is for what is drawn at random."""
 
 DRAWS = 0x6472_6F70
@@ -66,7 +66,7 @@ def first_state(
 
 
 def build_step(
-    loss_sums: LossSums,
+    loss_fn: LossFn,
     optimizer: optax.GradientTransformation,
     *,
     max_grad_norm: float | None,
@@ -75,7 +75,7 @@ def build_step(
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
     Args:
-        loss_sums: the sums of a microbatch.
+        loss_fn: the sums of a microbatch.
         optimizer: from `build_optimizer`.
         max_grad_norm: largest global norm of the gradient that is used. None: no clipping.
         seed: decides stochastic rounding and draws in the loss; those of step k depend on seed and k alone.
@@ -85,7 +85,7 @@ def build_step(
         root = jax.random.key(seed)
         draws = jax.random.fold_in(jax.random.fold_in(root, DRAWS), state.step)
         scale = None if state.loss_scale is None else state.loss_scale.scale
-        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch, draws, scale=scale)
+        sums, gradient = gradient_of_sum(loss_fn, state.trained, frozen, batch, draws, scale=scale)
         # A batch may weigh nothing (every row cut to its prompt); 0/1 then gives 0, not NaN.
         weight = jnp.where(sums.weight > 0, sums.weight, jnp.float32(1))
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
@@ -123,22 +123,22 @@ def with_loss_scale(before: TrainState, after: TrainState, metrics: StepMetrics)
 
 
 def gradient_of_sum(
-    loss_sums: LossSums,
+    loss_fn: LossFn,
     trained: Params,
     frozen: Params,
     batch: Batch,
     key: Key[Array, ""],
     *,
     scale: Float[Array, ""] | None = None,
-) -> tuple[Sums, Params]:
+) -> tuple[LossSums, Params]:
     """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up.
 
     With a scale each microbatch's mean loss is multiplied by it, and its gradient divided by as much in float32.
     """
 
-    def of_microbatch(microbatch: Microbatch, number: Array) -> tuple[Sums, Params]:
-        def loss(params: Params) -> tuple[Array, tuple[Sums, Array | None]]:
-            sums = loss_sums(params, frozen, microbatch, jax.random.fold_in(key, number))
+    def of_microbatch(microbatch: Microbatch, number: Array) -> tuple[LossSums, Params]:
+        def loss(params: Params) -> tuple[Array, tuple[LossSums, Array | None]]:
+            sums = loss_fn(params, frozen, microbatch, jax.random.fold_in(key, number))
             if scale is None:
                 return sums.loss, (sums, None)
             # The mean, as its gradient does not grow with the number of tokens.
@@ -157,7 +157,7 @@ def gradient_of_sum(
     if len(numbers) == 1:
         return of_microbatch(first, numbers[0])
 
-    def add(carry: tuple[Sums, Params], numbered: tuple[Microbatch, Array]) -> tuple[tuple[Sums, Params], None]:
+    def add(carry: tuple[LossSums, Params], numbered: tuple[Microbatch, Array]) -> tuple[tuple[LossSums, Params], None]:
         sums, gradient = of_microbatch(*numbered)
         added = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
         return added, None
@@ -165,7 +165,7 @@ def gradient_of_sum(
     def zeros(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), tree)
 
-    no_sums = zeros(jax.eval_shape(loss_sums, trained, frozen, first, key))
+    no_sums = zeros(jax.eval_shape(loss_fn, trained, frozen, first, key))
     total, _ = jax.lax.scan(add, (no_sums, zeros(trained)), (dict(batch), numbers))
     return total
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from trainer.config.tree import Config
 from trainer.data.buckets import lengths_of
 from trainer.loop.layout import is_scanned
-from trainer.methods.method import split
+from trainer.methods.method import partition
 from trainer.methods.model import Model, model_of
 from trainer.model.decoder import Decoder
 from trainer.model.files.source import ModelSource
@@ -66,7 +66,7 @@ class Task:
     @property
     def trained(self) -> Params:
         """The shapes of the parameters that learn, as they lie then."""
-        return split(self.model.method, self.shapes)[0]
+        return partition(self.model.method, self.shapes)[0]
 
     @property
     def tokens_per_step(self) -> int:
@@ -99,7 +99,7 @@ class Task:
     @property
     def frozen(self) -> Params:
         """The shapes of all that a step reads and does not change: frozen parameters, and the reference's."""
-        return {**split(self.model.method, self.shapes)[1], **self.reference}
+        return {**partition(self.model.method, self.shapes)[1], **self.reference}
 
     def changed(self, config: Config) -> Task:
         """Return the task under another configuration of the same model, on the same devices."""

@@ -46,7 +46,7 @@ class LowRank(Method):
     is_rslora: bool
     base: Literal["plain", "nf4", "int8"]
     kind = "lora"
-    shapes_follow = ("kind", "rank", "targets", "base")
+    shape_keys = ("kind", "rank", "targets", "base")
 
     def is_trained(self, name: str) -> bool:
         """Return whether a parameter belongs to an adapter."""
@@ -74,7 +74,7 @@ class LowRank(Method):
         kind = self.base
         return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
 
-    def stated(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
+    def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return rank, alpha and dropout of the adapters that the model has, and what they were chosen by."""
         [lora] = {(each.rank, each.scale, each.dropout) for each in adapters.values()}
         rank, scale, dropout = lora

@@ -23,7 +23,7 @@ class Method(ABC):
     kind: str
     """The name in `method.kind`."""
 
-    shapes_follow: tuple[str, ...] = ("kind",)
+    shape_keys: tuple[str, ...] = ("kind",)
     """Keys of the configuration's group `method` from which the shapes of the trained parameters follow."""
 
     @abstractmethod
@@ -46,12 +46,12 @@ class Method(ABC):
         """
         return {}
 
-    def stated(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
+    def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return what the manifest states of the method and its adapters, under the configuration's own keys."""
         return {"kind": self.kind}
 
 
-def split(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
+def partition(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
     """Return the trained and the frozen ones of parameters by name, arrays or shapes."""
     trained = {name: value for name, value in params.items() if method.is_trained(name)}
     return trained, {name: value for name, value in params.items() if name not in trained}

@@ -13,7 +13,7 @@ from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
-from trainer.methods.method import Method, split
+from trainer.methods.method import Method, partition
 from trainer.model.adapters.merging import merge_loras
 from trainer.model.build import abstract, layer_kinds, projections
 from trainer.model.decoder import Decoder
@@ -170,12 +170,12 @@ class Model:
     @property
     def trained(self) -> Params:
         """The shapes of the parameters that learn."""
-        return split(self.method, self.shapes)[0]
+        return partition(self.method, self.shapes)[0]
 
     @property
     def frozen(self) -> Params:
         """The shapes of the others."""
-        return split(self.method, self.shapes)[1]
+        return partition(self.method, self.shapes)[1]
 
 
 def model_of(config: Config, source: ModelSource) -> Model:

@@ -20,7 +20,7 @@ Microbatch = Mapping[str, Array]
 """Arrays by name, `[batch …]`, as the objective describes them."""
 
 
-class Sums(NamedTuple):
+class LossSums(NamedTuple):
     """What one microbatch adds to a step.
 
     Only sums, so that a step over several microbatches equals one over all their rows, however many tokens or pairs
@@ -77,7 +77,7 @@ class Objective(Protocol):
     def needs_reference(self) -> bool:
         """Whether the loss needs the model as it was before training, too."""
 
-    def stated(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return what the manifest states of the objective, under the configuration's own keys."""
 
     def collate(self, sequences: Sequence[Sequence[Any]], length: int | None = None) -> HostBatch:
@@ -97,9 +97,9 @@ class Objective(Protocol):
             length: tokens of each, padding included. None: `data.max_length`.
         """
 
-    def loss_sums(
+    def loss_fn(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
-    ) -> Sums:
+    ) -> LossSums:
         """Return the sums of a microbatch.
 
         Args:

@@ -22,7 +22,7 @@ from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.source import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import in_several_chunks, log_probabilities, next_token_targets
-from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.objective import LossSums, Microbatch
 from trainer.objectives.pairs import Pair, encode_pairs, laid_out_pairs
 from trainer.objectives.unused import unused_by_pairs, unused_settings
 
@@ -56,7 +56,7 @@ class DirectPreference:
     takes_pairs: ClassVar[bool] = True
     needs_reference: ClassVar[bool] = True
 
-    def stated(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return kind, beta and label smoothing."""
         return {"kind": self.kind, "beta": self.beta, "label_smoothing": self.label_smoothing}
 
@@ -89,15 +89,15 @@ class DirectPreference:
         shape = (sequences, length or self.max_length)
         return {"tokens": jax.ShapeDtypeStruct(shape, jnp.int32), "loss_mask": jax.ShapeDtypeStruct(shape, jnp.bool_)}
 
-    def loss_sums(
+    def loss_fn(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
-    ) -> Sums:
+    ) -> LossSums:
         """Return the summed loss of the pairs, their number, and their rewards: β times the log-ratios."""
         assert reference is not None, "what needs a reference is given one"
         before = jax.lax.stop_gradient(self.answers(reference, batch, None))
         rewards = self.beta * (self.answers(model, batch, key) - before)
         losses = preference_losses(rewards, self.label_smoothing)
-        return Sums(
+        return LossSums(
             loss=jnp.sum(losses), weight=jnp.float32(len(losses)), named=summed_rewards(jax.lax.stop_gradient(rewards))
         )
 

@@ -20,7 +20,7 @@ from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.source import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import chunked_cross_entropy, in_several_chunks, next_token_targets
-from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.objective import LossSums, Microbatch
 from trainer.objectives.unused import unused_settings
 
 
@@ -43,7 +43,7 @@ class SupervisedLoss:
     takes_pairs: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = False
 
-    def stated(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return the kind, which is all that there is."""
         return {"kind": self.kind}
 
@@ -84,14 +84,14 @@ class SupervisedLoss:
             **packed,
         }
 
-    def loss_sums(
+    def loss_fn(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
-    ) -> Sums:
+    ) -> LossSums:
         """Return the summed cross-entropy and the number of supervised tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
         loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
-        return Sums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})
+        return LossSums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})
 
     @property
     def rematerialised_blocks(self) -> int:

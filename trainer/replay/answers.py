@@ -10,12 +10,12 @@ from evidence.run import layout
 from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.given_again import given_again, items_group
-from trainer.evaluation.reanswer import RepeatedAnswer, set_of
-from trainer.loop.kept import kept_params
+from trainer.evaluation.regenerate import RepeatedAnswer, set_of
+from trainer.evaluation.sampler import Sampler
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
+from trainer.loop.trained_params import kept_params
 from trainer.methods.method import combine
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
@@ -58,7 +58,7 @@ class EvaluationItems:
     scoring: Scoring
 
 
-def asking_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
+def sampler_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
     """Return the sampler of a run's model."""
     return Sampler(
         settings=task.config.evaluation,
@@ -93,8 +93,8 @@ def answered_again(
     """
     if not stated:
         return ()
-    asking = asking_of(task, data, asked.scoring)
-    return given_again(asking, params, stated, asked.items, anew=anew, progress=progress)
+    sampler = sampler_of(task, data, asked.scoring)
+    return given_again(sampler, params, stated, asked.items, anew=anew, progress=progress)
 
 
 def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:

@@ -11,7 +11,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
-from trainer.evaluation.reanswer import set_of
+from trainer.evaluation.regenerate import set_of
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
 from trainer.model.files.source import of_somebody_else

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.source import BatchSource
+from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.stop import StopRequest
-from trainer.loop.stored import state_sha256, to_stored
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
 from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, locate_difference, row_differences

@@ -18,7 +18,7 @@ from trainer.loop.steps import Steps
 from trainer.loop.task import Task, without_reference
 from trainer.model.params import Params
 from trainer.objectives.data import Data
-from trainer.replay.answers import asking_of
+from trainer.replay.answers import sampler_of
 from trainer.replay.recorded import RecordedRun
 
 OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})
@@ -55,7 +55,7 @@ def start_differences(
     ]
     if run.summary is not None and data.items is not None:
         here = {
-            "generation": generation_of(asking_of(task, data, data.scoring)),
+            "generation": generation_of(sampler_of(task, data, data.scoring)),
             "scoring": scoring_document(data.scoring),
         }
         said += [

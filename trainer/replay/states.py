@@ -12,15 +12,15 @@ from safetensors import SafetensorError
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.initial import initial_params
 from trainer.loop.kept_states import kept_steps, read_state, state_path
 from trainer.loop.program import start_program
 from trainer.loop.restoring import UNREADABLE, restore_checkpoint, steps_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.stored import state_sha256, to_stored
 from trainer.loop.task import Task, reference_of, without_reference
-from trainer.methods.method import combine, split
+from trainer.methods.method import combine, partition
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
 from trainer.replay.recorded import RecordedRun
@@ -114,7 +114,7 @@ class States:
 
     def first(self) -> TrainState:
         """Return the state before the first step, drawn or read anew."""
-        trained, _ = split(self.task.model.method, initial_params(self.task))
+        trained, _ = partition(self.task.model.method, initial_params(self.task))
         state: TrainState = start_program(self.task).compile().call(trained)
         return state
 
@@ -131,5 +131,5 @@ def frozen_of(task: Task) -> Params:
     """Return the parameters that do not learn, drawn or read anew, with those of a reference."""
     if not task.frozen:
         return {}
-    trained, frozen = split(task.model.method, initial_params(task))
+    trained, frozen = partition(task.model.method, initial_params(task))
     return frozen | (reference_of(trained) if task.reference else {})

@@ -15,7 +15,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.headlines import headlines
 from evidence.judge.record import record_of
 from evidence.proof.stamps.record import told_by_authorities
-from evidence.proof.standing import standing_of
+from evidence.proof.verification import standing_of
 from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run

@@ -13,7 +13,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one page about runs, to be sent to a user: figures, grades, findings, and how the runs compare."""
+    """Write one page about runs, to be sent to another person: figures, grades, findings, and how the runs compare."""
     from evidence.bundle.share import write_report
     from schemas.problems.formats import size
 

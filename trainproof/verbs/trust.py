@@ -23,7 +23,7 @@ def add(
     file: Annotated[Path, typer.Argument(metavar="KEY", help="Public key or root certificate (PEM), or trusted root.")],
     name: Annotated[str, typer.Option(help="Whose it is, in your words.")],
 ) -> None:
-    """Trust a user's key, a time authority or an instance of Sigstore from now on."""
+    """Trust a person's key, a time authority or an instance of Sigstore from now on."""
     from datetime import UTC, datetime
 
     from evidence.proof import trust as room
@@ -49,7 +49,7 @@ def list_(as_json: AsJson = False) -> None:
 
 @trust.command()
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
-    """Trust a user no longer."""
+    """Stop trusting a person."""
     from evidence.proof.trust import distrust
     from schemas.problems.visible import as_lines
 

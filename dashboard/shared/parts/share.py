@@ -1,4 +1,4 @@
-"""The button that gives runs as one page, to be sent to a user who has nothing installed."""
+"""The button that gives runs as one page, to be sent to another person who has nothing installed."""
 
 from __future__ import annotations
 

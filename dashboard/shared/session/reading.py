@@ -27,7 +27,7 @@ from evidence.compare.rehearsal import Rehearsal, rehearsal
 from evidence.index import columns_cache, entries_cache
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
-from evidence.proof.standing import standing_of
+from evidence.proof.verification import standing_of
 from evidence.records.ours import Run, read_run
 from evidence.run.folder_state import folder_state
 from evidence.run.layout import LOG, METRICS

@@ -11,7 +11,7 @@ from synthetic import write_rows, write_run
 
 from evidence.compare.rehearsal import Rehearsal, RehearsedFigure, rehearsal
 from evidence.compare.stages import STAGES
-from evidence.proof.standing import standing_of
+from evidence.proof.verification import standing_of
 from evidence.records.ours import read_run
 from evidence.run.layout import LOG
 

@@ -11,8 +11,8 @@ import pytest
 from event_files import event, record
 
 from evidence.judge.judgement import report_of
+from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
-from evidence.records.theirs import read_foreign
 from foreign.checks.figures import figures_of
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from evidence.judge.judgement import report_of
+from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
-from evidence.records.theirs import read_foreign
 from foreign.readers.view import ForeignRun
 from schemas.problems.render import as_text
 

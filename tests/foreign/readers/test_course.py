@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
-from evidence.records.theirs import read_foreign
 from foreign.checks.figures import Figures, figures_of
 from foreign.readers.rows import course_of
 from foreign.readers.statement import Citation

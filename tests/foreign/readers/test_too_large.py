@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from event_files import event, masked_crc, record
 
-from evidence.records.theirs import LARGEST_BYTES, read_foreign
+from evidence.records.foreign_run import LARGEST_BYTES, read_foreign
 from foreign.readers import tensorboard
 from foreign.readers.tensorboard import MOST_BYTES, read_events
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES

@@ -16,7 +16,7 @@ from trainer.config.tree import Config
 from trainer.data.buckets import batches_of_one_length, lengths_of
 from trainer.data.order import order_of_pass, rows_in
 from trainer.loop.initial import initial_state
-from trainer.loop.program import loss_of, programs_of
+from trainer.loop.program import loss_fn_of, programs_of
 
 
 def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
@@ -71,7 +71,7 @@ def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config:
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
     loss = jax.jit(
-        jax.value_and_grad(lambda params, batch: loss_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
+        jax.value_and_grad(lambda params, batch: loss_fn_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
     )
     seen = set()
     for step in range(6):

@@ -15,7 +15,7 @@ from trainer.data.order import rows_of_step
 from trainer.data.packing import pack_rows
 from trainer.data.source import PrefetchingSource
 from trainer.loop.initial import initial_params
-from trainer.loop.program import loss_of
+from trainer.loop.program import loss_fn_of
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 
@@ -61,7 +61,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
     params = initial_params(task)
 
     def sums(which, batch):
-        loss = loss_of(which)
+        loss = loss_fn_of(which)
 
         def total(params):
             found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))

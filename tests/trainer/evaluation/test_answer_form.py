@@ -36,7 +36,7 @@ from trainer.config.tree import (
 )
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation.evaluator import in_words
-from trainer.evaluation.reanswer import other_scores
+from trainer.evaluation.regenerate import other_scores
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.comparisons import as_text

@@ -14,7 +14,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop.stored import HASH
+from trainer.loop.checkpoint_format import HASH
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

@@ -21,14 +21,14 @@ from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
 from trainer.loop import loss_scale
 from trainer.loop.loss_scale import LossScale, first_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.step import LossSums, build_step, first_state, gradient_of_sum
+from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
 from trainer.methods.model import model_of
 from trainer.model.build import abstract
 from trainer.model.files.export import join
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.params import bind, flatten
-from trainer.objectives.objective import Sums
+from trainer.objectives.objective import LossSums
 from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -57,10 +57,10 @@ def test_the_scale_is_that_of_torchs_grad_scaler():
     assert (float(last.scale), int(last.good_steps)) == (case["last"]["scale"], case["last"]["good_steps"])
 
 
-def steep(params: Any, frozen: Any, batch: Any, key: Any) -> Sums:
+def steep(params: Any, frozen: Any, batch: Any, key: Any) -> LossSums:
     """A loss whose gradient, in float16, is the number in the batch."""
     loss = jnp.sum(params["weight"].astype(jnp.float16).astype(jnp.float32) * batch["slope"][0])
-    return Sums(loss=loss, weight=jnp.float32(1), named={})
+    return LossSums(loss=loss, weight=jnp.float32(1), named={})
 
 
 def steps_of(slopes: list[float], *, max_grad_norm: float | None = None) -> list[tuple[Any, Any]]:
@@ -116,17 +116,17 @@ def test_a_loss_that_is_not_finite_is_no_matter_of_scale_and_spoils_the_state():
     assert not np.isfinite(state.trained["weight"][0])
 
 
-def supervised(name: str, compute: str, tokens: np.ndarray) -> tuple[LossSums, Any, dict[str, jax.Array]]:
+def supervised(name: str, compute: str, tokens: np.ndarray) -> tuple[LossFn, Any, dict[str, jax.Array]]:
     """Return loss, parameters and the batch of one microbatch of a small checkpoint that transformers made."""
     source = resolve(str(CASES / "models" / name))
     graphdef, shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype=compute, remat="none"))
     objective = SupervisedLoss(max_length=tokens.shape[1], chunk_positions=None)
 
-    def loss_sums(trained: Any, frozen: Any, batch: Any, key: Any) -> Sums:
-        return objective.loss_sums(bind(graphdef, trained), batch, None)
+    def loss_fn(trained: Any, frozen: Any, batch: Any, key: Any) -> LossSums:
+        return objective.loss_fn(bind(graphdef, trained), batch, None)
 
     batch = {"tokens": jnp.asarray(tokens)[None], "loss_mask": jnp.ones((1, *tokens.shape), jnp.bool_)}
-    return loss_sums, load_params(source, shapes), batch
+    return loss_fn, load_params(source, shapes), batch
 
 
 @pytest.mark.slow
@@ -135,8 +135,8 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
     """float16 has a relative error of 2 ** -11 for each number; activations of these stay far below 65,504."""
     folder = CASES / "models" / name
     expected = json.loads((folder / "expected.json").read_text())
-    loss_sums, params, batch = supervised(name, "float16", np.load(folder / "expected.npz")["tokens"])
-    graded = jax.jit(partial(gradient_of_sum, loss_sums, frozen={}, key=jax.random.key(0), scale=jnp.float32(256)))
+    loss_fn, params, batch = supervised(name, "float16", np.load(folder / "expected.npz")["tokens"])
+    graded = jax.jit(partial(gradient_of_sum, loss_fn, frozen={}, key=jax.random.key(0), scale=jnp.float32(256)))
     sums, gradient = graded(trained=params, batch=batch)
     assert float(sums.loss / sums.weight) == pytest.approx(expected["loss"], rel=1e-3)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(gradient)} == {"float32"}
@@ -154,9 +154,9 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
     tokens = np.random.default_rng(1).integers(0, 60, (2, 16)).astype(np.int32)
     found = {}
     for compute in ("float16", "float32"):
-        loss_sums, params, batch = supervised(name, compute, tokens)
+        loss_fn, params, batch = supervised(name, compute, tokens)
         optimizer = build_optimizer(OptimizerConfig(learning_rate=3e-3, schedule="constant"), steps=9)
-        step = jax.jit(build_step(loss_sums, optimizer, max_grad_norm=1.0, seed=0))
+        step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=1.0, seed=0))
         state = first_state(params, optimizer, first_loss_scale() if compute == "float16" else None)
         found[compute] = []
         for _ in range(8):

@@ -11,16 +11,16 @@ from trainer.loop.optimizer import build_optimizer, build_schedule, learning_rat
 from trainer.loop.rounding import stochastic_round
 from trainer.loop.step import Batch, build_step, first_state
 from trainer.objectives.cross_entropy import next_token_targets
-from trainer.objectives.objective import Sums
+from trainer.objectives.objective import LossSums
 
 
-def loss_sums(params, frozen, batch, key):
+def loss_fn(params, frozen, batch, key):
     """A table of logits: the simplest model that has a cross-entropy."""
     targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
     scores = jax.nn.log_softmax(params["table"].astype(jnp.float32)[batch["tokens"]])
     of_target = jnp.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
     right = jnp.sum(jnp.where(mask, jnp.argmax(scores, axis=-1) == targets, False)).astype(jnp.float32)
-    return Sums(
+    return LossSums(
         loss=-jnp.sum(jnp.where(mask, of_target, jnp.float32(0))),
         weight=jnp.sum(mask).astype(jnp.float32),
         named={"right": right},
@@ -43,7 +43,7 @@ def batch_of(accumulation: int) -> Batch:
 def one_step(accumulation: int = 1, *, max_grad_norm=None, params=None, optimizer=None):
     optimizer = optimizer or optax.sgd(1.0)
     params = params or table()
-    step = jax.jit(build_step(loss_sums, optimizer, max_grad_norm=max_grad_norm, seed=0))
+    step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=max_grad_norm, seed=0))
     return step(first_state(params, optimizer), {}, batch_of(accumulation))
 
 
@@ -87,7 +87,7 @@ def test_a_norm_below_the_limit_changes_nothing():
 def test_a_batch_without_a_supervised_token_changes_nothing():
     optimizer = optax.sgd(1.0)
     batch = batch_of(1)
-    step = build_step(loss_sums, optimizer, max_grad_norm=1.0, seed=0)
+    step = build_step(loss_fn, optimizer, max_grad_norm=1.0, seed=0)
     state, metrics = step(
         first_state(table(), optimizer), {}, batch | {"loss_mask": jnp.zeros_like(batch["loss_mask"])}
     )

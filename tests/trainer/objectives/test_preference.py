@@ -17,14 +17,14 @@ from tasks import inputs_of
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
 from trainer.loop.initial import initial_state
-from trainer.loop.program import loss_of, train_program
+from trainer.loop.program import loss_fn_of, train_program
 from trainer.loop.task import REFERENCE, Task
 from trainer.methods.method import combine
 from trainer.model.build import abstract
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.params import bind, flatten
-from trainer.objectives.objective import Sums
+from trainer.objectives.objective import LossSums
 from trainer.objectives.preference import DirectPreference, preference_losses, summed_rewards
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -58,10 +58,10 @@ def dpo_of(case: dict[str, Any], chunk: int | None) -> DirectPreference:
     return DirectPreference(max_length=9, chunk_positions=chunk, beta=options["beta"], label_smoothing=smoothing)
 
 
-def sums_on(name: str, objective: DirectPreference, batch: dict[str, jax.Array]) -> Callable[[Any], Sums]:
+def sums_on(name: str, objective: DirectPreference, batch: dict[str, jax.Array]) -> Callable[[Any], LossSums]:
     """Return the sums as a function of the policy's parameters; the reference is the golden model."""
     graphdef, params = golden(name)
-    return lambda policy: objective.loss_sums(bind(graphdef, policy), batch, None, bind(graphdef, params))
+    return lambda policy: objective.loss_fn(bind(graphdef, policy), batch, None, bind(graphdef, params))
 
 
 def policy_of(name: str) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | N
     expected = TRL["dpo"][name][case]
     sums_of = sums_on(name, dpo_of(expected, chunk), batch_of(expected))
 
-    def mean(policy: Any) -> tuple[jax.Array, Sums]:
+    def mean(policy: Any) -> tuple[jax.Array, LossSums]:
         sums = sums_of(policy)
         return sums.loss / sums.weight, sums
 
@@ -160,11 +160,11 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
         for (name, value), key in zip(state.trained.items(), keys, strict=True)
     }
     batch = {name: jnp.asarray(array[0]) for name, array in data.source.batch(0).items()}
-    adapted = loss_of(lora)(trained, frozen, batch, jax.random.key(0))
+    adapted = loss_fn_of(lora)(trained, frozen, batch, jax.random.key(0))
     full, _ = inputs_of(pairs)
     kept = {f"{REFERENCE}{name}": value for name, value in frozen.items()}
     merged = lora.model.merged(combine(trained, frozen))
-    expected = loss_of(full)(merged, kept, batch, jax.random.key(0))
+    expected = loss_fn_of(full)(merged, kept, batch, jax.random.key(0))
     assert float(adapted.loss) == pytest.approx(float(expected.loss), rel=EXACT)
     assert float(adapted.loss) != pytest.approx(2 * np.log(2), rel=1e-3)
     for name, value in expected.named.items():

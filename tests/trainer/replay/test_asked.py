@@ -18,7 +18,7 @@ from evidence.bundle.states import pack_states, sent_states
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt, run_sha256
-from evidence.proof.standing import graded_with, proofs_of
+from evidence.proof.verification import graded_with, proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError

@@ -17,7 +17,7 @@ from tasks import inputs_of
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt
-from evidence.proof.standing import proofs_of
+from evidence.proof.verification import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file

@@ -8,7 +8,7 @@ from dashboard.shared.parts import markup, repeating
 from dashboard.shared.session import reading
 from dashboard.shared.words.grades import GRADES
 from evidence.proof.receipts import run_sha256
-from evidence.proof.standing import Proof, proofs_of
+from evidence.proof.verification import Proof, proofs_of
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG
 from schemas.reading.values import number_at

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.reading.series import Series
-from evidence.records.theirs import read_foreign
+from evidence.records.foreign_run import read_foreign
 from foreign.readers.statement import Citation
 from foreign.readers.view import FileReading, ForeignRun, MetricRow
 

@@ -18,9 +18,9 @@ from evidence.scores.fingerprint import StateDistance, agreement
 from evidence.scores.reading import Scoring, accepted_of
 from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, prediction_row, text_of, unanswered_row
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts
+from trainer.evaluation.sampler import Sampler
 from trainer.evaluation.tolerance import allowance
 from trainer.model.params import Params
 
@@ -57,7 +57,7 @@ def set_of(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFil
 
 
 def reanswer(
-    asking: Sampler,
+    sampler: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     items: RowFile,
@@ -68,32 +68,32 @@ def reanswer(
     """Answer items again and return how each answer compares with the stated one, in the order of `stated`.
 
     Args:
-        asking: the sampler of the run.
+        sampler: the sampler of the run.
         params: the model.
         stated: prediction rows of the run, all or some.
         items: the whole set that the run was evaluated on, which decides the program that answers.
         platforms: where the stated answers were given and where these are: cpu, gpu or tpu.
         progress: called with items done and items in all.
     """
-    prompts = dict(zip((item["id"] for item in items.rows), asking.prompts_of(items), strict=True))
+    prompts = dict(zip((item["id"] for item in items.rows), sampler.prompts_of(items), strict=True))
     by_id = {item["id"]: item for item in items.rows}
     known = [row for row in stated if row["id"] in prompts]
-    roomy = [prompts[row["id"]] for row in known if asking.has_room(prompts[row["id"]])]
-    completions = asking.answer(params, roomy, like=[each for each in prompts.values() if asking.has_room(each)])
+    roomy = [prompts[row["id"]] for row in known if sampler.has_room(prompts[row["id"]])]
+    completions = sampler.answer(params, roomy, like=[each for each in prompts.values() if sampler.has_room(each)])
     found: dict[str, dict[str, Any]] = {}
     for row in known:
         item, prompt = by_id[row["id"]], prompts[row["id"]]
-        if asking.has_room(prompt):
-            found[row["id"]] = prediction_row(item, next(completions), asking)
+        if sampler.has_room(prompt):
+            found[row["id"]] = prediction_row(item, next(completions), sampler)
         else:
-            most = asking.max_prompt_tokens
+            most = sampler.max_prompt_tokens
             found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
         progress(len(found), len(stated))
-    return compare_answers(asking, params, stated, found, prompts, platforms)
+    return compare_answers(sampler, params, stated, found, prompts, platforms)
 
 
 def compare_answers(
-    asking: Sampler,
+    sampler: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     found: Mapping[str, dict[str, Any]],
@@ -103,7 +103,7 @@ def compare_answers(
     """Return how stated answers compare with those found; ones of other bits are followed in one pass.
 
     Args:
-        asking: the sampler of the run.
+        sampler: the sampler of the run.
         params: the model.
         stated: rows of the run.
         found: rows of now, by item.
@@ -112,16 +112,16 @@ def compare_answers(
     """
     others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
     vocab = params["tokens.table"].shape[0]
-    tokens = {row["id"]: each for row in others if (each := stated_tokens(row, asking, vocab=vocab)) is not None}
-    tokens = {each: answer for each, answer in tokens.items() if asking.has_room(prompts[each])}
+    tokens = {row["id"]: each for row in others if (each := stated_tokens(row, sampler, vocab=vocab)) is not None}
+    tokens = {each: answer for each, answer in tokens.items() if sampler.has_room(prompts[each])}
     pairs = [(prompts[each], answer) for each, answer in tokens.items()]
-    rows, options = asking.settings.batch_size, asking.options
-    passes = follow_texts(asking.graphdef, params, pairs, batch_size=rows, options=options)
+    rows, options = sampler.settings.batch_size, sampler.options
+    passes = follow_texts(sampler.graphdef, params, pairs, batch_size=rows, options=options)
     by_id = dict(zip(tokens, passes, strict=True))
-    return tuple(judge(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
+    return tuple(judge(row, found.get(row["id"]), by_id.get(row["id"]), platforms, sampler.scoring) for row in stated)
 
 
-def stated_tokens(row: Mapping[str, Any], asking: Sampler, *, vocab: int) -> list[int] | None:
+def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> list[int] | None:
     """Return the tokens of a stated answer, cut from its text where the row does not state them.
 
     None: they are not the tokens of such an answer. One that ended has the end token last and nowhere else; one that
@@ -129,16 +129,16 @@ def stated_tokens(row: Mapping[str, Any], asking: Sampler, *, vocab: int) -> lis
     """
     if row["error"] is not None:
         return None
-    end, ended = asking.stop_token_id, row["finish_reason"] == "stop"
+    end, ended = sampler.stop_token_id, row["finish_reason"] == "stop"
     if "output_token_ids" in row:
         tokens = [int(each) for each in row["output_token_ids"].split()]
     else:
-        tokens = [*asking.tokenizer.encode(row["output_text"], add_special_tokens=False), *[end] * ended]
+        tokens = [*sampler.tokenizer.encode(row["output_text"], add_special_tokens=False), *[end] * ended]
     if not tokens or max(tokens) >= vocab or len(tokens) != row["output_tokens"]:
         return None
     whole = tokens.index(end) == len(tokens) - 1 if ended and end in tokens else False
-    cut = not ended and end not in tokens and len(tokens) == asking.settings.max_new_tokens
-    is_text = text_of(tokens, row["finish_reason"], asking.tokenizer) == row["output_text"]
+    cut = not ended and end not in tokens and len(tokens) == sampler.settings.max_new_tokens
+    is_text = text_of(tokens, row["finish_reason"], sampler.tokenizer) == row["output_text"]
     return tokens if (whole or cut) and is_text else None
 
 

@@ -8,7 +8,7 @@ import pytest
 from evidence.scores.fingerprint import fingerprint_of
 from evidence.scores.reading import Scoring
 from trainer.evaluation.one_pass import AnswerTrace
-from trainer.evaluation.reanswer import RepeatedAnswer, judge
+from trainer.evaluation.regenerate import RepeatedAnswer, judge
 from trainer.evaluation.tolerance import TOLERANCE, allowance
 
 STATES = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
