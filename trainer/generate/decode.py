@@ -206,3 +206,23 @@ def go_on(
         hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
         return with_token(decoder, state, hidden[:, 0], caches, stop)
 
+    return jax.lax.while_loop(unfinished, step, begun)
+
+
+def with_token(
+    decoder: Decoder, state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues], stop: Array
+) -> DecodeState:
+    """Return the state with the likeliest next token of each row."""
+    token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
+    written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
+    states = state.states
+    if states is not None:
+        states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
+    return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
+
+
+@cache
+def decode_under(options: CompilerOptions = ()) -> Any:
+    """Return `decode` under `jax.jit`, compiled under further options; the same function for the same options."""
+    static = ("graphdef", "max_new_tokens", "keep_states")
+    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)

@@ -20,7 +20,7 @@ from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
 
 
-def streamed(
+def stream_tokens(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
     prompt: Sequence[int],
@@ -41,7 +41,7 @@ def streamed(
         stop_token_id: the token that ends an output.
         batch_size: prompts that `generate` would answer at a time.
         like: prompts that this one is a part of; its answer then has the bits that it has among them.
-        options: what the compiler is told.
+        options: options of the compiler.
     """
     width = padded(max(map(len, (prompt, *like))))
     tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)

@@ -13,11 +13,11 @@ from trainer.challenge_run import form_stated
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluate_run import scoring_for
-from trainer.evaluation.asking import Sampler
+from trainer.evaluation.bundled_params import no_params, param_readers, shipped_params, source_of
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.late_evaluation import manifest_of
-from trainer.evaluation.reanswer import set_of
-from trainer.evaluation.shipped import kept, no_params, shipped_params, source_of
+from trainer.evaluation.regenerate import set_of
+from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
 from trainer.loop.initial import initial_params
 from trainer.loop.mesh import build_mesh
@@ -60,7 +60,7 @@ def trained_entrant(folder: Path, devices: Devices) -> Entrant:
     source = source_of(folder, config, None)
     refuse_other_tokenizer(manifest, source, file=str(folder))
     task = Task.of(config, source, build_mesh(devices.list))
-    places = [where for where, _ in kept(folder, task)]
+    places = [where for where, _ in param_readers(folder, task)]
     if not places:
         raise no_params(folder, task)
     stated, items = asked_of(folder, config)

@@ -23,7 +23,7 @@ SMALLER = "Play where there is more memory."
 
 
 def memory_plan(asked: Sequence[tuple[Entrant, Asked]], devices: Devices) -> dict[str, Any]:
-    """Return what lies on each device while these models answer side by side, as `plan.json` says it of memory."""
+    """Return what lies on each device while these models answer side by side, as `plan.json` states it of memory."""
     parts = tuple(part for entrant, one in asked for part in parts_of(entrant, one, devices))
     need, available = total_bytes(parts), devices.memory_bytes
     error = error_of(parts, available)
@@ -51,7 +51,7 @@ def parts_of(entrant: Entrant, asked: Asked, devices: Devices) -> tuple[Part, ..
 
 
 def refuse_without_room(plan: dict[str, Any], entrants: Sequence[Entrant]) -> None:
-    """Refuse to play what the plan says has no room.
+    """Refuse to play what the plan states has no room.
 
     Raises:
         ProblemError: exit code 3, naming the largest parts.

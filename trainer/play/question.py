@@ -1,4 +1,4 @@
-"""What is put to models: a prompt as somebody wrote it, or an item of the set that a run was asked."""
+"""What is put to models: a prompt as a user wrote it, or an item of the set that a run was evaluated on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlayQuestion:
     row: Mapping[str, Any]
     """Its prompt; of an item also its id, the expected answer and its groups."""
     items: RowFile | None = None
-    """The set that it is an item of. None: it is a prompt of somebody's own."""
+    """The set that it is an item of. None: it is a prompt of a user's own."""
 
     def prompt_of(self, entrant: Entrant) -> list[int]:
         """Return the prompt in token ids, in the form in which a model was taught to be asked.

@@ -30,7 +30,7 @@ def as_text() -> Callable[[Event], None]:
                 names[:] = [model["name"] for model in event["models"]]
                 _write(f"{NEVER_EVIDENCE}\n")
             case "text" | "answer":
-                _write(_grown(event, shown, names))
+                _write(_added_text(event, shown, names))
             case "refused":
                 _write(
                     "".join(f"\n{each['code']}: {each['what']} Next: {each['next']}\n" for each in event["problems"])
@@ -39,7 +39,7 @@ def as_text() -> Callable[[Event], None]:
     return tell
 
 
-def _grown(event: Event, shown: dict[int, str], names: list[str]) -> str:
+def _added_text(event: Event, shown: dict[int, str], names: list[str]) -> str:
     """Return what is to be written of an answer so that all of it stands there."""
     number, text = event["model"], event["text"]
     before = shown.get(number)
@@ -51,10 +51,10 @@ def _grown(event: Event, shown: dict[int, str], names: list[str]) -> str:
     if event["event"] == "text":
         return heading + new
     del shown[number]
-    return f"{heading}{new}\n{_ended(event)}"
+    return f"{heading}{new}\n{_ending(event)}"
 
 
-def _ended(event: Event) -> str:
+def _ending(event: Event) -> str:
     """Return how an answer ended and, of an item, whether it is right; in brackets, apart from the text."""
     ending = "ended by itself" if event["finish_reason"] == "stop" else "cut off"
     said = f"{event['tokens']} tokens, {ending}"
