@@ -110,7 +110,7 @@ def echoed_command(text: str) -> str:
     """Return the command that a shell printed before it ran it (`set -x`), or empty if the line is not one.
 
     Example:
-        >>> echoed("+ python train.py --lr 1e-4"), echoed("+ 3 more")
+        >>> echoed_command("+ python train.py --lr 1e-4"), echoed_command("+ 3 more")
         ('python train.py --lr 1e-4', '')
     """
     found = _ECHOED.match(text.strip())

@@ -37,7 +37,7 @@ def plan_text(plan: dict[str, Any], *, width: int | None = None) -> str:
 def wrap_line(line: str, width: int) -> list[str]:
     """Return a line in pieces of a terminal's width; the later ones begin where its last column does.
 
-    >>> folded("  start   1.0 GiB  added up: no compiler is here", 40)
+    >>> wrap_line("  start   1.0 GiB  added up: no compiler is here", 40)
     ['  start   1.0 GiB  added up: no compiler', '                   is here']
     """
     column = LAST_COLUMN.match(line)
