@@ -46,7 +46,7 @@ def to_stored(state: TrainState) -> StoredState:
 
 
 def state_of(parts: StoredState, like: TrainState) -> TrainState:
-    """Return the state that is stored so, its layers stacked as those of `like`; the inverse of `stored`."""
+    """Return the state that is stored so, its layers stacked as those of `like`; the inverse of `to_stored`."""
     trained, opt_state = tree_stacked((parts.params, parts.opt_state), (like.trained, like.opt_state))
     return TrainState(step=parts.step, trained=trained, opt_state=opt_state, loss_scale=parts.loss_scale)
 
