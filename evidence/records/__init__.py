@@ -1,1 +1,1 @@
-"""What a run folder states, as values: ours (`ours`), another tool's (`foreign_run`), and both as `facts` for the rules."""
+"""What a run folder states, as values: ours (`ours`), another tool's (`foreign_run`), both as `facts` for rules."""
