@@ -10,7 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared.parts import announcements
-from dashboard.shared.parts.gate import closed, signed_in
+from dashboard.shared.parts.gate import close_if_refused, signed_in
 from dashboard.shared.session import playing
 from dashboard.shared.session.reading import at_work, catch_up
 from dashboard.shared.session.state import PAGES, RUN, RUNS, arrive, go, root
@@ -22,7 +22,7 @@ def main() -> None:
     """Draw the frame and the page that the address names."""
     st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
-    if closed():
+    if close_if_refused():
         return
     st.logo(HERE / "static" / "logo.svg", size="medium")
     pages = [

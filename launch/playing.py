@@ -1,4 +1,4 @@
-"""Playing beside a page: one `trainproof play` that stays loaded while questions come, and ends when nobody looks.
+"""Playing beside a page: one `trainproof play` that stays loaded while questions come, and ends when no one looks.
 
 It is asked through its standard input, which closes when the dashboard ends, however that happens; then it ends too.
 Nothing of it is kept on disk.
@@ -31,7 +31,7 @@ _ERROR_LINES = 40
 
 
 @dataclass
-class Shown:
+class PlayScreen:
     """What a page shows of the newest question."""
 
     asked: str = ""
@@ -84,7 +84,7 @@ class PlaySession:
             input=subprocess.PIPE,
         )
         self._started = started_now(self._process.pid)
-        self._shown = Shown()
+        self._shown = PlayScreen()
         self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
         self._looked = self._asked = time.monotonic()
         self._ended_why = ""
@@ -115,7 +115,7 @@ class PlaySession:
             OSError: It has ended.
         """
         asked = " ".join(question.values())
-        self._shown = Shown(asked=asked, plan=self._shown.plan, models=self._shown.models, is_done=False)
+        self._shown = PlayScreen(asked=asked, plan=self._shown.plan, models=self._shown.models, is_done=False)
         self._looked = self._asked = time.monotonic()
         if not self.is_alive:
             message = "the process that plays has ended"
@@ -124,8 +124,8 @@ class PlaySession:
         pipe.write(json.dumps(question).encode() + b"\n")
         pipe.flush()
 
-    def look(self) -> Shown:
-        """Return what there is to show, and note that somebody looks."""
+    def look(self) -> PlayScreen:
+        """Return what there is to show, and note that a user looks."""
         self._looked = time.monotonic()
         return self._shown
 
@@ -170,7 +170,7 @@ class PlaySession:
                 self._ended_why = "The models were put away, since nobody looked any more."
                 self.stop()
             time.sleep(_LOOK_EVERY_SECONDS)
-        with suppress(OSError):  # A question that nobody has read is still in it.
+        with suppress(OSError):  # A question that no one has read is still in it.
             _open(self._process.stdin).close()
         self._shown.is_done = True
 

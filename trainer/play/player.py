@@ -13,7 +13,7 @@ from schemas.problems.problem import ProblemError
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import text_of
-from trainer.generate.stream import streamed
+from trainer.generate.stream import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
 from trainer.planning.devices import Devices
@@ -67,13 +67,15 @@ class Player:
             ProblemError: as `plan`.
         """
         self.plan(question)
-        streams = [written(number, entrant, params[number], question) for number, entrant in enumerate(self.entrants)]
+        streams = [
+            write_answer(number, entrant, params[number], question) for number, entrant in enumerate(self.entrants)
+        ]
         yield from chain(*streams) if in_turn else together(streams)
         yield {"event": "done"}
 
 
-def opened(folder: Path, *, beside: Path | None, untrained: bool, watch: Watch) -> Player:
-    """Return the models that are asked for, none of them loaded yet.
+def open_entrants(folder: Path, *, beside: Path | None, untrained: bool, watch: Watch) -> Player:
+    """Return the models that are requested, none of them loaded yet.
 
     Args:
         folder: of the run.
@@ -93,7 +95,7 @@ def opened(folder: Path, *, beside: Path | None, untrained: bool, watch: Watch) 
 
 
 def plan_event(plan: dict[str, Any]) -> Event:
-    """Return what is said before anything is loaded."""
+    """Return what is reported before anything is loaded."""
     return {"event": "plan", "said": in_words(plan)} | {
         key: plan[key] for key in ("verdict", "need_bytes", "available_bytes", "parts")
     }
@@ -111,11 +113,11 @@ def refused_event(error: ProblemError) -> Event:
     return {"event": "refused", "problems": problems}
 
 
-def written(number: int, entrant: Entrant, params: Params, question: PlayQuestion) -> Iterator[Event]:
+def write_answer(number: int, entrant: Entrant, params: Params, question: PlayQuestion) -> Iterator[Event]:
     """Yield what one model has written so far after each token, and then its whole answer."""
     sampler = entrant.sampler
     tokens: list[int] = []
-    for token in streamed(
+    for token in stream_tokens(
         sampler.graphdef,
         params,
         question.prompt_of(entrant),

@@ -1,4 +1,4 @@
-"""What `play` was asked for, carried out: memory planned, models loaded, each question answered as it comes."""
+"""What `play` was requested, carried out: memory planned, models loaded, each question answered as it comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.problems.problem import ProblemError
-from trainer.play.player import Event, Player, opened, plan_event, ready_event, refused_event
+from trainer.play.player import Event, Player, open_entrants, plan_event, ready_event, refused_event
 from trainer.play.question import PlayQuestion, question_of, read_question
 from trainer.recorder.progress import Watch
 
@@ -31,14 +31,14 @@ def play_on(flags: PlayFlags, tell: Callable[[Event], None]) -> None:
 
     Args:
         flags: what was given.
-        tell: told what happens.
+        tell: called with each event.
 
     Raises:
         ProblemError: exit code 2; a run, or the question that was given, cannot be read. Exit code 3: there is no room,
             or the run holds no parameters. Of a line only `tell` learns.
     """
     with Watch(quiet=flags.as_lines) as watch:
-        player = opened(flags.run, beside=flags.beside, untrained=flags.untrained, watch=watch)
+        player = open_entrants(flags.run, beside=flags.beside, untrained=flags.untrained, watch=watch)
     first = player.entrants[0]
     questions: Iterator[PlayQuestion | ProblemError] = iter(())
     if flags.prompt is not None or flags.item is not None:

@@ -17,7 +17,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.play import entrant as entrant_module
 from trainer.play import player as player_module
-from trainer.play.player import opened
+from trainer.play.player import open_entrants
 from trainer.recorder.progress import Watch
 from trainproof.command import main
 
@@ -171,7 +171,7 @@ def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_pa
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()
     with pytest.raises(ProblemError) as caught:
-        opened(copy, beside=None, untrained=False, watch=Watch(quiet=True))
+        open_entrants(copy, beside=None, untrained=False, watch=Watch(quiet=True))
     assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
 
 
@@ -221,7 +221,7 @@ def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..
     names = [
         {
             part["name"]
-            for part in opened(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
+            for part in open_entrants(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
                 PlayQuestion(row={"prompt": "1+1="})
             )["parts"]
         }
