@@ -14,7 +14,7 @@ from dashboard.shared.session import playing
 from dashboard.shared.words.text import glimpse
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
-from launch.playing import PlaySession, Shown
+from launch.playing import PlayScreen, PlaySession
 from schemas.reading.values import text_at
 
 BUSY_SECONDS, QUIET_SECONDS = 0.3, 20.0
@@ -120,7 +120,7 @@ def _answers(session: PlaySession) -> None:
         st.code(why, language=None, wrap_lines=True)
 
 
-def _column(shown: Shown, number: int) -> None:
+def _column(shown: PlayScreen, number: int) -> None:
     """Draw one model's answer, as far as it is written."""
     st.html(f'<p class="tp-sub"><b>{markup.safe(shown.models[number])}</b></p>')
     if number in shown.texts:
