@@ -16,9 +16,9 @@ import streamlit as st
 from dashboard.shared.config import assignments, form
 from dashboard.shared.config.form import FieldGroup, FormField
 from dashboard.shared.config.missing_names import NAMES
-from dashboard.shared.config.settings import shown
+from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.session import state
-from dashboard.shared.words.text import plain, shortened
+from dashboard.shared.words.text import plain, shorten
 from schemas.reading.values import at
 
 SET = "set"
@@ -45,7 +45,7 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     with more:
         for group in filter(rest.get, rest):
             edits |= _group(source, group, rest[group], config) if more.open else _folded(source, rest[group], config)
-    edited = form.changed(config, edits)
+    edited = form.edit(config, edits)
     if form.with_defaults(edited) != form.with_defaults(config):
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
     return edited
@@ -90,7 +90,7 @@ def _group(
 def _folded(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Return what the reader changed in fields that are not drawn now."""
     kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
-    return _changed(kept, config)
+    return _changed_values(kept, config)
 
 
 def _undo(source: str, config: Mapping[str, Any]) -> None:
@@ -107,12 +107,12 @@ def _widgets(source: str, fields: Sequence[FormField], config: Mapping[str, Any]
         for column, field in zip(columns, fields[start : start + _IN_A_ROW], strict=False):
             with column:
                 held[field] = _widget(source, field, config)
-    return _changed(held, config)
+    return _changed_values(held, config)
 
 
-def _changed(held: Mapping[FormField, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+def _changed_values(held: Mapping[FormField, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Return what the reader changed, by the path of its key."""
-    return {field.path: _meant(field, value) for field, value in held.items() if value != _first_value(field, config)}
+    return {field.path: _value_of(field, value) for field, value in held.items() if value != _first_value(field, config)}
 
 
 def _key(source: str, field: FormField) -> str:
@@ -123,7 +123,7 @@ def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
     """Draw one field and return what its widget holds."""
     value, key = _first_value(field, config), _key(source, field)
     shared: dict[str, Any] = {"key": key, "help": _help(field), "persist_state": "session"}
-    stated = _stated(field, config)
+    stated = _stated_value(field, config)
     strange = None if form.can_be(field, stated) else _strange(stated)
     match field.kind:
         case "choice":
@@ -145,20 +145,20 @@ def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
 def _choice(field: FormField, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
     """Draw a box of options, first what is stated if it is not one of them."""
     offered = list(options) if value in options else [value, *options]
-    return st.selectbox(field.title, offered, index=offered.index(value), format_func=_said, **shared)
+    return st.selectbox(field.title, offered, index=offered.index(value), format_func=_describe, **shared)
 
 
-def _said(option: Any) -> str:
-    return _UNSET if option is None else option if isinstance(option, str) else shown(option)
+def _describe(option: Any) -> str:
+    return _UNSET if option is None else option if isinstance(option, str) else as_yaml(option)
 
 
-def _stated(field: FormField, config: Mapping[str, Any]) -> Any:
+def _stated_value(field: FormField, config: Mapping[str, Any]) -> Any:
     return at(config, *field.path) if form.states(config, field.path) else field.default
 
 
 def _first_value(field: FormField, config: Mapping[str, Any]) -> Any:
     """Return what a widget starts with: the configuration's value, or what shows that it can hold no such value."""
-    value = _stated(field, config)
+    value = _stated_value(field, config)
     can_hold = form.can_be(field, value)
     match field.kind:
         case "choice" | "switch":
@@ -172,10 +172,10 @@ def _first_value(field: FormField, config: Mapping[str, Any]) -> Any:
 
 def _strange(value: Any) -> str:
     """Return how a value is shown that its field cannot have."""
-    return f"{shortened(shown(value), _LONGEST)} (not allowed)"
+    return f"{shorten(as_yaml(value), _LONGEST)} (not allowed)"
 
 
-def _meant(field: FormField, held: Any) -> Any:
+def _value_of(field: FormField, held: Any) -> Any:
     """Return what a widget's value means in the configuration."""
     if field.kind == "text":
         return None if field.nullable and not held else held or ""

@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.configs import StartConfig
 from dashboard.shared.config.missing_names import absent
-from dashboard.shared.config.settings import shown
+from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.parts import (
     asking,
     config_form,
@@ -107,7 +107,7 @@ def _taken(edited: Mapping[str, Any]) -> dict[str, Any]:
     if rehearse != _SMOKE:
         return dict(edited)
     config = configs.smoke_of(edited)
-    _replaced(form.with_defaults(edited), form.with_defaults(config))
+    _draw_replaced(form.with_defaults(edited), form.with_defaults(config))
     return config
 
 
@@ -154,12 +154,12 @@ def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> N
 def _command(config: str, *, force: bool) -> str:
     """Return the command that Start stands for; both give the run's folder the time of the start as its ending."""
     forced = ["--force"] if force else []
-    return program.shown(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
+    return program.as_command_line(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
 
 
-def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
+def _draw_replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
     """Draw which values of the form a smoke run replaces, so that nobody takes those of the form for what runs."""
-    rows = [(field.title, shown(before), shown(after)) for field, before, after in form.replaced(edited, resolved)]
+    rows = [(field.title, as_yaml(before), as_yaml(after)) for field, before, after in form.differing_fields(edited, resolved)]
     if rows:
         markup.table(["Setting", "In the form", "In the smoke run"], rows)
 

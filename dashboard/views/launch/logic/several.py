@@ -36,7 +36,7 @@ def over(config: Mapping[str, Any], field: FormField, written: str) -> tuple[lis
     for text in texts:
         edits = assignments.edits([f"{field.dotted}={text}"])
         if edits:
-            configs.append({**form.changed(config, edits), "name": named(config, field, text)})
+            configs.append({**form.edit(config, edits), "name": named(config, field, text)})
         else:
             wrong.append(text)
     return configs, wrong
@@ -50,7 +50,7 @@ def named(config: Mapping[str, Any], field: FormField, value: object) -> str:
 
 def proposed_name(start: Mapping[str, Any], edited: Mapping[str, Any]) -> str | None:
     """Return a name that says what was changed, or None where nothing was, or the name itself."""
-    changed = form.replaced(form.with_defaults(start), form.with_defaults(edited))
+    changed = form.differing_fields(form.with_defaults(start), form.with_defaults(edited))
     if not changed or any(field.path == ("name",) for field, *_ in changed):
         return None
     field, _, value = changed[0]
