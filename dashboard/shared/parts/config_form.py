@@ -44,7 +44,9 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     more = st.expander(f"More settings: {sum(map(len, rest.values()))}", key=f"more {source}", on_change="rerun")
     with more:
         for group in filter(rest.get, rest):
-            edits |= _group(source, group, rest[group], config) if more.open else _folded(source, rest[group], config)
+            edits |= (
+                _group(source, group, rest[group], config) if more.open else _values_of(source, rest[group], config)
+            )
     edited = form.edit(config, edits)
     if form.with_defaults(edited) != form.with_defaults(config):
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
@@ -81,13 +83,13 @@ def _group(
     title = f"{group.title}: {', '.join(field.title.lower() for field in fields)}"
     unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
     if not unfolded.open:
-        return _folded(source, fields, config)
+        return _values_of(source, fields, config)
     with unfolded:
         st.caption(group.help)
         return _widgets(source, fields, config)
 
 
-def _folded(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+def _values_of(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Return what the reader changed in fields that are not drawn now."""
     kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
     return _changed_values(kept, config)
@@ -112,7 +114,8 @@ def _widgets(source: str, fields: Sequence[FormField], config: Mapping[str, Any]
 
 def _changed_values(held: Mapping[FormField, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Return what the reader changed, by the path of its key."""
-    return {field.path: _value_of(field, value) for field, value in held.items() if value != _first_value(field, config)}
+    changed = {field: value for field, value in held.items() if value != _first_value(field, config)}
+    return {field.path: _value_of(field, value) for field, value in changed.items()}
 
 
 def _key(source: str, field: FormField) -> str:

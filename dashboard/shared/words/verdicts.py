@@ -47,7 +47,7 @@ PARTS: Mapping[str, str] = {
 
 
 def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
-    """Return the verdict at a path as `VERDICTS` has it; `unknown` for what is none."""
+    """Return the verdict at a path as `VERDICTS` has it; `unknown` for any other text."""
     word = (text_at(document, *path) or "unknown").replace("_", " ")
     return word if word in VERDICTS else "unknown"
 

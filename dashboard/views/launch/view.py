@@ -68,7 +68,7 @@ def page() -> None:
         _name(source.key, start, edited)
     with result_side:
         markup.step(2, "Does it fit, and how long does it take")
-        config = _taken(edited)
+        config = _chosen_config(edited)
         resolved = form.with_defaults(config)
         known = asking.answers(state.root(), resolved, (READ,))[READ.options].answer
         found, plan = _result(source.key, resolved, known, is_touched=resolved != form.with_defaults(start))
@@ -93,7 +93,7 @@ def _source() -> StartConfig | None:
     return source
 
 
-def _taken(edited: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen_config(edited: Mapping[str, Any]) -> dict[str, Any]:
     """Draw whether the whole configuration is taken or its smoke run, and return the one that is."""
     rehearse = st.segmented_control(
         "Take",
@@ -159,7 +159,8 @@ def _command(config: str, *, force: bool) -> str:
 
 def _draw_replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
     """Draw which values of the form a smoke run replaces, so that nobody takes those of the form for what runs."""
-    rows = [(field.title, as_yaml(before), as_yaml(after)) for field, before, after in form.differing_fields(edited, resolved)]
+    differing = form.differing_fields(edited, resolved)
+    rows = [(field.title, as_yaml(before), as_yaml(after)) for field, before, after in differing]
     if rows:
         markup.table(["Setting", "In the form", "In the smoke run"], rows)
 

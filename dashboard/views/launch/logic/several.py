@@ -36,13 +36,13 @@ def over(config: Mapping[str, Any], field: FormField, written: str) -> tuple[lis
     for text in texts:
         edits = assignments.edits([f"{field.dotted}={text}"])
         if edits:
-            configs.append({**form.edit(config, edits), "name": named(config, field, text)})
+            configs.append({**form.edit(config, edits), "name": name_of_variant(config, field, text)})
         else:
             wrong.append(text)
     return configs, wrong
 
 
-def named(config: Mapping[str, Any], field: FormField, value: object) -> str:
+def name_of_variant(config: Mapping[str, Any], field: FormField, value: object) -> str:
     """Return the name of a configuration of which one setting has another value."""
     plain = re.sub("[^A-Za-z0-9._-]+", "-", f"{field.path[-1]}-{value}").strip("-")
     return f"{str(config.get('name', 'run'))[: max(1, _LONGEST_NAME - len(plain))]}-{plain}"[:_LONGEST_NAME]
@@ -54,7 +54,7 @@ def proposed_name(start: Mapping[str, Any], edited: Mapping[str, Any]) -> str | 
     if not changed or any(field.path == ("name",) for field, *_ in changed):
         return None
     field, _, value = changed[0]
-    return named(start, field, value)
+    return name_of_variant(start, field, value)
 
 
 def sentence(wrong: Sequence[str], field: FormField) -> str:

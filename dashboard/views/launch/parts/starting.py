@@ -54,7 +54,7 @@ def _place() -> str:
 
 
 def _several(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Draw the values of one setting, and return a configuration for each; only the given one where there are none."""
+    """Draw the values of one setting, and return a configuration for each; only the given one without such values."""
     fields = {field.dotted: field for field in several.variable()}
     with st.popover("Several runs", icon=":material/content_copy:"):
         name = st.selectbox("Setting", list(fields), index=list(fields).index("seed"), key="over", bind="query-params")
