@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RUNS = Path(__file__).parents[3] / "submission_runs"
 
+ANSWER_MILLISECONDS = 240_000
+"""Three models are compiled and answer a whole set, beside other tests."""
+
 
 def players(root: Path) -> list[int]:
     """Return the processes that play runs of a root."""
@@ -53,7 +56,9 @@ def test_three_models_answer_side_by_side_and_end_with_the_page(tmp_path: Path, 
         page.get_by_text("An item of its evaluation").click()
         expect(page.locator(".tp-sub", has_text=f"Expected {row['expected']}")).to_be_visible()
         page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text(f"ended by itself; right, expected {row['expected']}.")).to_be_visible()
+        expect(page.get_by_text(f"ended by itself; right, expected {row['expected']}.")).to_be_visible(
+            timeout=ANSWER_MILLISECONDS
+        )
         assert players(root) == [process], "the models stayed loaded"
         page.get_by_test_id("stTopNavLink").filter(has_text="Plan").click()
         wait_for(lambda: players(root) == [])
