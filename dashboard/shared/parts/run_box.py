@@ -24,7 +24,7 @@ OFFERED = 60
 _HELD = "runs to hold side by side"
 _MENU_PIXELS = 520
 """Wide enough for the hint, and for four names beside each other."""
-_NAME_PIXELS, _ON_A_PHONE = 270, 150
+_NAME_PIXELS, _ON_A_PHONE = 205, 150
 _HINT = "the newest {} are listed; type the whole name of another"
 
 

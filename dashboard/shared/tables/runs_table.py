@@ -77,7 +77,7 @@ COLUMNS = (
         kind="said",
         meaning="What differs from the run that it continues, else from the one before of the same model and mode, "
         "else from the default.",
-        width=200,
+        width=150,
     ),
     Column(
         key="interval",

@@ -78,6 +78,7 @@ _KINDS = {
     layout.EVAL_SUMMARY: "eval summary",
     layout.LOG: "logs",
     layout.METRICS: "logs",
+    layout.SYSTEM: "logs",
     layout.CHAIN: "logs",
     layout.PREDICTIONS: "predictions",
     layout.BASELINE_PREDICTIONS: "predictions",
@@ -86,7 +87,8 @@ _KINDS = {
     layout.FIRST_EXAMPLES: "settings, plan, examples",
     layout.TRAINED_PARAMS: "weights",
 }
-_ORDER = (*dict.fromkeys(_KINDS.values()), "other", "schemas")
+_STATES = "states to repeat from"
+_ORDER = (*dict.fromkeys(_KINDS.values()), _STATES, "other", "schemas")
 
 
 def contents(folders: Sequence[Path]) -> list[Content]:
@@ -97,8 +99,7 @@ def contents(folders: Sequence[Path]) -> list[Content]:
     found: dict[tuple[str, str], list[int]] = {}
     for folder in folders:
         for name in files_of_run(folder).packed:
-            kind = "weights" if layout.in_weight_folder(name) else _KINDS.get(name, "other")
-            found.setdefault((folder.name, kind), []).append((folder / name).stat().st_size)
+            found.setdefault((folder.name, _kind_of(name)), []).append((folder / name).stat().st_size)
     found["every bundle", "schemas"] = list(map(len, published_schemas().values()))
     rows = [*(folder.name for folder in folders), "every bundle"]
     return [
@@ -107,6 +108,13 @@ def contents(folders: Sequence[Path]) -> list[Content]:
             found.items(), key=lambda each: (rows.index(each[0][0]), _ORDER.index(each[0][1]))
         )
     ]
+
+
+def _kind_of(name: str) -> str:
+    """Return what a file of a run is, by its path in the run."""
+    if layout.in_weight_folder(name):
+        return "weights"
+    return _STATES if name.startswith(f"{layout.STATES}/") else _KINDS.get(name, "other")
 
 
 def checklist_said(items: Sequence[ChecklistItem]) -> str:

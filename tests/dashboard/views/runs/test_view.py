@@ -135,7 +135,7 @@ def test_on_a_phone_names_leave_room_for_what_is_beside_them(
     def width(app: AppTest) -> int:
         return json.loads(app.dataframe[0].proto.columns)["run"]["width"]
 
-    assert width(opened(RUNS)) == 270
+    assert width(opened(RUNS)) == 205
     phone = "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/140.0.0.0 Mobile Safari/537.36"
     monkeypatch.setattr(type(st.context), "headers", {"User-Agent": phone})
     assert width(opened(RUNS)) == 150
