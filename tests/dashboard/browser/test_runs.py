@@ -52,7 +52,7 @@ def click_row(page: Page, row: int, *, x: int = 17) -> None:
 def focus_row(page: Page, row: int) -> None:
     """Click into a row, counted from 1, so that the keys go to it; a grid that was just drawn may miss the first."""
     for _ in range(5):
-        click_row(page, row, x=400)
+        click_row(page, row, x=300)
         page.wait_for_timeout(400)
         if cell(page, 2, row - 1).evaluate("element => element === document.activeElement"):
             return
