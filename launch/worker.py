@@ -202,7 +202,7 @@ def _post(address: str, body: bytes) -> None:
         status = connection.getresponse().status
     finally:
         connection.close()
-    if status >= HTTPStatus.BAD_REQUEST:
+    if status >= HTTPStatus.MULTIPLE_CHOICES:  # A redirection is not followed: nothing was posted.
         answered = f"it answered {status}"
         raise OSError(answered)
 

@@ -165,14 +165,14 @@ SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
 @pytest.fixture
 def posted() -> Iterator[tuple[str, list[tuple[str, dict[str, object]]]]]:
-    """Yield the address of a server on this machine and what was posted to it; `/refused` is answered with 500."""
+    """Yield the address of a server on this machine and what was posted to it; `/500` and `/301` are answered so."""
     found: list[tuple[str, dict[str, object]]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
             found.append((self.path, json.loads(content)))
-            self.send_response(500 if self.path == "/refused" else 204)
+            self.send_response(int(self.path[1:]) if self.path[1:].isdigit() else 204)
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
@@ -200,7 +200,8 @@ def test_the_end_of_a_job_is_posted_where_the_environment_says(
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("{address}/refused", "it answered 500"),
+        ("{address}/500", "it answered 500"),
+        ("{address}/301", "it answered 301"),
         ("http://127.0.0.1:9/hook?key=secret", "[Errno 111] Connection refused"),
         ("ftp://host/secret", "it is not an address of http or https"),
         ("http://[secret", "it is not an address of http or https"),

@@ -305,7 +305,11 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         steps.fill("100000")
         steps.press("Enter")
         settled(page)
-        page.get_by_role("button", name="Start Shortcut").click()
+        # However far the page is scrolled, Start is there, and the keys press it from within a field too.
+        page.mouse.wheel(0, -10_000)
+        expect(page.get_by_role("button", name="Start Shortcut")).to_be_in_viewport()
+        steps.focus()
+        page.keyboard.press("Control+Enter")
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
     with serving(root, tmp_path) as address:
         page.goto(f"{address}/launch")

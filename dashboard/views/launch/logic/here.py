@@ -6,6 +6,8 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 
 from evidence.run.write import write_bytes
@@ -18,6 +20,8 @@ ROWS = ("jsonl", "parquet", "txt")
 
 _FOLDER = "rows"
 _MOST = 50
+_LOOKED_AT = 2_000
+"""Files and folders that are looked at; where a home folder has more, the rest is not offered."""
 _COUNTED_BYTES = 1 << 24
 """Lines of a larger file are not counted for a label."""
 
@@ -73,15 +77,14 @@ def keep_rows(root: Path, name: str, content: bytes) -> Path:
 
 def _near(folder: Path) -> Iterator[Path]:
     """Yield what a folder and the folders in it hold, without hidden ones; what cannot be read is left out."""
-    for path in _inside(folder):
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from _inside(path)
+    inside = _inside(folder)
+    below = (path for each in inside if each.is_dir() and not each.is_symlink() for path in _inside(each))
+    yield from islice(chain(inside, below), _LOOKED_AT)
 
 
 def _inside(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))[: 10 * _MOST]
+        return sorted(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _LOOKED_AT))
     except OSError:
         return []
 
@@ -92,8 +95,13 @@ def _offer(folder: Path, path: Path, said: str) -> Offer:
 
 
 def _length(path: Path) -> str:
-    taken = path.stat().st_size
-    if path.suffix.lower() != ".jsonl" or taken > _COUNTED_BYTES:
-        return size(taken)
-    lines = sum(bool(line.strip()) for line in path.read_bytes().splitlines())
-    return f"{count(lines)} rows, {size(taken)}"
+    status = path.stat()
+    if path.suffix.lower() != ".jsonl" or status.st_size > _COUNTED_BYTES:
+        return size(status.st_size)
+    return f"{count(_lines(path, status.st_size, status.st_mtime_ns))} rows, {size(status.st_size)}"
+
+
+@lru_cache(maxsize=4 * _MOST)
+def _lines(path: Path, _bytes: int, _mtime_ns: int) -> int:
+    """Return the lines of a file that hold something; counted again only when the file has changed."""
+    return sum(bool(line.strip()) for line in path.read_bytes().splitlines())
