@@ -113,7 +113,9 @@ def problems(plan: Plan) -> list[Problem]:
         Problem(
             code=text_at(one, "code") or "?",
             severity=_severity(text_at(one, "severity")),
-            file="",
+            file=text_at(one, "file") or "",
+            line=None if (line := number_at(one, "line")) is None else int(line),
+            pointer=text_at(one, "pointer"),
             what=text_at(one, "what") or "?",
             why=text_at(one, "why"),
             next=text_at(one, "next") or "?",

@@ -171,8 +171,10 @@ def _answer(resolved: Mapping[str, Any], *, sound: bool, is_touched: bool) -> Ma
     A form that nobody has touched is not planned beside a run at work, which needs the processors.
     """
     root = state.root()
-    questions = (READ, *HERE)
-    known = asking.answers(root, resolved, questions)
+    known = asking.answers(root, resolved, (READ, *HERE))
+    read = known[READ.options].answer
+    # What cannot begin is not planned: the plan would find the same.
+    questions = (READ,) if read is not None and read.get("can_begin") is False else (READ, *HERE)
     answered = [found.answer for one in HERE if (found := known[one.options]).answer is not None]
     with st.container(border=True):
         if answered and (plan := answered[-1]) is not None:

@@ -14,10 +14,7 @@ from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from dashboard.views.launch.logic import several
 from launch.jobs.folder import CONFIG, LOCAL
 from launch.places import PLACES
-from schemas.problems.problem import Problem
 from schemas.validate import check_value
-
-BAR = "launch_start"
 
 
 def bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: bool) -> bool:
@@ -28,13 +25,14 @@ def bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: b
         plan: What it needs. None: not known yet.
         sound: Whether it can begin.
     """
-    with st.container(key=BAR, horizontal=True, vertical_alignment="center"):
+    with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         said = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
         needed = "" if plan is None else markup.safe(planned.need_in_words(plan))
         name = markup.safe(resolved.get("name", "run"))
         st.html(f'<p class="tp-step"><b>3</b>Start {name} {said} <span class="tp-dim">{needed}</span></p>')
         force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
-        place = _place()
+        known = list(PLACES)
+        place = st.selectbox("Where it runs", known, index=known.index(LOCAL)) if len(known) > 1 else LOCAL
         configs = _several(resolved)
         if st.button(
             "Start" if len(configs) == 1 else f"Start {len(configs)} runs",
@@ -46,11 +44,6 @@ def bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: b
         ):
             launching.start(*configs, force=force, place=place)
     return force
-
-
-def _place() -> str:
-    known = list(PLACES)
-    return st.selectbox("Where it runs", known, index=known.index(LOCAL)) if len(known) > 1 else LOCAL
 
 
 def _several(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -65,15 +58,12 @@ def _several(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         said = [several.sentence(wrong, fields[name])] if wrong else []
         if len(configs) > several.MOST:
             said.append(f"{len(configs)} values are given; one click starts at most {several.MOST}.")
-        said += [problem.what for config in configs[: several.MOST] for problem in _errors(config)]
+        found = [one for config in configs[: several.MOST] for one in check_value(form.KIND, config, file=CONFIG)]
+        said += [problem.what for problem in found if problem.severity == "error"]
         for line in said:
             markup.note(line)
         markup.note(", ".join(str(config["name"]) for config in configs[: several.MOST]))
         return [] if said else configs
-
-
-def _errors(config: Mapping[str, Any]) -> list[Problem]:
-    return [problem for problem in check_value(form.KIND, config, file=CONFIG) if problem.severity == "error"]
 
 
 _VALUES = (

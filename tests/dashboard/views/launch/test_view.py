@@ -261,9 +261,12 @@ def test_cards_state_what_was_read_of_model_and_rows(opened: Open, root: Path) -
 def test_what_the_check_refuses_is_not_started(opened: Open, root: Path) -> None:
     config = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
     finding = {"code": "TP034", "severity": "error", "what": "The rows are empty.", "next": "Name others."}
-    answer_check(root, config, {"can_begin": False, "findings": [finding]})
+    found = [finding | {"file": "mine.jsonl", "line": 2}]
+    answer_check(root, config, {"can_begin": False, "findings": found})
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "Error TP034: The rows are empty." in said(app)
+    assert "mine.jsonl line 2" in said(app)
+    assert not app.get("progress"), "what cannot begin is not planned"
     assert "Start" not in labels(app)
 
 
