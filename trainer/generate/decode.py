@@ -1,4 +1,4 @@
-"""Greedy decoding of many prompts at once, with the keys and values of earlier tokens kept.
+"""Decoding of many prompts at once, greedy or drawn, with the keys and values of earlier tokens kept.
 
 Prompts are padded on the left, so that all rows write their next token into the same slot of the cache; padding is
 never looked at, and a row's result does not depend on the rows beside it. All batches of a call have one shape and are
@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 from numpy.typing import NDArray
 
+from trainer.generate.sampling import Sampling, draw_tokens
 from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
@@ -122,6 +123,19 @@ class GeneratedBatch(NamedTuple):
     """The last hidden state that each token was chosen from, after the last norm. None: they are not kept."""
 
 
+class Draws(NamedTuple):
+    """What drawn tokens leave besides themselves."""
+
+    keys: Key[Array, " batch"]
+    """Of each row, for all of its tokens."""
+
+    log_probs: Float[Array, "batch max_new_tokens"]
+    """Of each token written, in nats."""
+
+    entropies: Float[Array, "batch max_new_tokens"]
+    """Of what each was drawn from, in nats."""
+
+
 class DecodeState(NamedTuple):
     """What one step of decoding hands to the next."""
 
@@ -141,6 +155,9 @@ class DecodeState(NamedTuple):
 
     states: Array | None
     """`[batch max_new_tokens embed]`, as `written`. None: they are not kept."""
+
+    draws: Draws | None = None
+    """None: each token is the likeliest."""
 
 
 def decode(
@@ -173,16 +190,36 @@ def begin(
     keep_states: bool,
 ) -> DecodeState:
     """Return the state after the first new token of each left-padded prompt."""
+    hidden, caches = read_prompts(decoder, prompts, lengths, max_new_tokens=max_new_tokens)
+    shape = (*hidden.shape[:1], max_new_tokens, hidden.shape[-1])
+    states = jnp.zeros(shape, hidden.dtype) if keep_states else None
+    return with_token(decoder, nothing_written(caches, lengths, max_new_tokens, states=states), hidden, caches, stop)
+
+
+def read_prompts(
+    decoder: Decoder, prompts: Int[Array, "batch prompt"], lengths: Int[Array, " batch"], *, max_new_tokens: int
+) -> tuple[Float[Array, "batch embed"], list[KeyValues]]:
+    """Return the state that the first new token is chosen from, and keys and values with room for the new tokens."""
     batch, width = prompts.shape
     padding = width - lengths
     places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
     context = Context(positions=jnp.maximum(places, 0), slot=jnp.int32(0), padding=padding)
     hidden, caches = decoder.extend(prompts, context, decoder.empty_caches(batch, width + max_new_tokens))
+    return hidden[:, -1], caches
+
+
+def nothing_written(
+    caches: list[KeyValues],
+    lengths: Int[Array, " batch"],
+    max_new_tokens: int,
+    *,
+    states: Array | None = None,
+    draws: Draws | None = None,
+) -> DecodeState:
+    """Return the state before the first new token."""
+    batch = len(lengths)
     nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
-    shape = (batch, max_new_tokens, hidden.shape[-1])
-    states = jnp.zeros(shape, hidden.dtype) if keep_states else None
-    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states)
-    return with_token(decoder, start, hidden[:, -1], caches, stop)
+    return DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states, draws)
 
 
 def go_on(
@@ -192,8 +229,18 @@ def go_on(
     stop: Int[Array, ""],
     *,
     upto: int | Int[Array, ""],
+    sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Return the state once each row has `upto` new tokens, or all rows have stopped."""
+    """Return the state once each row has `upto` new tokens, or all rows have stopped.
+
+    Args:
+        decoder: the model.
+        begun: with one new token at least.
+        lengths: of the prompts.
+        stop: the token that ends a row.
+        upto: new tokens.
+        sampling: how tokens are drawn. None: each is the likeliest.
+    """
     width = begun.caches[0].keys.shape[2] - begun.written.shape[1]
     padding = width - lengths
 
@@ -204,21 +251,34 @@ def go_on(
         at = state.new_tokens - 1
         context = Context(positions=(lengths + at)[:, None], slot=width + at, padding=padding)
         hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
-        return with_token(decoder, state, hidden[:, 0], caches, stop)
+        return with_token(decoder, state, hidden[:, 0], caches, stop, sampling)
 
     return jax.lax.while_loop(unfinished, step, begun)
 
 
 def with_token(
-    decoder: Decoder, state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues], stop: Array
+    decoder: Decoder,
+    state: DecodeState,
+    hidden: Float[Array, "batch embed"],
+    caches: list[KeyValues],
+    stop: Array,
+    sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Return the state with the likeliest next token of each row."""
-    token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
-    written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
-    states = state.states
-    if states is not None:
-        states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
-    return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
+    """Return the state with the next token of each row: the likeliest, or a drawn one."""
+    at = state.new_tokens
+
+    def put(into: Array, values: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(into, values[:, None], at, axis=1)
+
+    logits, draws = decoder.logits(hidden), state.draws
+    if sampling is None or draws is None:
+        token = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    else:
+        token, log_probs, entropies = draw_tokens(logits, draws.keys, at, sampling)
+        draws = Draws(draws.keys, put(draws.log_probs, log_probs), put(draws.entropies, entropies))
+    states = None if state.states is None else put(state.states, hidden)
+    done = state.done | (token == stop)
+    return DecodeState(put(state.written, token), at + 1, token, done, caches, states, draws)
 
 
 @cache
