@@ -83,7 +83,7 @@ class GroupPrograms:
         state = first(self.graphdef, params, prompts, lengths, stop, keys, group_size=size, **settings)
         lengths = jnp.repeat(lengths, size)
         rows = np.arange(len(keys))
-        written = _Written.empty(len(rows), self.max_new_tokens)
+        written = _DrawnRows.empty(len(rows), self.max_new_tokens)
         for upto in range(CHUNK_TOKENS, self.max_new_tokens + CHUNK_TOKENS, CHUNK_TOKENS):
             most = jnp.int32(min(upto, self.max_new_tokens))
             state = further(self.graphdef, params, state, lengths, stop, most, sampling=self.sampling)
@@ -94,13 +94,14 @@ class GroupPrograms:
                 written.put(rows, state)
                 # Those that have not ended, filled up with some that have: half as many rows in any case.
                 kept = np.argsort(done, kind="stable")[: -(-len(rows) // 2)]
-                rows, state, lengths = rows[kept], *taken(state, lengths, jnp.asarray(kept))
+                rows = rows[kept]
+                state, lengths = taken(state, lengths, jnp.asarray(kept))
         written.put(rows, state)
         return [written.row(number, self.stop_token_id) for number in range(len(keys))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Written:
+class _DrawnRows:
     """What came of all rows, in the host's memory."""
 
     tokens: NDArray[np.int32]
@@ -108,7 +109,7 @@ class _Written:
     entropies: NDArray[np.float32]
 
     @classmethod
-    def empty(cls, rows: int, max_new_tokens: int) -> _Written:
+    def empty(cls, rows: int, max_new_tokens: int) -> _DrawnRows:
         """Return room for so many rows."""
         shape = (rows, max_new_tokens)
         return cls(
@@ -178,7 +179,7 @@ def further_tokens(
     return go_on(bind(graphdef, params), state, lengths, stop, upto=upto, sampling=sampling)
 
 
-def taken_rows(
+def take_rows(
     state: DecodeState, lengths: Int[Array, " rows"], kept: Int[Array, " kept"]
 ) -> tuple[DecodeState, Int[Array, " kept"]]:
     """Return a state of some of its rows, and the lengths of their prompts."""
@@ -188,7 +189,7 @@ def taken_rows(
 
 @cache
 def _programs(options: CompilerOptions) -> tuple[Any, Any, Any]:
-    """Return `first_tokens`, `further_tokens` and `taken_rows` under `jax.jit`, compiled under further options."""
+    """Return `first_tokens`, `further_tokens` and `take_rows` under `jax.jit`, compiled under further options."""
     told = dict(options) or None
     static = ("graphdef", "group_size", "max_new_tokens", "sampling")
     return (
@@ -196,5 +197,5 @@ def _programs(options: CompilerOptions) -> tuple[Any, Any, Any]:
         jax.jit(
             further_tokens, static_argnames=("graphdef", "sampling"), donate_argnames=("state",), compiler_options=told
         ),
-        jax.jit(taken_rows, compiler_options=told),
+        jax.jit(take_rows, compiler_options=told),
     )
