@@ -30,7 +30,7 @@ from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh, shapes_mesh
-from trainer.loop.program import programs_of
+from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.compile.ahead import compile_ahead

@@ -53,9 +53,9 @@ def measured(model: str, steps: int, settings: dict[str, Any], level: str) -> di
 
     from trainer.config.tree import config_of
     from trainer.inputs import read_inputs
-    from trainer.loop.initial import initial_state
     from trainer.loop.mesh import batch_sharding
-    from trainer.loop.program import train_program
+    from trainer.loop.programs import train_program
+    from trainer.loop.state import initial_state
     from trainer.planning.devices import choose_devices
 
     own = {"model": {"name": model}, "mesh": {"device": "cpu", "devices": 1}, "evaluation": {"eval_set": None}}

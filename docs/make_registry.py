@@ -24,7 +24,7 @@ from trainer.data.render import prompt_of
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.data.shown import shown_row
 from trainer.inputs import read_inputs
-from trainer.loop.initial import initial_params
+from trainer.loop.state import initial_params
 from trainer.model.files.source import resolve
 from trainer.model.params import parameter_count, params_sha256
 from trainer.objectives.data import GENERATOR_SEED_OFFSET, generator_seed, read_training_rows

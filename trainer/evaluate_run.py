@@ -37,8 +37,8 @@ from trainer.evaluation.late_evaluation import (
 )
 from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_tokenizer
-from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
+from trainer.loop.restoring import restored_state
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task

@@ -16,9 +16,9 @@ from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoin
 from trainer.evaluation.evaluate import stated_form
 from trainer.generate.agreement import agreement
 from trainer.generate.language_model import LanguageModel, load_model
-from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
-from trainer.loop.program import export_params
+from trainer.loop.programs import export_params
+from trainer.loop.restoring import restored_state
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import combine

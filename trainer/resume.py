@@ -1,6 +1,6 @@
 """The run that another continues: whether it can be continued so, and what the new run states of it.
 
-Everything here is read from names, config.yaml and manifest; `loop/initial.py` opens the checkpoint itself.
+Everything here is read from names, config.yaml and manifest; `loop/restoring.py` opens the checkpoint itself.
 """
 
 from __future__ import annotations

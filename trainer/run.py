@@ -22,11 +22,11 @@ from trainer.evaluation.evaluate import ModelAnswers
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
-from trainer.loop.initial import initial_state, restored_state
-from trainer.loop.kept_states import kept_states
-from trainer.loop.kept_words import kept_said
+from trainer.loop.kept_states import kept_said, kept_states
 from trainer.loop.record import record_program
+from trainer.loop.restoring import restored_state
 from trainer.loop.saving import Checkpoints
+from trainer.loop.state import initial_state
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train

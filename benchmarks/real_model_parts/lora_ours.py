@@ -28,8 +28,8 @@ from trainer.config.tree import (
     OptimizerConfig,
 )
 from trainer.inputs import read_inputs
-from trainer.loop.initial import initial_state
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
+from trainer.loop.state import initial_state
 from trainer.model.tokenizer import FOLDER as TOKENIZER
 from trainer.planning.devices import choose_devices
 

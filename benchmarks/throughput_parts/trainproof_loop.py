@@ -21,8 +21,8 @@ from serving import ADAMW, SHAPE, batches, serve
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, MeshConfig, ModelConfig, OptimizerConfig
 from trainer.inputs import read_inputs
-from trainer.loop.initial import initial_state
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
+from trainer.loop.state import initial_state
 from trainer.model.tokenizer import FOLDER as TOKENIZER
 from trainer.planning.devices import choose_devices
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.config.tree import Config
 from trainer.inputs import read_inputs
-from trainer.loop.initial import initial_state
+from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.objectives.data import Data

@@ -24,7 +24,6 @@ from trainer.evaluation import late_evaluation as addition
 from trainer.evaluation.evaluate import FORM
 from trainer.evaluation.sampler import Sampler
 from trainer.export_run import export_run
-from trainer.loop import initial
 from trainer.loop.stop import StopRequest
 from trainer.model.files import export
 from trainer.recorder.progress import Watch
@@ -57,7 +56,7 @@ def folder(trained: Callable[[Config], Path], config: Config, tmp_path: Path) ->
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test in which a checkpoint is read."""
-    monkeypatch.setattr(initial, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
+    monkeypatch.setattr("trainer.loop.restoring.restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
 def refusal(work: Callable[[], object]) -> str:

@@ -21,10 +21,10 @@ from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop import effective
-from trainer.loop.initial import initial_state
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
 from trainer.loop.record import training_group
+from trainer.loop.state import initial_state
 from trainer.loop.task import Task
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve

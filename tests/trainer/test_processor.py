@@ -12,7 +12,7 @@ from tasks import task_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
-from trainer.loop.program import programs_of
+from trainer.loop.programs import programs_of
 from trainer.planning.devices import choose_devices
 from trainer.recorder import processor
 from trainer.recorder.environment import environment

@@ -17,7 +17,7 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
-from trainer.loop.initial import restored_state
+from trainer.loop.restoring import restored_state
 from trainer.methods import METHODS
 from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES

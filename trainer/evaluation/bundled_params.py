@@ -16,9 +16,8 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.loop.base import other_base
-from trainer.loop.initial import initial_params, restored_state, some_params
-from trainer.loop.restoring import latest_step
-from trainer.loop.state import with_shardings
+from trainer.loop.restoring import latest_step, restored_state
+from trainer.loop.state import initial_params, some_params, with_shardings
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params, params_bytes
 from trainer.methods.method import combine

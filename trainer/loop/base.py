@@ -11,7 +11,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.initial import initial_params, some_params
+from trainer.loop.state import initial_params, some_params
 from trainer.loop.task import Task
 from trainer.model.files.source import ModelSource
 from trainer.model.params import params_sha256

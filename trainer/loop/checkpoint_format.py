@@ -73,3 +73,8 @@ def array_sha256(array: jax.Array) -> str:
         np.uint8
     )  # a buffer, which its type does not state it
     return hashlib.sha256(content).hexdigest()
+
+
+def bytes_of(state: TrainState) -> int:
+    """Return the bytes of a state, arrays or shapes, over all devices; one that is repeated on them counts once."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))

@@ -1,18 +1,15 @@
-"""Room on the disk for checkpoints: refused before anything is spent, and before each is begun."""
+"""Room on the disk for checkpoints: refused before anything is spent."""
 
 from __future__ import annotations
 
-import errno
 import shutil
 from pathlib import Path
-
-import jax
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
+from trainer.loop.checkpoint_format import bytes_of
 from trainer.loop.state import state_shapes
-from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.recorder.failure import NOT_RECORDED
 
@@ -48,17 +45,3 @@ def refuse_no_room(run_folder: Path, task: Task) -> None:
         next=f"Free space there{fewer} or give --output a folder on another disk.",
     )
     raise ProblemError([problem], exit_code=2)
-
-
-def refuse_full_disk(folder: Path, state: TrainState) -> None:
-    """Refuse to begin a checkpoint that the disk has no room for, while there is room to record how the run ended."""
-    needed = bytes_of(state)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        what = f"a checkpoint needs {needed:,} bytes, and {free:,} are free"
-        raise OSError(errno.ENOSPC, what, str(folder))
-
-
-def bytes_of(state: TrainState) -> int:
-    """Return the bytes of a state, arrays or shapes, over all devices; one that is repeated on them counts once."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))

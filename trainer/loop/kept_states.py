@@ -2,6 +2,7 @@
 
 A state holds the optimizer's too and is about three times what is trained, so few are kept, and only small ones: the
 one before the last part of the training, then others spread over the run. Each has the hash that the chain states.
+`kept_said` has in words what a run keeps, for its plan and its end.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from safetensors.numpy import save
 
 from evidence.run import layout
 from evidence.run.write import write_bytes
+from schemas.problems.formats import size
+from schemas.problems.words import quantity
 from trainer.config.tree import Config
-from trainer.loop.checkpoint_format import StoredState, state_of, to_stored
-from trainer.loop.disk import bytes_of
+from trainer.loop.checkpoint_format import StoredState, bytes_of, state_of, to_stored
 from trainer.loop.segments import parts_of, segments_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
-from trainer.loop.trained_params import MOST_HEADER_BYTES, arrays_in
+from trainer.loop.trained_params import MOST_HEADER_BYTES, are_kept, arrays_in, params_bytes
 from trainer.model.placing import own_copy
 
 MOST_STATES = 4
@@ -145,3 +147,35 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     ]
     state: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
     return state_of(state, like)
+
+
+def kept_said(task: Task, *, first: int = 0) -> str:
+    """Return what a run keeps of its parameters and of its train states, and what a judge can do with it.
+
+    Args:
+        task: what is trained.
+        first: the step from which it begins.
+    """
+    return f"{_of_parameters(task)}; {_of_states(task, first)}"
+
+
+def _of_parameters(task: Task) -> str:
+    held = size(params_bytes(task.model.trained))
+    if are_kept(task):
+        return f"the trained parameters are kept ({held}), so that others can put questions to the model"
+    return (
+        f"the trained parameters are not kept ({held}; recording.params_mib keeps {task.config.recording.params_mib} "
+        "MiB), so that nobody can put questions to the model unless it is packed --with-weights"
+    )
+
+
+def _of_states(task: Task, first: int) -> str:
+    each = bytes_of(state_shapes(task))
+    count = len(steps_to_keep(task.config, each, first=first))
+    if count:
+        return f"{quantity(count, 'train state')} of {size(each)} too, so that others can repeat its end"
+    most = task.config.recording.states_mib
+    return (
+        f"no train state is (each has {size(each)}; recording.states_mib keeps {most} MiB), so that a judge asks for "
+        "those that he names"
+    )

@@ -17,10 +17,10 @@ from evidence.records.effective import stated_elsewhere
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.loop import effective
+from trainer.loop.compilation import Compiled
 from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
-from trainer.loop.program import Compiled
+from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
-from trainer.loop.steps import Steps
 from trainer.loop.task import Task
 from trainer.methods.method import combine
 from trainer.model.files.shrinking import made_small

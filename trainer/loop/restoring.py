@@ -14,7 +14,10 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, to_stored
 from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.saving import quiet_writers
+from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
+from trainer.loop.task import REFERENCE, Task
+from trainer.model.params import Params, params_sha256
 from trainer.model.placing import own_copy
 from trainer.recorder.failure import explain_full_device
 
@@ -26,6 +29,14 @@ DAMAGED = Rule(
     "Damaged checkpoint",
     "What changed or got lost since it was saved is no state of the run, so nothing is done with it.",
     "Move it away and continue from an earlier one, or start anew.",
+)
+
+
+ANOTHER_BASE = Rule(
+    "TP055",
+    "Checkpoint of another base",
+    "The checkpoint holds what was trained beside the model; beside another one it means something else.",
+    "Name the model as it was, or begin anew.",
 )
 
 
@@ -143,3 +154,34 @@ def damage_problem(run_folder: Path, step: int, error: BaseException, *, older: 
         if older is None
         else f"{continued} {run_folder} --output NEW_FOLDER.",
     )
+
+
+def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple[list[TrainState], Params]:
+    """Return the newest checkpoint of a run, alone in a list, and the frozen parameters, which it does not hold.
+
+    Args:
+        folder: of the run.
+        task: what it trains.
+        to_train: with the reference's parameters, which only a train step reads.
+
+    Raises:
+        ProblemError: exit code 2, they cannot be used; 3, they are not those of the checkpoint; 4, the device has no
+            room.
+    """
+    state = restore(folder, state_shapes(task))
+    if not (task.frozen if to_train else task.model.frozen):
+        return [state], {}
+    with explain_full_device(str(folder)):
+        if task.reference:
+            frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
+        else:
+            frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
+    saved, found = frozen_sha256_of(folder), params_sha256(frozen)
+    if saved is not None and saved != found:
+        name = task.model.source.name
+        what = (
+            f"The frozen parameters of {name} are not those beside which the checkpoint was trained: they have the "
+            f"SHA-256 {found}, and those had {saved}."
+        )
+        raise ProblemError([problem_of(ANOTHER_BASE, file=str(folder), what=what)], exit_code=3)
+    return [state], frozen

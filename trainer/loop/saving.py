@@ -7,6 +7,7 @@ changes after that shows: the state's hash is saved with it, and compared where 
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -22,8 +23,7 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
-from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, state_sha256, to_stored
-from trainer.loop.disk import refuse_full_disk
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, bytes_of, state_sha256, to_stored
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -136,3 +136,12 @@ def error_number(error: OSError | ValueError) -> int | None:
         return error.errno
     number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
     return int(number[1]) if number else None
+
+
+def refuse_full_disk(folder: Path, state: TrainState) -> None:
+    """Refuse to begin a checkpoint that the disk has no room for, while there is room to record how the run ended."""
+    needed = bytes_of(state)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        what = f"a checkpoint needs {needed:,} bytes, and {free:,} are free"
+        raise OSError(errno.ENOSPC, what, str(folder))

@@ -1,10 +1,13 @@
-"""What lies on the devices: shapes and shardings of parameters and state, and the parameters before the first step.
+"""The state of a run on its devices: its shapes, and the first one, of parameters that are drawn or read.
 
-Parameters never exist twice: random ones are drawn in place, read ones are put there tensor by tensor.
+Parameters never exist twice: random ones are drawn in place, read ones are put there tensor by tensor. A state comes
+alone in a list, from which the loop takes it: where it is not donated, anyone who holds it besides keeps its memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,13 +15,19 @@ import jax
 import optax
 
 from trainer.config.tree import OptimizerConfig
+from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import TrainState, first_state
-from trainer.loop.task import Task
+from trainer.loop.task import Task, reference_of
+from trainer.methods.method import partition
 from trainer.model.build import build
+from trainer.model.files.loading import load_params
+from trainer.model.lora import is_lora
 from trainer.model.params import Params, flatten
+from trainer.model.runs import members
+from trainer.model.stacking import stack_params
 
 
 def with_shardings(shapes: Any, task: Task) -> Any:
@@ -96,3 +105,98 @@ def random_params(task: Task) -> Params:
         runs=task.model.runs if task.is_scanned else (),
     )
     return flatten(decoder)[1]
+
+
+def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
+    """Return the random parameters before the first step, those whose names are wanted."""
+
+    def drawn() -> Params:
+        return {name: value for name, value in random_params(task).items() if wanted(name)}
+
+    shapes = with_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
+    function = jitted(task, drawn, out_shardings=shardings_of(shapes))
+    return Program(function=function, arguments=(), settings={})
+
+
+def start_program(task: Task) -> Program:
+    """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
+    state = state_shapes(task)
+    function = jitted(
+        task, lambda trained: first_state_of(task, trained), donate_argnums=(0,), out_shardings=shardings_of(state)
+    )
+    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What makes the first state; a run that is continued has it from its checkpoint."""
+
+    draw: Compiled | None
+    """Draws parameters: all where no files hold them, else those of adapters. None: all are read."""
+    start: Compiled
+    """Makes the state of them."""
+
+
+def compiled_beginning(task: Task) -> Beginning:
+    """Return what makes the first state of a run, compiled."""
+    draw = None
+    if not task.model.reads_weights:
+        draw = draw_program(task, lambda name: True).compile()
+    elif task.model.adapters:
+        draw = draw_program(task, is_lora).compile()
+    return Beginning(draw=draw, start=start_program(task).compile())
+
+
+def initial_params(task: Task, draw: Compiled | None = None) -> Params:
+    """Return all parameters before the first step, on their devices: read from the model's files, or drawn.
+
+    Adapters are drawn in either case.
+
+    Args:
+        task: what is trained.
+        draw: draws them (`Beginning.draw`). None: it is compiled here.
+
+    Raises:
+        ProblemError: exit code 2; the model's files cannot be used.
+    """
+    return some_params(task, lambda name: True, draw)
+
+
+def initial_state(task: Task, beginning: Beginning | None = None) -> tuple[list[TrainState], Params]:
+    """Return the state before the first step, alone in a list, and the frozen parameters beside it.
+
+    Args:
+        task: what is trained.
+        beginning: the programs that make it. None: they are compiled here.
+
+    Raises:
+        ProblemError: exit code 2; the model's files cannot be used.
+    """
+    beginning = beginning or compiled_beginning(task)
+    trained, frozen = partition(task.model.method, initial_params(task, beginning.draw))
+    if task.reference:
+        frozen |= reference_of(trained)  # before the state takes them over
+    state: TrainState = beginning.start.call(trained)
+    return [state], frozen
+
+
+def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None = None) -> Params:
+    """Return the parameters before the first step whose names are wanted, in the order of their names.
+
+    Args:
+        task: what is trained.
+        wanted: whether the parameter of a name is.
+        draw: draws those of them that no files hold. None: it is compiled here.
+    """
+    model = task.model
+    if not model.reads_weights:
+        drawn: Params = (draw or draw_program(task, wanted).compile()).call()
+        return drawn
+    read = load_params(model.source, with_shardings(model.base, task), on_devices=not task.is_scanned)
+    read = {name: value for name, value in read.items() if wanted(name)}
+    found = stack_params(
+        read, {name: shape for name, shape in with_shardings(task.shapes, task).items() if members(name)[0] in read}
+    )
+    if model.adapters:
+        found |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()
+    return dict(sorted(found.items()))

@@ -17,14 +17,12 @@ from trainer.data.source import BatchSource, PrefetchingSource, batch_size_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.nonfinite import spoiled_by
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
-from trainer.loop.step import Batch, Params, StepMetrics, TrainState
+from trainer.loop.step import Batch, Params, StepMetrics, TrainState, spoiled_by
 from trainer.loop.stop import StopRequest
-from trainer.loop.stopwatch import Stopwatch
+from trainer.loop.stopwatch import Stopwatch, TimedSource
 from trainer.loop.task import Task, without_reference
-from trainer.loop.waiting import TimedSource
 from trainer.methods.method import combine
 from trainer.model.params import params_sha256
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes

@@ -136,7 +136,7 @@ class Estimator:
         return with_step_read(found, answer, parts, occupied=beside)
 
     def _compiled_as(self, name: str, task: Task) -> tuple[str, ...]:
-        """Return the names in `loop/program.py` of what `train` compiles for a program, on this machine as it does."""
+        """Return the names in `loop/programs.py` of what `train` compiles for a program, on this machine as it does."""
         if not isinstance(self.machine, Processors):
             return (name,)
         if name == "start" and (task.model.adapters or not task.model.reads_weights):

@@ -17,9 +17,9 @@ from schemas.problems.mistake import first_line
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.prompts import Asked
+from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation
-from trainer.loop.program import Compiled
-from trainer.loop.run_programs import RunPrograms, compiled_run
+from trainer.loop.programs import RunPrograms, compiled_run
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data

@@ -16,9 +16,9 @@ from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.disk import bytes_of as state_bytes_of
+from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
-from trainer.loop.kept_words import kept_said
+from trainer.loop.kept_states import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.roofline import dispatch_seconds, step_band

@@ -12,7 +12,7 @@ from evidence.rules.spending.band import Band
 from evidence.targets.target import Target
 from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.files.source import ModelSource
 from trainer.planning.calibration import Measured, said_of

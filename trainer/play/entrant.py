@@ -19,8 +19,8 @@ from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.regenerate import set_of
 from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
-from trainer.loop.initial import initial_params
 from trainer.loop.mesh import build_mesh
+from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.model.params import Params

@@ -10,8 +10,8 @@ from typing import Any
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.loop.kept_states import kept_steps, write_state
+from trainer.loop.programs import compiled_steps
 from trainer.loop.segments import parts_of
-from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.replay.draw import Draw, draw_segments
 from trainer.replay.place import REFUSED, place_of

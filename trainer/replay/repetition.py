@@ -9,9 +9,9 @@ from typing import Any
 
 from trainer.data.source import BatchSource
 from trainer.loop.checkpoint_format import state_sha256, to_stored
+from trainer.loop.programs import Steps
 from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
-from trainer.loop.steps import Steps
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.loop.train import Loop

@@ -10,9 +10,9 @@ from typing import Any
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.loop.base import refuse_other_base
+from trainer.loop.programs import compiled_steps
 from trainer.loop.segments import Segment, parts_of
 from trainer.loop.step import TrainState
-from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of

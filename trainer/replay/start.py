@@ -12,9 +12,9 @@ from schemas.problems.words import show
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of
+from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
-from trainer.loop.steps import Steps
 from trainer.loop.task import Task, without_reference
 from trainer.model.params import Params
 from trainer.objectives.data import Data

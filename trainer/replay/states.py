@@ -13,11 +13,9 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
-from trainer.loop.initial import initial_params
 from trainer.loop.kept_states import kept_steps, read_state, state_path
-from trainer.loop.program import start_program
 from trainer.loop.restoring import UNREADABLE, restore_checkpoint, steps_of
-from trainer.loop.state import state_shapes
+from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, reference_of, without_reference
 from trainer.methods.method import combine, partition

@@ -15,8 +15,8 @@ from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
 from trainer.data.buckets import batches_of_one_length, lengths_of
 from trainer.data.order import order_of_pass, rows_in
-from trainer.loop.initial import initial_state
-from trainer.loop.program import loss_fn_of, programs_of
+from trainer.loop.programs import loss_fn_of, programs_of
+from trainer.loop.state import initial_state
 
 
 def with_buckets(config: Config, buckets: int, **data: Any) -> Config:

@@ -14,8 +14,8 @@ from trainer.config.tree import Config
 from trainer.data.order import rows_of_step
 from trainer.data.packing import pack_rows
 from trainer.data.source import PrefetchingSource
-from trainer.loop.initial import initial_params
-from trainer.loop.program import loss_fn_of
+from trainer.loop.programs import loss_fn_of
+from trainer.loop.state import initial_params
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 

@@ -30,8 +30,8 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.loop.effective import rematerialised_blocks
-from trainer.loop.initial import initial_state
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
+from trainer.loop.state import initial_state
 from trainer.model.files.source import resolve
 from trainer.model.runs import is_stack
 from trainer.model.stacking import apart

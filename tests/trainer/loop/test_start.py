@@ -9,9 +9,9 @@ import pytest
 from tasks import inputs_of, task_of
 
 from trainer.config.tree import Config, MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
-from trainer.loop.initial import initial_params, restored_state
-from trainer.loop.program import start_program, train_program
-from trainer.loop.state import state_shapes
+from trainer.loop.programs import train_program
+from trainer.loop.restoring import restored_state
+from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.model.files.export import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run

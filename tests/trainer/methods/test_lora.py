@@ -26,9 +26,9 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.export_run import export_run
-from trainer.loop.initial import initial_params, restored_state
-from trainer.loop.program import start_program, train_program
-from trainer.loop.state import state_shapes
+from trainer.loop.programs import train_program
+from trainer.loop.restoring import restored_state
+from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.methods.method import combine
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.export import export

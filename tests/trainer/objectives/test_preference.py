@@ -16,8 +16,8 @@ from tasks import inputs_of
 
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
-from trainer.loop.initial import initial_state
-from trainer.loop.program import loss_fn_of, train_program
+from trainer.loop.programs import loss_fn_of, train_program
+from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE, Task
 from trainer.methods.method import combine
 from trainer.model.build import abstract

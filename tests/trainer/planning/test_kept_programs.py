@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
-from trainer.loop.program import Program
 from trainer.planning import kept_programs
 from trainer.planning.kept_programs import digest, machine_key, remove_unsealed, remove_unused, seal, size_bytes
 

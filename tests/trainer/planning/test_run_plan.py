@@ -16,9 +16,8 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
 from trainer.config.tree import Config, MemoryConfig, MethodConfig
-from trainer.loop.program import Program
-from trainer.loop.run_programs import compiled_run
-from trainer.loop.steps import Steps
+from trainer.loop.compilation import Program
+from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.devices import Devices, choose_devices, this_machine
 from trainer.planning.plan import PlanOptions, plan_for

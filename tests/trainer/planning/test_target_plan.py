@@ -29,7 +29,7 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.data.prompts import Asked
-from trainer.loop.program import train_program
+from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source

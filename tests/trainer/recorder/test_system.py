@@ -18,7 +18,7 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.write import RowWriter
 from schemas.validate import read_rows
-from trainer.loop.waiting import TimedSource
+from trainer.loop.stopwatch import TimedSource
 from trainer.recorder import sensors
 from trainer.recorder.sensors import HostSensor, NoSensor, Nvidia, Tpu, sensor_of
 from trainer.recorder.system import DataWait, SystemWatch

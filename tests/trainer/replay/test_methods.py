@@ -27,7 +27,7 @@ from trainer.config.tree import (
     PrecisionConfig,
     RecordingConfig,
 )
-from trainer.loop.steps import compiled_steps
+from trainer.loop.programs import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import read_recorded

@@ -35,8 +35,8 @@ from trainer.config.tree import (
     OptimizerConfig,
     RecordingConfig,
 )
-from trainer.loop.initial import initial_state
-from trainer.loop.steps import Steps, compiled_steps
+from trainer.loop.programs import Steps, compiled_steps
+from trainer.loop.state import initial_state
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.loop.train import Loop

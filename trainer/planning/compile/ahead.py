@@ -50,7 +50,7 @@ class CompileRequest:
     """One program of one run for one kind of device."""
 
     program: str
-    """Its name in `loop/program.py`: start, train, decode, export, draw."""
+    """Its name in `loop/programs.py`: start, train, decode, export, draw."""
     config: Config
     """The run; `model.name` may be a folder with nothing but a `config.json`."""
     machine: Machine

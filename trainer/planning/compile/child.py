@@ -25,8 +25,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.config.tree import config_of
 from trainer.data.prompts import Asked
+from trainer.loop.compilation import Program, jitted
 from trainer.loop.mesh import build_mesh
-from trainer.loop.program import Program, jitted, programs_of
+from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
 from trainer.planning.compile.ahead import ANSWER, ENDED, OUTPUT

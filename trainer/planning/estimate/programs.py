@@ -43,7 +43,7 @@ def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> Parts:
 
 
 def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[str, Parts]:
-    """Return the parts of each program's peak, by the names of `loop/program.py`."""
+    """Return the parts of each program's peak, by the names of `loop/programs.py`."""
     work = workload_of(task, platform=platform)
     found = {"start": state_parts(work), "train": train_parts(work)}
     if asked is not None:

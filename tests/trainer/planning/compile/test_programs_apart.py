@@ -17,7 +17,7 @@ from trainer.config.tree import (
 )
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh
-from trainer.loop.program import programs_of
+from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source

@@ -13,10 +13,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -25,10 +23,19 @@ from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import decode_under, padded
-from trainer.loop.alarms import without_alarms
+from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.state import first_state_of, optimizer_of, random_params, shardings_of, state_shapes, with_shardings
-from trainer.loop.step import LossFn, Params, build_step
+from trainer.loop.state import (
+    Beginning,
+    compiled_beginning,
+    draw_program,
+    optimizer_of,
+    shardings_of,
+    start_program,
+    state_shapes,
+    with_shardings,
+)
+from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
 from trainer.methods.method import combine
 from trainer.model.build import without_adapters
@@ -36,92 +43,105 @@ from trainer.model.decoder import Decoder
 from trainer.model.lora import is_lora
 from trainer.model.params import bind
 from trainer.objectives.objective import LossSums, Microbatch
+from trainer.recorder.memory import MemoryWatch, Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """A program that can be called."""
+class Steps:
+    """Compiled steps that differ in nothing but the length of the sequences that they take."""
 
-    call: Any
-    """Runs it."""
-    executable: Any
-    """The `jax.stages.Compiled`, which knows its memory."""
-    jaxpr: Any
-    """The traced program, for reading back what runs."""
-    seconds: float
-    """How long tracing and compiling took, or reading what was compiled before."""
-    is_kept: bool = False
-    """Whether it was compiled before, by this run or an earlier one, and read from JAX's cache."""
+    by_length: Mapping[int, Compiled]
+    """By tokens of a sequence, padding included, ascending."""
+
+    def __call__(self, state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        """Run the step that is compiled for the batch's length."""
+        done: tuple[TrainState, StepMetrics] = self.by_length[batch["tokens"].shape[-1]].call(state, frozen, batch)
+        return done
 
     @property
-    def peak_bytes(self) -> int | None:
-        """The most bytes that it has on one device at one time, its arguments and results among them.
-
-        A runtime sets a program's temporaries aside as one piece, so all of them count. None: the backend does not
-        state it.
-        """
-        analysis, added = self.executable.memory_analysis(), self.added_bytes
-        return None if added is None else int(analysis.argument_size_in_bytes) + added
+    def longest(self) -> Compiled:
+        """The step of the longest sequences, which needs the most memory."""
+        return self.by_length[max(self.by_length)]
 
     @property
-    def added_bytes(self) -> int | None:
-        """What it takes on one device besides its arguments: temporaries, and results that lie in no argument's place.
-
-        None: the backend does not state it.
-        """
-        analysis = self.executable.memory_analysis()
-        if analysis is None:
-            return None
-        return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
+    def seconds(self) -> float:
+        """How long tracing and compiling all of them took."""
+        return sum(step.seconds for step in self.by_length.values())
 
 
-HIT = "/jax/compilation_cache/cache_hits"
-"""What JAX calls it when it finds a program in its cache."""
+def compiled_steps(task: Task, lengths: Sequence[int]) -> Steps:
+    """Return the steps of a run, compiled.
 
-
-@contextmanager
-def cache_hits() -> Iterator[list[str]]:
-    """Give a list that grows with every program that JAX takes from its cache while it is open."""
-    hits: list[str] = []
-
-    def heard(event: str, **_: Any) -> None:
-        if event == HIT:
-            hits.append(event)
-
-    jax.monitoring.register_event_listener(heard)
-    try:
-        yield hits
-    finally:
-        jax.monitoring.unregister_event_listener(heard)
+    Args:
+        task: what is trained.
+        lengths: tokens of the sequences that its data has, each one of `task.lengths`.
+    """
+    return Steps(by_length={length: train_program(task, length).compile() for length in sorted(lengths)})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
-    """A program before it is compiled."""
+class RunPrograms:
+    """The programs of a run, in the order in which they run."""
 
-    function: Any
-    """A function under `jax.jit`."""
-    arguments: tuple[Any, ...]
-    """Shapes, types and shardings of what it is called with."""
-    settings: dict[str, Any]
-    """Static arguments by name."""
-    donated: tuple[int, ...] = ()
-    """Arguments that are used up, by place."""
-    static: tuple[int, ...] = ()
-    """Arguments that are not arrays, by place."""
+    beginning: Beginning | None
+    """None: the state comes from a checkpoint."""
+    steps: Steps
+    decode: Compiled | None
+    """Answers one batch of prompts. None: nothing is evaluated. `generate` finds it by its shapes."""
 
-    def compile(self) -> Compiled:
-        """Compile it for the devices of its arguments, which need not be there."""
-        began = time.perf_counter()
-        traced = self.function.trace(*self.arguments, **self.settings)
-        with without_alarms(), cache_hits() as hits:
-            executable = traced.lower().compile()
-        seconds = time.perf_counter() - began
-        # A CPU's arrays of 4-bit numbers do not state a layout that its own executables accept. The jitted function
-        # takes them, and finds what was compiled here.
-        packed = any(leaf.dtype == jnp.uint4 for leaf in jax.tree.leaves(self.arguments) if hasattr(leaf, "dtype"))
-        call = self.function if packed else executable
-        return Compiled(call=call, executable=executable, jaxpr=traced.jaxpr, seconds=seconds, is_kept=bool(hits))
+    @property
+    def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
+        """The programs under the names that a plan gives them; those of one name never run together."""
+        begins = self.beginning
+        found = {
+            "start": () if begins is None else tuple(each for each in (begins.draw, begins.start) if each is not None),
+            "train": tuple(self.steps.by_length.values()),
+            "decode": () if self.decode is None else (self.decode,),
+        }
+        return {name: programs for name, programs in found.items() if programs}
+
+    @property
+    def compiled_before(self) -> list[str]:
+        """The names of those that were read from the cache of compiled programs."""
+        return [name for name, programs in self.by_name.items() if all(each.is_kept for each in programs)]
+
+    def observed_by(self, memory: MemoryWatch) -> RunPrograms:
+        """Return the programs with each counted as a part of the run from its first call on."""
+        begins = self.beginning
+        if begins is not None:
+            draw = None if begins.draw is None else _observe("start", begins.draw, memory)
+            begins = Beginning(draw=draw, start=_observe("start", begins.start, memory))
+        steps = {length: _observe("train", step, memory) for length, step in self.steps.by_length.items()}
+        return replace(self, beginning=begins, steps=Steps(by_length=steps))
+
+
+def _observe(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
+    """Return a program at whose first call a part of the run begins."""
+    seen: list[str] = []
+
+    def call(*arguments: Any) -> Any:
+        if not seen:
+            memory.begins(part)
+            seen.append(part)
+        return program.call(*arguments)
+
+    return replace(program, call=call)
+
+
+def compiled_run(task: Task, lengths: Sequence[int], *, asked: Asked | None, resumed: bool) -> RunPrograms:
+    """Return all programs of a run, compiled for its devices.
+
+    Args:
+        task: what is trained; only shapes of its parameters are looked at.
+        lengths: tokens of the sequences that its data has, each one of `task.lengths`.
+        asked: the prompts of the evaluation. None: nothing is evaluated.
+        resumed: whether the state comes from a checkpoint.
+    """
+    return RunPrograms(
+        beginning=None if resumed else compiled_beginning(task),
+        steps=compiled_steps(task, lengths),
+        decode=None if asked is None else decode_program(task, asked).compile(),
+    )
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
@@ -141,31 +161,6 @@ def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]
     if asked is not None:
         found["decode"] = decode_program(task, asked)
     return found
-
-
-def jitted(task: Task, function: Callable[..., Any], **settings: Any) -> Any:
-    """Return a function under `jax.jit`, compiled for the instructions that the task's configuration states."""
-    return jax.jit(function, compiler_options=dict(task.compiler_options) or None, **settings)
-
-
-def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
-    """Return the random parameters before the first step, those whose names are wanted."""
-
-    def drawn() -> Params:
-        return {name: value for name, value in random_params(task).items() if wanted(name)}
-
-    shapes = with_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
-    function = jitted(task, drawn, out_shardings=shardings_of(shapes))
-    return Program(function=function, arguments=(), settings={})
-
-
-def start_program(task: Task) -> Program:
-    """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
-    state = state_shapes(task)
-    function = jitted(
-        task, lambda trained: first_state_of(task, trained), donate_argnums=(0,), out_shardings=shardings_of(state)
-    )
-    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 
 
 def export_program(task: Task) -> Program:
