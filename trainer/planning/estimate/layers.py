@@ -8,10 +8,16 @@ into float32 for all layers at once, outside the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache, partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Literal
+
 from trainer.loop.loss_scale import is_scaled
-from trainer.model.spec import ModelSpec
+from trainer.model.layers import activate
+from trainer.model.spec import Activation, ModelSpec
 from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.state import FLOAT32_BYTES, update_parts
 from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
@@ -125,14 +131,29 @@ def everything_part(work: Workload) -> Part:
     norm the stream thrice, and of the activation what it is made of.
     """
     layers = work.spec.layers
-    steps = work.tokens * (7 * work.spec.embed + STEPS_KEPT[work.spec.activation] * work.spec.mlp) * work.item
+    # That layer's bytes have the activation's argument already.
+    made_of = arrays_kept(work.spec.activation) - 1
+    steps = work.tokens * (7 * work.spec.embed + made_of * work.spec.mlp) * work.item
     one = whole_layer_bytes(work) + steps
     because = f"{layers} layers kept whole, {one:,} bytes each, and one gradient"
     return Part(name="activations", bytes=(layers + 1) * one, because=because)
 
 
-STEPS_KEPT = {"relu": -1, "silu": 2, "gelu": 2, "gelu_tanh": 4}
-"""Of each activation: arrays as wide as the MLP that a loop keeps besides those that count in any case; measured."""
+@cache
+def arrays_kept(activation: Activation) -> int:
+    """Return how many float32 arrays the way back through an activation is derived from, besides constants.
+
+    The traced derivative states them: ReLU has 0 (it keeps truth values), SiLU and GELU 3. Those of GELU with tanh are
+    5, of which jax 0.12 makes 4: `1 - tanh²` is one where earlier versions keep `tanh` and `1 - tanh`.
+    """
+    number = jax.ShapeDtypeStruct((1,), jnp.float32)
+    program = jax.make_jaxpr(lambda x: jax.vjp(partial(activate, activation), x)[1])(number).jaxpr
+    derived = set(program.invars)
+    for equation in program.eqns:
+        if any(not isinstance(each, Literal) and each in derived for each in equation.invars):
+            derived.update(equation.outvars)
+    kept = {each for each in program.outvars if not isinstance(each, Literal)}
+    return sum(each in derived and each.aval.dtype == jnp.float32 for each in kept)
 
 
 def layer_under_way(work: Workload) -> Parts:
