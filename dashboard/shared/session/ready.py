@@ -42,5 +42,9 @@ def _get_ready(script: threading.Thread) -> None:
     for module in pkgutil.walk_packages([_HOME], "dashboard."):
         if not module.name.endswith(_SCRIPTS):
             importlib.import_module(module.name)
+    # Plotly loads what checks a figure when the first one is built.
+    figure = importlib.import_module("plotly.graph_objects").Figure(layout_title_text=" ")
+    figure.add_scatter(x=[0], y=[0], error_x={"array": [0]}).add_bar(x=[0], y=[0]).add_shape(type="line")
+    figure.add_annotation(text=" ").update_xaxes(title_text=" ").to_json()
     gc.collect()
     gc.freeze()

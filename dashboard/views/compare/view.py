@@ -17,9 +17,12 @@ from dashboard.shared.parts.run_box import (
 )
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
+from dashboard.views.compare.logic import strip
 from dashboard.views.compare.parts import answers, comparison, relations, smoke, verdicts
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
+
+_DRAWN = "runs whose differences stand"
 
 
 def page() -> None:
@@ -102,17 +105,25 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         return
     if not freshness.are_as_judged([known[name] for name in names]):
         return
-    compared = reading.compare([known[name].path for name in names])
     runs = {name: reading.run_of(known[name].path) for name in names}
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
+    # The browser has the curves while the differences are computed, and while it loads what draws them.
+    above = st.container()
+    waiting = above.empty()
+    if st.session_state.get(_DRAWN) != names:
+        waiting.skeleton(strip.height_of(len(names) - 1))
+    _curves(runs, known)
+    compared = reading.compare([known[name].path for name in names])
     with row:
         comparison.export(compared)
         share.button([known[name].path for name in names])
-    verdicts.draw(compared)
-    comparison.of_other_tools(of_other_tools)
-    if compared.smoke is not None:
-        markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")
-    _curves(runs, known)
+    waiting.empty()
+    st.session_state[_DRAWN] = names
+    with above:
+        verdicts.draw(compared)
+        comparison.of_other_tools(of_other_tools)
+        if compared.smoke is not None:
+            markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")
     comparison.headlines(compared)
     comparison.scores_of_other_tools(of_other_tools)
     comparison.settings(compared)

@@ -24,6 +24,11 @@ _WORDS_ABOVE, _BAND_BELOW, _BAND_ABOVE = 0.3, 0.4, 0.12
 _MARGIN, _LEAST_POINTS = 1.12, 1.0
 
 
+def height_of(rows: int) -> int:
+    """Return the height of the picture of so many verdicts, in pixels."""
+    return _EDGES_PIXELS + _ROW_PIXELS * rows
+
+
 def draw(verdicts: Sequence[PairVerdict], colours: Palette, *, doubtful: Collection[str] = ()) -> go.Figure:
     """Return the picture of the verdicts that have a score, the first at the top; its axis is as long on both sides.
 
@@ -33,7 +38,7 @@ def draw(verdicts: Sequence[PairVerdict], colours: Palette, *, doubtful: Collect
         doubtful: Names of runs that contradict themselves: their dots are hollow and grey.
     """
     scored = [(verdict, verdict.pair.score) for verdict in verdicts if verdict.pair.score is not None]
-    picture = new_figure(colours, height=_EDGES_PIXELS + _ROW_PIXELS * len(scored))
+    picture = new_figure(colours, height=height_of(len(scored)))
     reach = _LEAST_POINTS
     for row, (verdict, found) in enumerate(scored):
         is_doubtful = not {verdict.pair.first, verdict.pair.second}.isdisjoint(doubtful)
