@@ -79,11 +79,7 @@ def lineage(
             seconds = float(part.columns["seconds"][-1])
         parts.append(part)
     return Lineage(
-        series=parts[-1],
-        earlier=_join(parts[:-1]),
-        resumed=tuple(resumed),
-        scores=tuple(scores),
-        missing=missing,
+        series=parts[-1], earlier=_join(parts[:-1]), resumed=tuple(resumed), scores=tuple(scores), missing=missing
     )
 
 

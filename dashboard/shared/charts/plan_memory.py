@@ -202,12 +202,7 @@ def _add_parts(figure: go.Figure, found: Sequence[ProgramBar], colours: Palette,
 
 def _add_limit(figure: go.Figure, colours: Palette, *, at: float, row: int) -> None:
     figure.add_shape(
-        type="line",
-        x0=at,
-        x1=at,
-        y0=-row - 0.42,
-        y1=0.5 - row,
-        line={"color": colours.ink, "width": 2, "dash": "dash"},
+        type="line", x0=at, x1=at, y0=-row - 0.42, y1=0.5 - row, line={"color": colours.ink, "width": 2, "dash": "dash"}
     )
 
 

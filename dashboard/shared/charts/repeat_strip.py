@@ -95,12 +95,7 @@ def describe(part: StripPart) -> str:
 
 def _parts(found: Any) -> list[StripPart]:
     return [
-        StripPart(
-            first_step=first,
-            last_step=last,
-            verdict=verdict,
-            difference=str(one.get("difference") or ""),
-        )
+        StripPart(first_step=first, last_step=last, verdict=verdict, difference=str(one.get("difference") or ""))
         for one in (found if isinstance(found, list) else [])
         for first, last in _ends([one])
         if (verdict := one.get("verdict")) in VERDICTS

@@ -50,12 +50,7 @@ def end(name: str, values: np.ndarray) -> dict[str, Any]:
     finite = np.asarray(values)[np.isfinite(values)]
     if not len(finite):
         return {}
-    label = {
-        "show": True,
-        "formatter": f"{name}{finite[-1]:.4g}",
-        "color": "inherit",
-        "fontSize": 11,
-    }
+    label = {"show": True, "formatter": f"{name}{finite[-1]:.4g}", "color": "inherit", "fontSize": 11}
     return {"endLabel": label | {"distance": 9, "lineHeight": 15}, "labelLayout": {"moveOverlap": "shiftY"}}
 
 

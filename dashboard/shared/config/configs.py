@@ -89,8 +89,4 @@ def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def quick_smoke() -> dict[str, Any]:
     """Return the configuration of the one-click smoke run."""
-    return {
-        **read(next(source for source in sources() if source.key == QUICK)),
-        "name": "smoke",
-        "mode": "smoke",
-    }
+    return {**read(next(source for source in sources() if source.key == QUICK)), "name": "smoke", "mode": "smoke"}

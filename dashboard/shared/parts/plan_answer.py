@@ -73,9 +73,7 @@ def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
     alt = f"Time of the run by part, about {duration(whole.likely)}"
     colours = plotted.colours()
     plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
-    legend(
-        [(part.name, duration(part.seconds.likely), colours.times[part.name], part.because) for part in found],
-    )
+    legend([(part.name, duration(part.seconds.likely), colours.times[part.name], part.because) for part in found])
 
 
 def largest_parts(plan: Mapping[str, Any]) -> None:

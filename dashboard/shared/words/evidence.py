@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.shared.words.grades import Sign, Tone
-from evidence.judge.documents import (
-    CARDS,
-    IN_THEIR_PLACE,
-    LOGS_CARD,
-    MANIFEST_CARD,
-    SUMMARY_CARD,
-    DocumentState,
-    Seal,
-)
+from evidence.judge.documents import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
 from evidence.judge.grade import GRADES, GradeName
 from schemas.problems import formats
 from schemas.problems.words import quantity

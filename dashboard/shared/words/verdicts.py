@@ -12,9 +12,7 @@ from schemas.reading.values import text_at
 VERDICTS: Mapping[str, Sign] = {
     "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
     "tight": Sign(
-        symbol="!",
-        tone="poor",
-        meaning="It may run out of memory: the plan's error reaches beyond what there is.",
+        symbol="!", tone="poor", meaning="It may run out of memory: the plan's error reaches beyond what there is."
     ),
     "does not fit": Sign(symbol="✕", tone="bad", meaning="It needs more memory than there is; starting is refused."),
     "unsupported": Sign(

@@ -9,12 +9,7 @@ import streamlit as st
 
 from dashboard.shared.parts import curves, freshness, launching, markup, rehearsed, share
 from dashboard.shared.parts.lines import line_of
-from dashboard.shared.parts.run_box import (
-    MOST_SIDE_BY_SIDE,
-    SIDE_BY_SIDE,
-    choose_runs,
-    go_where_held,
-)
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
 from dashboard.views.compare.logic import strip

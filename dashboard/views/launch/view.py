@@ -12,16 +12,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.config.configs import StartConfig
 from dashboard.shared.config.missing_names import absent
 from dashboard.shared.config.settings import as_yaml
-from dashboard.shared.parts import (
-    asking,
-    config_form,
-    gate,
-    launching,
-    markup,
-    plan_answer,
-    problems,
-    source_box,
-)
+from dashboard.shared.parts import asking, config_form, gate, launching, markup, plan_answer, problems, source_box
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import plan_time, planned

@@ -10,17 +10,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from dashboard.shared.charts import contents_figure
-from dashboard.shared.parts import (
-    freshness,
-    gate,
-    launching,
-    markup,
-    plan_answer,
-    plotted,
-    problems,
-    repeating,
-    share,
-)
+from dashboard.shared.parts import freshness, gate, launching, markup, plan_answer, plotted, problems, repeating, share
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading

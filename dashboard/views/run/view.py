@@ -244,10 +244,7 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
         return
     has_file = METRICS in run.files
     curves.show(
-        [line],
-        key="run_curves",
-        name=name,
-        beside=(lambda: sections.metrics_download(run.path)) if has_file else None,
+        [line], key="run_curves", name=name, beside=(lambda: sections.metrics_download(run.path)) if has_file else None
     )
     if remark:
         markup.note(remark)

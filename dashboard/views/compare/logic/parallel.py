@@ -39,9 +39,7 @@ def drawing(
             "right": 90,
             "top": 72,
             "bottom": 30,
-            "parallelAxisDefault": {
-                "areaSelectStyle": {"width": 18, "opacity": 0.25},
-            },
+            "parallelAxisDefault": {"areaSelectStyle": {"width": 18, "opacity": 0.25}},
         },
         "parallelAxis": [_axis(index, scale) for index, scale in enumerate(scales)],
         "toolbox": {

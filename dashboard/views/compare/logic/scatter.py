@@ -104,13 +104,7 @@ def scatter(
     ordered = sorted(members, key=lambda place: math.inf if place is None else place)
     worded = tuple(("" if groups is None else _word(groups, place), tuple(members[place])) for place in ordered)
     return Scatter(
-        members=worded,
-        x=x,
-        y=y,
-        groups=groups,
-        logarithmic=logs,
-        beyond=tuple(beyond),
-        doubtful=frozenset(doubtful),
+        members=worded, x=x, y=y, groups=groups, logarithmic=logs, beyond=tuple(beyond), doubtful=frozenset(doubtful)
     )
 
 

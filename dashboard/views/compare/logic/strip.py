@@ -93,8 +93,7 @@ def _axes(picture: go.Figure, first: PairVerdict | None, colours: Palette, *, ro
     picture.add_shape(type="line", x0=0, x1=0, y0=bottom, y1=top, line=zero, layer="below")
     items = first.pair.score.table.items
     picture.update_xaxes(
-        range=[-reach, reach],
-        title_text=f"points of exact match; shaded: {items:,} items cannot show it",
+        range=[-reach, reach], title_text=f"points of exact match; shaded: {items:,} items cannot show it"
     )
     picture.update_yaxes(range=[bottom, top], visible=False)
     title = {"text": f"Difference from {label(first.pair.first)}", "x": 0, "xanchor": "left", "font": {"size": 14}}

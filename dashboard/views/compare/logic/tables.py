@@ -35,11 +35,7 @@ _DIFFERENCES = (
 _LONGEST_VALUE, _LEAST_P = 40, 0.001
 _COSTS = {"last loss": "loss", "training time": "time", "peak memory of one device": "memory"}
 
-_PLACES: Mapping[Source, str] = {
-    "declared": "config.yaml",
-    "effective": "run_manifest.json",
-    "both": "both",
-}
+_PLACES: Mapping[Source, str] = {"declared": "config.yaml", "effective": "run_manifest.json", "both": "both"}
 """Where a setting is stated."""
 
 _MEANT = {

@@ -90,8 +90,7 @@ def scores_of_other_tools(views: Mapping[str, ForeignRun]) -> None:
 def _settings(names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
     cells = [tables.setting(row, len(names)) for row in rows]
     markup.table(
-        ["Setting", "Stated in", *names],
-        [(name, place, *map(_short, values)) for name, place, *values in cells],
+        ["Setting", "Stated in", *names], [(name, place, *map(_short, values)) for name, place, *values in cells]
     )
 
 

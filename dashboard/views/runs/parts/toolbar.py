@@ -121,11 +121,7 @@ def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | No
 
 def _choice(label: str, key: str, options: Sequence[str]) -> list[str]:
     return st.multiselect(
-        label,
-        _with_chosen(options, st.session_state.get(key, ())),
-        key=key,
-        bind="query-params",
-        placeholder="all",
+        label, _with_chosen(options, st.session_state.get(key, ())), key=key, bind="query-params", placeholder="all"
     )
 
 
