@@ -55,7 +55,7 @@ class StepMetrics(NamedTuple):
     grad_norm: Float[Array, ""]
     """Global L2 norm before clipping."""
     named: dict[str, Float[Array, ""]]
-    """The objective's further figures, each a mean per unit of weight; and the loss scale, if there is one."""
+    """The objective's further figures, each a mean or the largest; and the loss scale, if there is one."""
 
 
 def first_state(
@@ -87,8 +87,7 @@ def build_step(
         draws = jax.random.fold_in(jax.random.fold_in(root, DRAWS), state.step)
         scale = None if state.loss_scale is None else state.loss_scale.scale
         sums, gradient = gradient_of_sum(loss_fn, state.trained, frozen, batch, draws, scale=scale)
-        # A batch may weigh nothing (every row cut to its prompt); 0/1 then gives 0, not NaN.
-        weight = jnp.where(sums.weight > 0, sums.weight, jnp.float32(1))
+        weight = divisor(sums.weight)
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
         grad_norm = optax.tree.norm(gradient)
         if max_grad_norm is not None:
@@ -98,11 +97,17 @@ def build_step(
         trained = with_updates(state.trained, updates, jax.random.fold_in(root, state.step))
         # The figures belong to the params before the update: it is what this batch was asked with.
         named = {name: total / weight for name, total in sums.named.items()}
+        named |= {name: total / divisor(count) for name, (total, count) in sums.means.items()} | sums.largest
         metrics = StepMetrics(loss=sums.loss / weight, grad_norm=grad_norm, named=named)
         after = TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state)
         return with_loss_scale(state, after, metrics)
 
     return train_step
+
+
+def divisor(weight: Float[Array, ""]) -> Float[Array, ""]:
+    """Return a weight, 1 for none: a batch whose rows are all cut to their prompts then has the loss 0, not NaN."""
+    return jnp.where(weight > 0, weight, jnp.float32(1))
 
 
 def with_loss_scale(before: TrainState, after: TrainState, metrics: StepMetrics) -> tuple[TrainState, StepMetrics]:
@@ -160,8 +165,9 @@ def gradient_of_sum(
 
     def add(carry: tuple[LossSums, Params], numbered: tuple[Microbatch, Array]) -> tuple[tuple[LossSums, Params], None]:
         sums, gradient = of_microbatch(*numbered)
-        added = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
-        return added, None
+        added, gradients = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
+        largest = jax.tree.map(jnp.maximum, carry[0].largest, sums.largest)
+        return (added._replace(largest=largest), gradients), None
 
     def zeros(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), tree)

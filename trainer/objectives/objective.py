@@ -23,8 +23,8 @@ Microbatch = Mapping[str, Array]
 class LossSums(NamedTuple):
     """What one microbatch adds to a step.
 
-    Only sums, so that a step over several microbatches equals one over all their rows, however many tokens or pairs
-    each of them has: sums are added and divided once, by the sum of the weights.
+    Sums and largest values, so that a step over several microbatches equals one over all their rows, however many
+    tokens or pairs each of them has: sums are added and divided once, by the sum of the weights.
     """
 
     loss: Float[Array, ""]
@@ -33,6 +33,10 @@ class LossSums(NamedTuple):
     """What it is divided by, such as the number of supervised tokens; 0 or more."""
     named: dict[str, Float[Array, ""]]
     """Further sums by name, divided by the weight too. One whose name is a field of a metric row is written there."""
+    means: dict[str, tuple[Float[Array, ""], Float[Array, ""]]] = {}  # noqa: RUF012 - nobody writes into it
+    """Sums by name, each with what it is divided by: a mean over tokens beside a loss over sequences."""
+    largest: dict[str, Float[Array, ""]] = {}  # noqa: RUF012
+    """Figures by name, 0 or more, of which a step has the largest."""
 
 
 @runtime_checkable

@@ -1,0 +1,294 @@
+"""The losses of GRPO against cases worked by hand, and against exact gradients where every completion is enumerated."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from trainer.loop.step import build_step, first_state
+from trainer.objectives.objective import LossSums
+from trainer.objectives.policy_loss import PolicyLoss, k3_divergences
+
+TYPES = ("dapo", "grpo", "dr_grpo", "gspo", "cispo")
+LONGEST = 6
+ROWS = 8
+
+
+def loss_of(loss_type: Any, **settings: float) -> PolicyLoss:
+    high = 5.0 if loss_type == "cispo" else 0.2
+    given = {"epsilon_low": 0.2, "epsilon_high": high, "beta": 0.0, "max_completion_tokens": LONGEST} | settings
+    return PolicyLoss(loss_type=loss_type, **given)  # type: ignore[arg-type]
+
+
+def mean_of(sums: LossSums) -> float:
+    return float(sums.loss / sums.weight)
+
+
+def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
+    """Eight completions of one to six tokens, one of which has none; log-probabilities as they were drawn nearly."""
+    random = np.random.default_rng(seed)
+    log_probs = -random.exponential(1.0, (ROWS, LONGEST))
+    lengths = np.array([6, 1, 3, 0, 5, 2, 6, 4])
+    return {
+        "log_probs": jnp.asarray(log_probs, jnp.float32),
+        "old_log_probs": jnp.asarray(log_probs + spread * random.normal(size=log_probs.shape), jnp.float32),
+        "mask": jnp.asarray(np.arange(LONGEST) < lengths[:, None]),
+        "advantages": jnp.asarray(random.normal(size=ROWS), jnp.float32),
+        "reference_log_probs": jnp.asarray(log_probs + 0.2 * random.normal(size=log_probs.shape), jnp.float32),
+    }
+
+
+def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
+    """The gradient of the loss of a step with respect to log-probabilities."""
+
+    def mean(log_probs: jax.Array) -> jax.Array:
+        sums = loss.sums(**batch | {"log_probs": log_probs})
+        return sums.loss / sums.weight
+
+    return jax.grad(mean)(batch["log_probs"])
+
+
+def by_hand(loss_type: str, advantage: float, **settings: float) -> LossSums:
+    """The case of the docstring."""
+    rows = [jnp.log(jnp.asarray([values], jnp.float32)) for values in ([0.5, 0.25], [0.4, 0.3], [0.45, 0.2])]
+    mask, advantages = jnp.ones((1, 2), jnp.bool_), jnp.asarray([advantage], jnp.float32)
+    return loss_of(loss_type, **settings).sums(rows[0], rows[1], mask, advantages, rows[2])
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "advantage", "loss", "weight"),
+    [
+        ("dapo", 1, -1.2 - 0.83333333, 2),
+        ("dapo", -1, 1.25 + 0.83333333, 2),
+        ("grpo", 1, (-1.2 - 0.83333333) / 2, 1),
+        ("grpo", -1, (1.25 + 0.83333333) / 2, 1),
+        ("dr_grpo", 1, -1.2 - 0.83333333, LONGEST),
+        ("gspo", 1, -1.020621, 1),
+        ("cispo", 1, -1.25 * np.log(0.5) - 0.83333333 * np.log(0.25), 2),
+    ],
+)
+def test_the_case_worked_by_hand(loss_type: str, advantage: float, loss: float, weight: float):
+    sums = by_hand(loss_type, advantage)
+    assert float(sums.loss) == pytest.approx(loss, rel=1e-6)
+    assert float(sums.weight) == weight
+
+
+def test_the_divergence_costs_k3_times_the_ratio():
+    without, costly = by_hand("dapo", 1), by_hand("dapo", 1, beta=0.5)
+    assert float(costly.loss - without.loss) == pytest.approx(0.5 * (0.00670 + 0.01929), abs=1e-5)
+    k3 = k3_divergences(jnp.log(jnp.asarray([[0.5, 0.25]])), jnp.log(jnp.asarray([[0.45, 0.2]])))
+    np.testing.assert_allclose(k3, [[0.00536, 0.02314]], atol=1e-5)
+    total, tokens = costly.means["kl"]
+    assert (float(total), float(tokens)) == (pytest.approx(0.00536 + 0.02314, abs=1e-5), 2)
+
+
+def test_without_a_reference_a_divergence_cannot_cost():
+    batch = batch_of() | {"reference_log_probs": None}
+    assert "kl" not in loss_of("dapo").sums(**batch).means
+    with pytest.raises(ValueError, match="beta is above 0"):
+        loss_of("dapo", beta=0.1).sums(**batch)
+
+
+def test_shares_count_what_is_cut():
+    """Ratios 1.5, 0.5, 1.1 under advantages of both signs: one token of each sequence has no gradient."""
+    mask = jnp.asarray([[True, True, True, False]] * 2)
+    log_probs = jnp.log(jnp.asarray([[1.5, 0.5, 1.1, 9.0]] * 2, jnp.float32))
+    batch = {"old_log_probs": jnp.zeros((2, 4)), "mask": mask, "advantages": jnp.asarray([1.0, -1.0])}
+    for loss_type, low, high in [("dapo", 1, 1), ("grpo", 1, 1), ("dr_grpo", 1, 1), ("gspo", 0, 0)]:
+        loss = loss_of(loss_type)
+        means = loss.sums(log_probs, **batch, reference_log_probs=None).means
+        assert [tuple(map(float, means[f"clip_{side}_share"])) for side in ("low", "high")] == [(low, 6), (high, 6)]
+    gradient = gradient_of(loss_of("dapo"), {"log_probs": log_probs, **batch, "reference_log_probs": None})
+    np.testing.assert_array_equal(gradient == 0, [[True, False, False, True], [False, True, False, True]])
+    capped = loss_of("cispo", epsilon_high=1.2).sums(log_probs, **batch, reference_log_probs=None).means
+    assert [float(capped[f"clip_{side}_share"][0]) for side in ("low", "high")] == [0, 2]
+
+
+def test_the_gap_of_the_sampler_is_the_largest_difference_in_a_completion():
+    batch = batch_of()
+    gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[np.asarray(batch["mask"])].max()
+    assert float(loss_of("dapo").sums(**batch).largest["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss_type", TYPES)
+def test_padding_has_no_effect_and_no_gradient(loss_type: str):
+    loss, batch = loss_of(loss_type, beta=0.1), batch_of()
+    numbers = [name for name, value in batch.items() if value.ndim == 2 and name != "mask"]
+    for poison in (jnp.nan, jnp.inf, -jnp.inf):
+        spoiled = batch | {name: jnp.where(batch["mask"], batch[name], poison) for name in numbers}
+        chosen, expected = loss.sums(**spoiled), loss.sums(**batch)
+        jax.tree.map(np.testing.assert_array_equal, chosen, expected)
+        np.testing.assert_array_equal(gradient_of(loss, spoiled), gradient_of(loss, batch))
+    wider = {name: jnp.pad(value, [(0, 0), (0, 3)][: value.ndim]) for name, value in batch.items()}
+    assert mean_of(loss.sums(**wider)) == pytest.approx(mean_of(loss.sums(**batch)), rel=1e-6)
+    assert not np.any(np.asarray(gradient_of(loss, batch))[~np.asarray(batch["mask"])])
+
+
+@pytest.mark.parametrize("loss_type", TYPES)
+def test_the_order_of_sequences_has_no_effect(loss_type: str):
+    loss, batch = loss_of(loss_type, beta=0.1), batch_of()
+    order = np.random.default_rng(3).permutation(ROWS)
+    moved = {name: value[order] for name, value in batch.items()}
+    assert mean_of(loss.sums(**moved)) == pytest.approx(mean_of(loss.sums(**batch)), rel=1e-6)
+    np.testing.assert_allclose(gradient_of(loss, moved), gradient_of(loss, batch)[order], atol=1e-7)
+
+
+def step_of(loss: PolicyLoss, batch: dict[str, jax.Array], accumulation: int) -> tuple[Any, Any]:
+    """One step of log-probabilities as they are, in microbatches."""
+
+    def loss_fn(trained: Any, frozen: Any, micro: Any, key: Any) -> LossSums:
+        return loss.sums(
+            **{name: value for name, value in micro.items() if name != "row"}, log_probs=trained[micro["row"]]
+        )
+
+    parts = {name: value for name, value in batch.items() if name != "log_probs"} | {"row": jnp.arange(ROWS)}
+    divided = {name: value.reshape(accumulation, -1, *value.shape[1:]) for name, value in parts.items()}
+    optimizer = optax.sgd(1.0)
+    step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=None, seed=0))
+    return step(first_state(batch["log_probs"], optimizer), {}, divided)
+
+
+@pytest.mark.parametrize("loss_type", TYPES)
+def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
+    loss, batch = loss_of(loss_type, beta=0.1), batch_of()
+    whole, metrics = step_of(loss, batch, 1)
+    mask = np.asarray(batch["mask"])
+    gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[mask].max()
+    k3 = np.asarray(k3_divergences(batch["log_probs"], batch["reference_log_probs"]))[mask].mean()
+    assert float(metrics.named["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
+    assert float(metrics.named["kl"]) == pytest.approx(k3, rel=1e-5)
+    np.testing.assert_allclose(batch["log_probs"] - whole.trained, gradient_of(loss, batch), atol=1e-6)
+    for accumulation in (2, 8):
+        parts, of_parts = step_of(loss, batch, accumulation)
+        np.testing.assert_allclose(parts.trained, whole.trained, atol=1e-6)
+        assert set(of_parts.named) == {"kl", "clip_low_share", "clip_high_share", "sampler_gap"}
+        for name, value in metrics.named.items():
+            assert float(of_parts.named[name]) == pytest.approx(float(value), rel=1e-5), name
+
+
+def test_completions_without_a_token_are_a_step_of_nothing():
+    batch = batch_of() | {"mask": jnp.zeros((ROWS, LONGEST), jnp.bool_)}
+    for loss_type in TYPES:
+        state, metrics = step_of(loss_of(loss_type, beta=0.1), batch, 2)
+        np.testing.assert_array_equal(state.trained, batch["log_probs"])
+        assert {float(metrics.loss), *map(float, metrics.named.values())} == {0.0}
+
+
+@pytest.mark.parametrize("loss_type", TYPES)
+def test_a_group_without_spread_contributes_nothing(loss_type: str):
+    batch = batch_of()
+    flat = batch | {"advantages": batch["advantages"].at[:4].set(0.0)}
+    gradient = np.asarray(gradient_of(loss_of(loss_type), flat))
+    assert not np.any(gradient[:4])
+    assert np.any(gradient[4:])
+
+
+@pytest.mark.parametrize("loss_type", TYPES)
+def test_the_first_step_on_policy_is_reinforce_with_the_groups_baseline(loss_type: str):
+    """Its gradient is −A of each token, over the divisor of the variant; A is the reward less its group's mean."""
+    batch = batch_of(spread=0.0)
+    rewards = np.array([1, 0, 0, 1, 0.5, 0, 0, 1], np.float32).reshape(2, 4)
+    advantages = (rewards - rewards.mean(axis=1, keepdims=True)).reshape(-1)
+    mask = np.asarray(batch["mask"])
+    lengths = np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    divisor = {"dapo": mask.sum(), "cispo": mask.sum(), "dr_grpo": ROWS * LONGEST}.get(loss_type, ROWS * lengths)
+    gradient = gradient_of(loss_of(loss_type), batch | {"advantages": jnp.asarray(advantages)})
+    np.testing.assert_allclose(gradient, -advantages[:, None] * mask / divisor, atol=1e-7)
+
+
+# Three tokens, the last of which ends; completions of at most three tokens, all of them.
+VOCABULARY, END, MOST = 3, 2, 3
+PREFIXES = [tokens for length in range(MOST) for tokens in itertools.product(range(END), repeat=length)]
+COMPLETIONS = [
+    (*tokens, last) for tokens in PREFIXES for last in range(VOCABULARY) if last == END or len(tokens) == MOST - 1
+]
+SEEN = np.array([[PREFIXES.index(one[:at]) if at < len(one) else 0 for at in range(MOST)] for one in COMPLETIONS])
+TOKENS = np.array([[*one, *[0] * (MOST - len(one))] for one in COMPLETIONS])
+WRITTEN = np.array([[at < len(one) for at in range(MOST)] for one in COMPLETIONS])
+REWARDS = np.random.default_rng(5).normal(size=len(COMPLETIONS))
+
+
+def table(seed: int, scale: float = 1.0) -> jax.Array:
+    """Logits of the next token after each prefix."""
+    return scale * jax.random.normal(jax.random.key(seed), (len(PREFIXES), VOCABULARY))
+
+
+def token_log_probs(logits: jax.Array) -> jax.Array:
+    return jax.nn.log_softmax(logits)[SEEN, TOKENS]
+
+
+def probabilities(logits: jax.Array) -> jax.Array:
+    return jnp.exp(jnp.sum(jnp.where(WRITTEN, token_log_probs(logits), 0), axis=1))
+
+
+def expected_gradient(
+    loss: PolicyLoss, logits: jax.Array, drawn_by: jax.Array, advantages: np.ndarray, reference: jax.Array
+) -> jax.Array:
+    """The gradient of the summed loss of one completion, in expectation over what a policy draws."""
+
+    def of_one(logits: jax.Array, row: jax.Array) -> jax.Array:
+        arrays = [token_log_probs(each)[row][None] for each in (logits, drawn_by, reference)]
+        given = (jnp.asarray(WRITTEN)[row][None], jnp.asarray(advantages, jnp.float32)[row][None])
+        return loss.sums(arrays[0], arrays[1], *given, arrays[2]).loss
+
+    gradients = jax.vmap(jax.grad(of_one), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
+    return jnp.tensordot(probabilities(drawn_by), gradients, axes=1)
+
+
+def test_all_completions_are_enumerated():
+    assert len(COMPLETIONS) == len(set(COMPLETIONS)) == 1 + 2 + 4 * 3
+    assert float(probabilities(table(0)).sum()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "baseline"),
+    [*[(one, 0.0) for one in TYPES], *[(one, 0.7) for one in ("dapo", "dr_grpo", "cispo")]],
+)
+def test_the_expected_gradient_is_the_policy_gradient(loss_type: str, baseline: float):
+    """Of grpo and gspo it is that of the reward per token; there a baseline per token would reward length."""
+    logits = table(0)
+    per_token = loss_type in ("grpo", "gspo")
+    worth = REWARDS / WRITTEN.sum(axis=1) if per_token else REWARDS
+    exact = jax.grad(lambda logits: jnp.sum(probabilities(logits) * worth))(logits)
+    found = expected_gradient(loss_of(loss_type), logits, logits, REWARDS - baseline, logits)
+    np.testing.assert_allclose(found, -exact, atol=2e-6)
+
+
+def test_a_baseline_of_the_group_shrinks_the_expected_gradient_by_its_own_share():
+    """Every pair of completions: A is the reward less the pair's mean, so half of the policy gradient is left."""
+    logits, p = table(0), np.asarray(probabilities(table(0)))
+    exact = jax.grad(lambda logits: jnp.sum(probabilities(logits) * REWARDS))(logits)
+    rows = np.arange(len(COMPLETIONS))
+    pairs = np.stack(np.meshgrid(rows, rows), axis=-1).reshape(-1, 2)
+    advantages = REWARDS[pairs] - REWARDS[pairs].mean(axis=1, keepdims=True)
+
+    def of_pair(logits: jax.Array, pair: jax.Array, advantage: jax.Array) -> jax.Array:
+        log_probs, old = token_log_probs(logits)[pair], token_log_probs(table(0))[pair]
+        sums = loss_of("dr_grpo").sums(log_probs, old, jnp.asarray(WRITTEN)[pair], advantage, None)
+        return sums.loss / len(pair)
+
+    gradients = jax.vmap(jax.grad(of_pair), (None, 0, 0))(logits, pairs, jnp.asarray(advantages, jnp.float32))
+    np.testing.assert_allclose(
+        np.tensordot(p[pairs].prod(axis=1), np.asarray(gradients), axes=1), -exact / 2, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("drawn_by", [0, 9], ids=["on-policy", "off-policy"])
+def test_the_term_of_the_divergence_has_the_exact_gradient_of_reverse_kl(drawn_by: int):
+    """Of the next token after each prefix, the prefixes weighed as they are drawn."""
+    logits, old, reference = table(0), table(0) + 0.3 * table(drawn_by), table(7)
+    visits = np.zeros(len(PREFIXES))
+    np.add.at(visits, SEEN[WRITTEN], np.broadcast_to(probabilities(old)[:, None], WRITTEN.shape)[WRITTEN])
+    assert visits[0] == pytest.approx(1, abs=1e-6)
+
+    def divergence(logits: jax.Array) -> jax.Array:
+        ours, theirs = jax.nn.log_softmax(logits), jax.nn.log_softmax(reference)
+        return jnp.sum(visits / jnp.exp(ours).sum(axis=1) * jnp.sum(jnp.exp(ours) * (ours - theirs), axis=1))
+
+    none = np.zeros(len(COMPLETIONS))
+    found = expected_gradient(loss_of("dapo", beta=1.0), logits, old, none, reference)
+    np.testing.assert_allclose(found, jax.grad(divergence)(logits), atol=3e-6)
