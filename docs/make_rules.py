@@ -20,6 +20,7 @@ FAMILIES = {
     "6": "Hygiene: something is left over",
     "7": "Devices, memory, training",
     "8": "Bundles",
+    "9": "Learning from rewards",
 }
 
 

@@ -64,6 +64,11 @@ class Facts:
         return self._rows(layout.CHAIN)
 
     @cached_property
+    def rollouts(self) -> Sequence[Document] | None:
+        """The rows of rollouts.jsonl."""
+        return self._rows(layout.ROLLOUTS)
+
+    @cached_property
     def predictions(self) -> Sequence[Document] | None:
         """The rows of predictions.jsonl."""
         return self._rows(layout.PREDICTIONS)

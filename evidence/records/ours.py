@@ -20,7 +20,15 @@ from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import Rows, read_document, read_rows
 
-ROW_FILES = (layout.METRICS, layout.LOG, layout.SYSTEM, layout.CHAIN, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
+ROW_FILES = (
+    layout.METRICS,
+    layout.LOG,
+    layout.SYSTEM,
+    layout.CHAIN,
+    layout.ROLLOUTS,
+    layout.PREDICTIONS,
+    layout.BASELINE_PREDICTIONS,
+)
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 

@@ -15,6 +15,8 @@ LOG = "log.jsonl"
 SYSTEM = "system.jsonl"
 """Figures of the machine's sensors, every few seconds."""
 CHAIN = "chain.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+"""What was sampled in training by rewards, at some steps."""
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
@@ -70,6 +72,7 @@ ROLES = MappingProxyType(
         LOG: "log",
         SYSTEM: "system",
         CHAIN: "chain",
+        ROLLOUTS: "rollouts",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",

@@ -19,10 +19,17 @@ def last_number(text: str) -> str | None:
     >>> last_number("3 + 4 = 7, so $1,234.50."), last_number("5-3"), last_number("x = −2"), last_number("none")
     ('1,234.50', '3', '-2', None)
     """
-    found = None
-    for match in _NUMBER.finditer(text.replace("\u2212", "-")):
-        found = match[0]
-    return found
+    found = numbers_in(text)
+    return found[-1] if found else None
+
+
+def numbers_in(text: str) -> list[str]:
+    """Return all numbers of a text in order, as they are written.
+
+    >>> numbers_in("3 + 4 = 7, so $1,234.50.")
+    ['3', '4', '7', '1,234.50']
+    """
+    return [match[0] for match in _NUMBER.finditer(text.replace("\u2212", "-"))]
 
 
 def number_of(text: str) -> Decimal | None:

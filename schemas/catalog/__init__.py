@@ -25,7 +25,16 @@ DOCUMENTS = (
     "stamps",
     "trust",
 )
-ROWS = ("metric_row", "log_record", "system_row", "chain_entry", "prediction_row", "dataset_row", "eval_item")
+ROWS = (
+    "metric_row",
+    "log_record",
+    "system_row",
+    "chain_entry",
+    "rollout_row",
+    "prediction_row",
+    "dataset_row",
+    "eval_item",
+)
 KINDS = (*DOCUMENTS, *ROWS)
 
 VERSIONS = ("1.0", "1.1", "1.2")
@@ -45,6 +54,7 @@ _KIND_OF_FILE = {
     "log.jsonl": "log_record",
     "system.jsonl": "system_row",
     "chain.jsonl": "chain_entry",
+    "rollouts.jsonl": "rollout_row",
     "first_examples.json": "first_examples",
     "predictions.jsonl": "prediction_row",
     "baseline_predictions.jsonl": "prediction_row",

@@ -24,7 +24,8 @@ class Problem:
 
     Attributes:
         code: `TP` and three digits; the first digit is the family: 0 usage and configuration, 1 shape, 2 integrity,
-            3 contradiction, 4 plausibility, 5 completeness, 6 hygiene, 7 device, memory and training failure, 8 bundle.
+            3 contradiction, 4 plausibility, 5 completeness, 6 hygiene, 7 device, memory and training failure, 8 bundle,
+            9 learning from rewards.
         severity: error, warning or note.
         file: the file or folder as the user named it; empty if it concerns none.
         what: what happened, as a sentence.

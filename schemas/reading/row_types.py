@@ -120,6 +120,9 @@ def _one_type(name: str, node: dict[str, Any], document: dict[str, Any]) -> Any:
         return _limit(items, {"min_length": node["minItems"]} if "minItems" in node else {})
     if name == "string":
         return _limit(str, {ours: node[theirs] for theirs, ours in LENGTHS.items() if theirs in node})
+    if isinstance(node.get("additionalProperties"), dict):
+        values: Any = dict[str, _type_of(node["additionalProperties"], document)]  # type: ignore[misc]  # of a schema
+        return values
     bounds = {ours: node[theirs] for theirs, ours in BOUNDS.items() if theirs in node}
     whole = _limit(int, {ours: _as_int(bound, ours) for ours, bound in bounds.items()})
     if name == "integer":

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
         ("first_examples.json", "first_examples"),
         ("chain.jsonl", "chain_entry"),
         ("system.jsonl", "system_row"),
+        ("rollouts.jsonl", "rollout_row"),
         ("predictions.jsonl", "prediction_row"),
         ("baseline_predictions.jsonl", "prediction_row"),
         ("eval_summary.json", "eval_summary"),

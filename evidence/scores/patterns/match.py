@@ -256,3 +256,12 @@ def _whole(pattern: str) -> tuple[Machine, ...]:
     read = [each for each in (first_group(found.tree), found.tree) if each is not None]
     trees = [Sequence(parts=(ZeroWidth(kind="A"), each, ZeroWidth(kind="Z"))) for each in read]
     return tuple(Machine(PatternTree(tree=tree, flags=found.flags)) for tree in trees)
+
+
+def matches_whole(pattern: str, text: str) -> bool:
+    r"""Return whether a pattern matches a text from its first character to its last; longer texts than are read do not.
+
+    >>> matches_whole("a+", "aa"), matches_whole("a+$", "aa\n"), matches_whole("(?m)^a$", "a\nb")
+    (True, False, False)
+    """
+    return len(text) <= LONGEST_TEXT and _whole(pattern)[-1].last(text) is not None

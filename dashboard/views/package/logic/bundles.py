@@ -80,6 +80,7 @@ _KINDS = {
     layout.METRICS: "logs",
     layout.SYSTEM: "logs",
     layout.CHAIN: "logs",
+    layout.ROLLOUTS: "roll-outs",
     layout.PREDICTIONS: "predictions",
     layout.BASELINE_PREDICTIONS: "predictions",
     layout.CONFIG: "settings, plan, examples",

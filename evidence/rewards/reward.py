@@ -1,0 +1,167 @@
+"""What a reward is: a completion goes in, a number of a stated range comes out, and nothing else does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evidence.scores.reading import Scoring
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import show
+
+NOT_COMPUTED = Rule(
+    "TP906",
+    "Reward that cannot be computed",
+    "A reward is a finite number of the range that it states; any other would decide a whole group's advantages.",
+    "Correct the reward, or take the prompt out of the dataset.",
+)
+
+Row = Mapping[str, Any]
+LONGEST_ANSWER = 200
+"""Characters of a completion of one line that is itself the gold answer, where no answer is read in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One completion as rewards see it."""
+
+    prompt: str
+    """As the model was given it."""
+    text: str
+    """What it wrote, without the end token."""
+    row: Row
+    """The dataset row, as `dataset_row.schema.json` has it."""
+    finished: bool
+    """Whether it wrote the end token; else it was cut."""
+
+
+def lacks_nothing(_row: Row) -> str | None:
+    """Return None: every row has what the reward needs."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardRule:
+    """How a reward is computed, once its options are read."""
+
+    value: Callable[[Attempt], float]
+    """The pure function."""
+    lacks: Callable[[Row], str | None] = lacks_nothing
+    """What a row lacks that the function needs, as the end of a sentence ("has no final_answer"), or None."""
+    low: float = 0.0
+    high: float = 1.0
+    """The range, both ends included; a gold answer is worth `high`."""
+    needs_answer: bool = False
+    """Whether rows need a gold answer."""
+    is_ours: bool = True
+    """Whether `check` computes it again; code of others is never executed by a check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward:
+    """A reward of a configuration."""
+
+    name: str
+    """As the configuration names it."""
+    weight: float
+    """With which it is added to the others."""
+    rule: RewardRule
+
+    @property
+    def low(self) -> float:
+        """The least that it gives, before the weight."""
+        return self.rule.low
+
+    @property
+    def high(self) -> float:
+        """The most that it gives, before the weight."""
+        return self.rule.high
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether rows need a gold answer."""
+        return self.rule.needs_answer
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether `check` computes it again."""
+        return self.rule.is_ours
+
+    def score(self, attempt: Attempt) -> float:
+        """Return what a completion is worth, from `low` to `high`.
+
+        Raises:
+            ProblemError: exit code 1; the function raises, or gives no finite number of its range. The problem names
+                the prompt.
+        """
+        try:
+            value = self.rule.value(attempt)
+        except Exception as error:  # a reward of a user's own may raise anything
+            why = f"raises {type(error).__name__}: {error}"
+            raise ProblemError([self._problem(why, attempt)]) from error
+        is_number = isinstance(value, int | float) and math.isfinite(value)
+        if not is_number or not self.low <= value <= self.high:
+            stated = "is not a finite number" if not is_number else f"is outside {self.low:g} to {self.high:g}"
+            raise ProblemError([self._problem(f"gives {show_value(value)}, which {stated}", attempt)])
+        return float(value)
+
+    def _problem(self, why: str, attempt: Attempt) -> Problem:
+        what = f"The reward {self.name} {why}, for the prompt {show(attempt.prompt)} and the completion "
+        return problem_of(NOT_COMPUTED, file="", what=f"{what}{show(attempt.text)}.")
+
+
+def show_value(value: Any) -> str:
+    """Return a value that a reward gave in a few characters, whatever it is."""
+    return f"{value!r:.60}"
+
+
+def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
+    """Return the answers of a row that count as right; none where it states none.
+
+    That is `final_answer`, or what is read in the completion that the row teaches, or all of that completion where it
+    is a bare answer: one line of at most `LONGEST_ANSWER` characters in which none is read.
+
+    >>> gold_answers({"prompt": "2+2?", "completion": "<answer>4</answer>"}, Scoring())
+    ('4',)
+    >>> gold_answers({"prompt": "2+2?", "completion": "4"}, Scoring()), gold_answers({"prompt": "Hi"}, Scoring())
+    (('4',), ())
+    """
+    if "final_answer" in row:
+        return (str(row["final_answer"]),)
+    if "messages" in row:
+        taught = str(row["messages"][-1]["content"])
+    elif "completion" in row:
+        taught = str(row["completion"])
+    else:
+        return ()
+    answer = scoring.read(taught)
+    bare = taught.strip()
+    if answer is None and bare and "\n" not in bare and len(bare) <= LONGEST_ANSWER:
+        answer = bare
+    return () if answer is None else (answer,)
+
+
+def lacks_answer(row: Row, *, scoring: Scoring) -> str | None:
+    """Return what a row lacks of a gold answer that can be compared, or None."""
+    answers = gold_answers(row, scoring)
+    if not answers:
+        return f"has no gold answer: no final_answer, and no completion in which one is read as {scoring.in_words()}"
+    if not any(map(scoring.can_compare, answers)):
+        return f"has the gold answer {show(answers[0])}, which is no number, and answers are compared as numbers"
+    return None
+
+
+def lines_between(text: str, tag: str) -> list[str]:
+    r"""Return the lines that are not blank between `<tag>` and `</tag>`; none where either is missing or stands twice.
+
+    >>> lines_between("<reasoning>a\n\n b </reasoning>", "reasoning"), lines_between("a", "reasoning")
+    (['a', 'b'], [])
+    """
+    before, opened, rest = text.partition(f"<{tag}>")
+    inside, closed, after = rest.partition(f"</{tag}>")
+    if not opened or not closed or any(f"<{tag}>" in part or f"</{tag}>" in part for part in (before, inside, after)):
+        return []
+    return [line.strip() for line in inside.splitlines() if line.strip()]

@@ -1,0 +1,314 @@
+"""Each reward against values worked out by hand; each published bug of rewards for charts is a case here."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from evidence.rewards import Attempt, Reward, reward_parts, rewards_of, total_reward
+from evidence.scores.reading import Scoring
+from schemas.problems.problem import ProblemError
+
+WHOLE = Scoring(answer="whole")
+GOLD = {"prompt": "2 + 3?", "final_answer": "5", "steps": [{"i": 0, "type": "compute", "content": "2 + 3 = 5"}]}
+GOLD_TEXT = "<reasoning>2 + 3 = 5</reasoning>\n<answer>5</answer>"
+
+
+def one(name: str, scoring: Scoring = WHOLE, **options: object) -> Reward:
+    [reward] = rewards_of([{"name": name, "weight": 1, "options": options}], scoring, file="config.yaml")
+    return reward
+
+
+def attempt(text: str, row: dict | None = None, *, finished: bool = True) -> Attempt:
+    return Attempt(prompt="2 + 3?", text=text, row=GOLD if row is None else row, finished=finished)
+
+
+def answer(gold: str) -> dict:
+    return {"prompt": "?", "final_answer": gold}
+
+
+@pytest.mark.parametrize(
+    ("scoring", "text", "worth"),
+    [
+        (Scoring(), GOLD_TEXT, 1.0),
+        (Scoring(), "5", 0.0),
+        (Scoring(), "<answer>5", 0.0),
+        (WHOLE, " 5\n", 1.0),
+        (WHOLE, "The answer is 5", 0.0),
+        (Scoring(answer="last_number", compare="numeric"), "so it is 5.0", 1.0),
+        (Scoring(answer="regex", answer_regex="#### (.*)"), "2 + 3\n#### 5", 1.0),
+    ],
+)
+def test_exact_is_what_the_evaluation_counts_as_correct(scoring, text, worth):
+    assert one("exact", scoring).score(attempt(text)) == worth
+    assert scoring.verdict(text, "stop", ["5"])["correct"] == bool(worth)
+
+
+@pytest.mark.parametrize(
+    ("row", "worth"),
+    [
+        ({"prompt": "?", "completion": "<answer>5</answer>"}, 1.0),
+        ({"prompt": "?", "completion": "5"}, 1.0),
+        ({"prompt": "?", "completion": "5\nor 6"}, 0.0),
+        ({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<answer>5</answer>"}]}, 1.0),
+        ({"prompt": "?", "task": {"kind": "mine"}, "final_answer": "5"}, 1.0),
+    ],
+)
+def test_the_gold_answer_of_each_shape(row, worth):
+    assert one("exact", Scoring()).score(attempt("<answer>5</answer>", row)) == worth
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "worth"),
+    [
+        ("100", "104.9", 1.0),
+        ("100", "105", 1.0),
+        ("100", "105.1", 0.0),
+        ("100", "95", 1.0),
+        ("-20", "-19", 1.0),
+        ("-20", "400", 0.0),  # a published reward divides by the gold answer and passes whatever answers a negative one
+        ("-20", "20", 0.0),
+        ("0", "0", 1.0),  # a published reward adds 1e-6 to the gold answer alone, so that 0 is not near 0
+        ("0", "0.0", 1.0),
+        ("0", "0.01", 0.0),
+        ("0.02", "0.06", 0.0),
+        ("50%", "50", 1.0),  # a published reward reads a percentage as text, and its metric as a number
+        ("1,000", "1000.0", 1.0),
+        ("100", "about 100", 0.0),
+        ("100", "nan", 0.0),
+        ("100", "inf", 0.0),
+        ("100", "", 0.0),
+    ],
+)
+def test_numeric(gold, text, worth):
+    assert one("numeric", tolerance=0.05).score(attempt(text, answer(gold))) == worth
+
+
+@pytest.mark.parametrize(
+    ("text", "worth"),
+    [
+        (GOLD_TEXT, 1.0),
+        (GOLD_TEXT + "\n", 0.0),  # a published reward matches line by line, and pays for what follows the answer
+        (GOLD_TEXT + "\nand more", 0.0),
+        ("Well, " + GOLD_TEXT, 0.0),
+        (GOLD_TEXT.replace("\n", ""), 0.0),
+        (GOLD_TEXT.replace("\n", "\n\n"), 0.0),
+        (GOLD_TEXT + "\n<answer>5</answer>", 0.0),
+        ("<answer>5</answer>\n<reasoning>2</reasoning>", 0.0),
+        ("<reasoning>2</reasoning>\n<answer>5", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_form_of_the_evaluation(text, worth):
+    reward = one("format", Scoring())
+    assert reward.score(attempt(text)) == worth
+    assert Scoring().has_form(text, "stop") == bool(worth)
+    assert reward.score(attempt(text, finished=False)) == 0.0
+
+
+def test_a_form_of_other_tags():
+    reward = one("format", tags=["think", "type", "answer"])
+    text = "<think>a\nb</think>\n<type>bar</type>\n<answer>5</answer>"
+    assert reward.score(attempt(text)) == 1.0
+    for broken in (text.replace("type", "kind"), text + "\n", text.replace("a\nb", "<answer>"), text[1:]):
+        assert reward.score(attempt(broken)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "worth"),
+    [
+        (r"\d+", "55", 1.0),
+        (r"\d+", "55\n", 0.0),
+        (r"\d+$", "55\n", 0.0),
+        (r"(?m)^\d+$", "55\nmore", 0.0),
+        (r"(?s).*#### \d+", "a\nb\n#### 7", 1.0),
+        (r".*#### \d+", "a\nb\n#### 7", 0.0),
+        (r"a|ab", "ab", 1.0),
+        (r"\d+", "5" * 20_001, 0.0),
+    ],
+)
+def test_a_pattern_matches_the_whole_text(pattern, text, worth):
+    assert one("format", regex=pattern).score(attempt(text)) == worth
+
+
+@pytest.mark.parametrize(
+    ("lines", "worth"),
+    [([], 0.0), (["a"], 0.5), (["a", "a"], 0.5), (["a", "b"], 1.0), (list("abcd"), 1.0), (list("abcde"), 0.0)],
+)
+def test_steps_count_different_lines_up_to_a_bound(lines, worth):
+    # A published reward sets itself to zero above its bound after it was given, which changes nothing.
+    reward = one("steps", least=2, most=4)
+    for order in itertools.islice(itertools.permutations(lines), 10):
+        assert reward.score(attempt(f"<reasoning>{chr(10).join(order)}</reasoning>")) == worth
+    assert reward.score(attempt("\n".join(lines))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("length", "worth"), [(0, 0.0), (5, 0.5), (10, 1.0), (100, 1.0), (125, 0.5), (150, 0.0), (10_000, 0.0)]
+)
+def test_length_is_bounded(length, worth):
+    reward = one("length", least=10, most=100, margin=50)
+    assert reward.score(attempt("x" * length)) == worth
+    assert reward.score(attempt("x" * length, finished=False)) == 0.0
+    assert one("length", most=100).score(attempt("x" * 101)) == 0.0
+
+
+STEPS = {
+    "prompt": "?",
+    "final_answer": "6",
+    "steps": [{"i": i, "type": "compute", "content": text} for i, text in enumerate(("2 + 3 = 5", "5 + 1 = 6"))],
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "worth"),
+    [
+        ("2 + 3 = 5\n5 + 1 = 6", 1.0),
+        ("5 + 1 = 6\n2 + 3 = 5", 1.0),
+        ("first 5 = 3 + 2\nthen 6 = 1 + 5", 1.0),
+        ("2 + 3 = 5", 1 / 3),  # F1 2·3/(3+6), half the lines
+        ("2 + 3 = 5\n5 + 1 = 6\n9 9 9 9 9 9", 4 / 9),  # F1 2·6/(6+12), two thirds of the lines
+        ("2 3 5 5 1 6", 0.5),
+        ("no number\nat all", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_agreement_with_reference_steps(written, worth):
+    reward = one("reference_steps")
+    assert reward.score(attempt(f"<reasoning>{written}</reasoning>", STEPS)) == pytest.approx(worth)
+
+
+def test_repeating_the_reference_earns_less_than_writing_it_once():
+    reward, text = one("reference_steps"), "2 + 3 = 5\n5 + 1 = 6"
+    worths = [reward.score(attempt(f"<reasoning>{chr(10).join([text] * n)}</reasoning>", STEPS)) for n in (1, 2, 3)]
+    assert worths == sorted(worths, reverse=True)
+    assert len(set(worths)) == 3
+
+
+def test_words_count_where_the_steps_have_no_number():
+    row = {"prompt": "?", "steps": [{"i": 0, "type": "compute", "content": "Tom is taller than Ann."}]}
+    reward = one("reference_steps")
+    assert reward.score(attempt("<reasoning>TOM is taller than Ann</reasoning>", row)) == 1.0
+    assert reward.score(attempt("<reasoning>Tom</reasoning>", row)) == pytest.approx(1 / 3)
+
+
+COUNTDOWN = {"prompt": "numbers 3 7 2 target 13 = ", "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}
+
+
+@pytest.mark.parametrize(
+    ("text", "worth"),
+    [
+        ("3 * 2 + 7", 1.0),
+        ("7 + 3 * 2", 1.0),
+        ("7+(3*2)", 1.0),
+        ("7 * 2 - 1", 0.0),  # 1 is not given
+        ("7 + 3 + 3", 0.0),  # 3 stands twice
+        ("13", 0.0),
+        ("3 * 2 + 7 = 13", 0.0),
+        ("3 * 2 + 7\n3 * 2 + 7", 0.0),
+        ("3 ** 2 + 7", 0.0),
+        ("7 // 3", 0.0),
+        ("-3 + 7", 0.0),
+        ("3 7", 0.0),
+        ("3(7)", 0.0),
+        ("7 / (2 - 2)", 0.0),
+        ("03 * 2 + 7", 0.0),
+        ("(" * 99 + "3" + ")" * 99, 0.0),
+        ("", 0.0),
+        ("__import__('os')", 0.0),
+        ("3 * 2 + 7" + " " * 300, 1.0),
+    ],
+)
+def test_countdown(text, worth):
+    assert one("countdown").score(attempt(text, COUNTDOWN)) == worth
+
+
+def test_countdown_divides_exactly():
+    row = {"prompt": "?", "task": {"kind": "countdown", "numbers": [1, 3, 3], "target": 1}}
+    assert one("countdown").score(attempt("1 / 3 * 3", row)) == 1.0
+    row["task"]["numbers"] = [8, 3, 8, 3]
+    row["task"]["target"] = 24
+    assert one("countdown").score(attempt("8 / (3 - 8 / 3)", row)) == 1.0
+
+
+def test_countdown_agrees_with_python_on_every_expression_of_three_numbers():
+    reward = one("countdown")
+    found = 0
+    for a, b, c in itertools.permutations((3, 7, 2)):
+        for first, second in itertools.product("+-*/", repeat=2):
+            for text in (f"({a} {first} {b}) {second} {c}", f"{a} {first} ({b} {second} {c})"):
+                worth = reward.score(attempt(text, COUNTDOWN))
+                assert worth == (abs(eval(text) - 13) < 1e-9)
+                found += worth
+    assert found > 0
+
+
+ALL = [
+    {"name": "exact"},
+    {"name": "numeric", "options": {"tolerance": 0.1}},
+    {"name": "format"},
+    {"name": "steps", "options": {"most": 9}},
+    {"name": "length", "options": {"most": 80, "margin": 20}},
+    {"name": "reference_steps"},
+]
+
+
+def test_gold_gets_the_maximum_of_every_reward_and_a_row_is_never_changed():
+    rewards = rewards_of(ALL, Scoring(), file="c")
+    before = repr(GOLD)
+    assert reward_parts(rewards, attempt(GOLD_TEXT)) == {reward.name: reward.high for reward in rewards}
+    assert repr(GOLD) == before  # a published reward changes its gold answer
+
+
+def test_any_text_is_worth_a_number_of_the_range():
+    rewards = rewards_of([*ALL, {"name": "countdown"}], Scoring(), file="c")
+    pieces = ["<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n", "5", "2 + 3", "(", "/0", "é", "−", "1e999"]
+    draw = random.Random(3)
+    row = GOLD | COUNTDOWN
+    for _ in range(2_000):
+        text = "".join(draw.choices(pieces, k=draw.randrange(12)))
+        parts = reward_parts(rewards, attempt(text, row, finished=draw.random() < 0.8))
+        assert all(reward.low <= parts[reward.name] <= reward.high for reward in rewards)
+
+
+def test_the_total_is_the_weighted_sum():
+    rewards = rewards_of([{"name": "exact"}, {"name": "format", "weight": 0.25}], Scoring(), file="c")
+    assert total_reward(rewards, reward_parts(rewards, attempt(GOLD_TEXT))) == 1.25
+    assert total_reward(rewards, reward_parts(rewards, attempt("<answer>5</answer>"))) == 1.0
+
+
+def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad_rewards_module.py").write_text(
+        "def high(attempt): return 1.5\n"
+        "def nan(attempt): return float('nan')\n"
+        "def text(attempt): return 'good'\n"
+        "def raises(attempt): return 1 / 0\n"
+        "def good(attempt): return len(attempt.text)\n"
+    )
+    said = {}
+    for name in ("high", "nan", "text", "raises"):
+        reward = one(f"bad_rewards_module:{name}")
+        with pytest.raises(ProblemError) as raised:
+            reward.score(attempt("out"))
+        [problem] = raised.value.problems
+        assert problem.code == "TP906"
+        assert '"2 + 3?"' in problem.what
+        assert '"out"' in problem.what
+        said[name] = problem.what.partition(", for the prompt")[0]
+    assert said == {
+        "high": "The reward bad_rewards_module:high gives 1.5, which is outside 0 to 1",
+        "nan": "The reward bad_rewards_module:nan gives nan, which is not a finite number",
+        "text": "The reward bad_rewards_module:text gives 'good', which is not a finite number",
+        "raises": "The reward bad_rewards_module:raises raises ZeroDivisionError: division by zero",
+    }
+    good = one("bad_rewards_module:good", low=-1, high=10)
+    assert (good.low, good.high, good.score(attempt("abc")), good.is_ours) == (-1, 10, 3.0, False)
+
+
+def test_a_division_by_zero_is_worth_nothing():
+    row = {"prompt": "?", "task": {"kind": "countdown", "numbers": [3, 3, 7], "target": 0}}
+    assert one("countdown").score(attempt("7 / (3 - 3)", row)) == 0.0
+    assert one("countdown").score(attempt("7 * (3 - 3)", row)) == 1.0
