@@ -10,6 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared.parts import announcements
+from dashboard.shared.parts.freshness import follow_theme
 from dashboard.shared.parts.gate import close_if_refused, signed_in
 from dashboard.shared.session import playing
 from dashboard.shared.session.reading import at_work, catch_up
@@ -38,6 +39,7 @@ def main() -> None:
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     announcements.show(root(), at_work())
     signed_in()
+    follow_theme()
     catch_up()
 
 

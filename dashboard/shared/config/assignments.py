@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dashboard.shared.config import configs, form
@@ -36,28 +37,34 @@ def edits(texts: Iterable[str]) -> dict[form.Path, Any]:
     return found
 
 
-def full_of(smoke: Mapping[str, Any], run: str) -> dict[str, Any]:
+def full_of(
+    smoke: Mapping[str, Any], run: str, *, rehearsed: Sequence[Path] = (), asked: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return source and assignments of the Launch page that make the full run of a smoke run's configuration.
 
-    They are those of the shipped configuration that it is the smoke run of, if it is of one.
+    They are those of the shipped configuration or of the full run that it is the smoke run of, if it is of one; else
+    its own, as large as it was before its model was made small.
 
     Args:
         smoke: The configuration of the smoke run.
         run: The smoke run.
+        rehearsed: Folders of full runs that it may be of.
+        asked: The configuration that was put into the queue. None: it is not known.
     """
-    for source in configs.sources():
+    is_small = at(smoke, "model", "shape") == "small"
+    replaced = configs.OF_SMOKE | (configs.OF_SMALL if is_small else frozenset())
+    for source in configs.sources(rehearsed):
         whole = form.with_defaults(configs.read(source))
         differing = {field.dotted for field, *_ in form.differing_fields(form.with_defaults(smoke), whole)}
-        if whole["limits"]["steps"] > configs.SMOKE_STEPS and differing <= configs.OF_SMOKE:
+        if whole["limits"]["steps"] > configs.SMOKE_STEPS and differing <= replaced:
             return {"source": source.key}
     steps = number_at(smoke, "limits", "steps") or 0
     if steps <= configs.SMOKE_STEPS:
         steps = form.with_defaults({})["limits"]["steps"]
     name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
-    return {
-        "source": configs.same_as(run),
-        "set": [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}"],
-    }
+    before = [text for text in assignments(smoke, asked or smoke) if text.partition("=")[0] in configs.OF_SMALL]
+    own = [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}"]
+    return {"source": configs.same_as(run), "set": [*own, *before]}
 
 
 def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:

@@ -29,6 +29,18 @@ SMOKE_STEPS = 2
 OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
 """Settings that `smoke_of` replaces."""
 
+OF_SMALL = frozenset(
+    {
+        "model.weights",
+        "data.generated_rows",
+        "batch.microbatch_size",
+        "batch.accumulation_steps",
+        "evaluation.max_new_tokens",
+        "evaluation.batch_size",
+    }
+)
+"""Settings that the trainer makes smaller besides, where it makes the model of a smoke run small."""
+
 QUICK = "tiny.yaml"
 """The shipped configuration behind the one-click smoke run: seconds on any machine."""
 

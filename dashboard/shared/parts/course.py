@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.config import assignments
+from dashboard.shared.config import assignments, configs
 from dashboard.shared.parts import compare_menu, markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
@@ -17,8 +17,9 @@ from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
+from evidence.compare.pairing import rehearsed_by
 from evidence.index.runs import RunSummary
-from evidence.run.layout import MANIFEST
+from evidence.run.layout import CONFIG, MANIFEST
 from launch import queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job
@@ -30,7 +31,7 @@ TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
 """What a run prints last before it has a folder (`trainer.planning.run_plan`)."""
 _FOLLOWED = "runs that were followed"
-_LINES = 12
+_LINES, _MOST_ORIGINALS = 12, 20
 _TONES = {"done": "good", "now": "fair", "ahead": "quiet", "failed": "bad", "left out": "quiet"}
 _SIGNS = {"done": "✓", "now": "▸", "ahead": "…", "failed": "✕", "left out": "–"}
 
@@ -124,7 +125,10 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
         compare_menu.draw(summary, known, key="compare finished")
         config = reading.run_of(summary.path).config
         if summary.mode == "smoke" and config and st.button("Same again as full", icon=":material/fast_forward:"):
-            state.go(state.LAUNCH, **assignments.full_of(config, name))
+            rehearsed = [run.path for run in rehearsed_by(summary, known.values())[:_MOST_ORIGINALS]]
+            queued = job_of(name)
+            asked = configs.read(configs.StartConfig(key="", path=queued.folder / CONFIG)) if queued else None
+            state.go(state.LAUNCH, **assignments.full_of(config, name, rehearsed=rehearsed, asked=asked))
         if st.button("Package", icon=":material/inventory_2:", key="package finished"):
             state.go(state.PACKAGE, runs=[name])
 

@@ -20,15 +20,22 @@ def are_as_judged(shown: Sequence[RunSummary]) -> bool:
     """
     is_waiting = bool(reading.changed_runs(shown))
     every = _WAITING_SECONDS if is_waiting else TICK_SECONDS
-    st.fragment(run_every=every)(_watch)(shown, st.context.theme.type, is_waiting=is_waiting)
+    st.fragment(run_every=every)(_watch)(shown, is_waiting=is_waiting)
     return not is_waiting
 
 
-def _watch(shown: Sequence[RunSummary], theme: str | None, *, is_waiting: bool) -> None:
-    names = reading.changed_runs(shown)
-    # Pictures have the colours of the theme that they were drawn in; a system may turn dark in the evening.
-    if st.context.theme.type != theme:
+def follow_theme() -> None:
+    """Have the page drawn again when the system turns dark or light: pictures have the colours they were drawn in."""
+    st.fragment(run_every=TICK_SECONDS)(_watch_theme)(st.context.theme.type)
+
+
+def _watch_theme(drawn: str | None) -> None:
+    if st.context.theme.type != drawn:
         st.rerun()
+
+
+def _watch(shown: Sequence[RunSummary], *, is_waiting: bool) -> None:
+    names = reading.changed_runs(shown)
     if reading.were_judged_again(shown) or (is_waiting and not names):
         st.rerun()
     if names:

@@ -1,4 +1,8 @@
-"""The button that gives runs as one page, to be sent to another person who has nothing installed."""
+"""The button that gives runs as one page, to be sent to another person who has nothing installed.
+
+It is a download and opens no tab: Streamlit serves a page only in the dashboard's own origin, without a policy that
+forbids it scripts and without asking who is logged in; of its folder `static` every other site may read it too.
+"""
 
 from __future__ import annotations
 

@@ -115,9 +115,11 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
         columns, same = runs_table.telling(rows, columns)
     above, place = st.container(), st.container()
     part = _page(rows)
+    are_cards = cards.are_alone()
     with place:
-        show_table(part.rows, columns)
-        cards.show(part.rows)
+        if not are_cards:
+            show_table(part.rows, columns)
+        cards.show(part.rows, have_boxes=are_cards)
     picked = [listing.by_name[name] for name in chosen_runs() if name in listing.by_name]
     with above:
         actions.show(picked, rows, same, total=len(listing.rows))

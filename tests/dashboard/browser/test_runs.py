@@ -385,3 +385,23 @@ def test_hostile_names_settings_and_views_are_text(tmp_path: Path, page: Page) -
         expect(page.get_by_role("textbox", name="Name")).to_have_value(HOSTILE)
         assert page.evaluate("window.pwned") is None
         assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
+
+
+def test_on_a_phone_two_ticked_cards_are_compared_and_pictures_turn_dark_with_the_system(
+    page: Page, tmp_path: Path
+) -> None:
+    four_runs(tmp_path / "runs")
+    page.set_viewport_size({"width": 400, "height": 900})
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        expect(page.locator(".st-key-runs_table")).to_have_count(0)
+        for place, button in ((0, "Open"), (1, "Compare")):
+            page.locator(".st-key-runs_cards label").nth(place).click()
+            expect(page.get_by_test_id("stMain").get_by_role("button", name=button)).to_be_visible()
+        page.get_by_test_id("stMain").get_by_role("button", name="Compare").click()
+        page.wait_for_url("**/compare**")
+        page.get_by_role("tab", name="Scatter").click()
+        title = page.locator(".js-plotly-plot .gtitle").first
+        expect(title).to_have_css("fill", "rgb(17, 25, 32)")
+        page.emulate_media(color_scheme="dark")
+        expect(title).to_have_css("fill", "rgb(228, 233, 236)")

@@ -1,4 +1,4 @@
-"""Trying a run's model by hand: a prompt or an item; the untrained model and another run's beside it. No evidence."""
+"""Trying a run's model by hand: a prompt, an item or a training row; other models beside it. No evidence."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from dashboard.shared.words.text import glimpse
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 from launch.playing import PlayScreen, PlaySession
-from schemas.reading.values import text_at
+from schemas.problems.formats import count
+from schemas.reading.values import number_at, objects_at, text_at
 
 BUSY_SECONDS, QUIET_SECONDS = 0.3, 20.0
 """Between two looks, while an answer grows and while none does."""
 
 _WAS_BUSY = "models were answering"
-_PROMPT, _ITEM = "A prompt", "An item of its evaluation"
+_PROMPT, _ITEM, _ROW = "A prompt", "An item of its evaluation", "A training row"
 _NEVER = "Play is never evidence: nothing is recorded, the run stays as it is, and no answer here counts for its grade."
 _VIEWER = "You are logged in as a viewer: you can look at everything, but only an operator may start a model."
 
@@ -59,12 +60,17 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
 def _question(run: Run) -> dict[str, str] | None:
     """Draw what is asked, and return it as the program is told; None while there is nothing to ask."""
     rows = {name: row for row in run.predictions().values if (name := text_at(row, "id"))}
-    way = _PROMPT
-    if rows:
-        way = st.segmented_control("Ask", [_PROMPT, _ITEM], default=_PROMPT, required=True, key="play way")
+    trained = training_rows(run.first_examples)
+    ways = [_PROMPT, *([_ITEM] if rows else []), *([_ROW] if trained else [])]
+    way = st.segmented_control("Ask", ways, default=_PROMPT, required=True, key="play way") if ways[1:] else _PROMPT
     if way == _PROMPT:
         text = st.text_area("Prompt", key="play prompt", height=100, max_chars=20_000)
         return {"prompt": text} if text.strip() else None
+    if way == _ROW:
+        row = st.selectbox("Row", list(trained), key="play row")
+        prompt, learned = trained[row]
+        _facts([("Prompt", glimpse(prompt, 2000)), ("It was taught", glimpse(learned, 2000))])
+        return {"prompt": prompt}
     item = st.selectbox(
         "Item",
         list(rows),
@@ -73,6 +79,25 @@ def _question(run: Run) -> dict[str, str] | None:
     )
     _facts([(title, glimpse(text_at(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
     return {"item": item}
+
+
+def training_rows(first_examples: Mapping[str, Any] | None) -> dict[str, tuple[str, str]]:
+    """Return prompt and learned text of the first training rows by their names; only of those that state a template.
+
+    Example:
+        `3+4= is` written by the template `{prompt} is` with the text `3+4= is 7` is the prompt `3+4=`, and ` 7`.
+    """
+    found = {}
+    for row in objects_at(first_examples, "examples"):
+        before, slot, after = (text_at(row, "template") or "").partition("{prompt}")
+        asked = bytes.fromhex(text_at(row, "prompt_utf8") or "").decode("utf-8", "replace")
+        if slot and asked.startswith(before) and asked.endswith(after):
+            prompt = asked.removeprefix(before).removesuffix(after)
+            found[f"row {count(number_at(row, 'row'))}: {glimpse(prompt, 90)}"] = (
+                prompt,
+                (text_at(row, "text") or "").removeprefix(asked),
+            )
+    return found
 
 
 def _facts(facts: Sequence[tuple[str, Any]]) -> None:

@@ -97,6 +97,17 @@ def chosen_runs() -> list[str]:
     return [*(name for name in before if name not in here), *ticked]
 
 
+def box_key(name: str) -> str:
+    """Return the key of a box outside the grid by which a run is chosen."""
+    return f"box {_grid()[1]} {name}"
+
+
+def toggle(name: str) -> None:
+    """Choose a run, or choose it no more, by a box outside the grid."""
+    before = chosen_runs()
+    st.session_state[_CHOSEN] = [one for one in before if one != name] if name in before else [*before, name]
+
+
 def clear() -> None:
     """Choose no run any more."""
     drawn, number = _grid()

@@ -87,6 +87,23 @@ def test_an_item_has_its_expected_answer_beside_it(opened: Open, root: Path) -> 
     assert "3 tokens, ended by itself; right, expected 7." in said(app)
 
 
+def test_a_training_row_is_asked_by_the_prompt_that_it_was_written_from(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    document = json.loads((folder / "first_examples.json").read_text("utf-8"))
+    whole = "<b>3+4=</b>\n"
+    row = {"row": 6, "text": f"{whole}7<eos>", "template": "{prompt}\n", "prompt_utf8": whole.encode().hex()}
+    document["examples"] = [row | {"tokens": [], "truncated": False}, row | {"row": 7, "template": None}]
+    (folder / "first_examples.json").write_text(json.dumps(document), "utf-8")
+    app = opened(state.RUN, run="alpha", view="Play")
+    next(one for one in app.button_group if one.key == "play way").set_value("A training row").run()
+    assert app.selectbox(key="play row").options == ["row 6: <b>3+4=</b>"], "a chat template may have written row 7"
+    assert "<b>It was taught</b> 7&lt;eos&gt;" in said(app)
+    press(app, "Ask")
+    session: PlaySession = app.session_state["models that play"]
+    wait_for(lambda: bool(session.look().answers))
+    assert session.look().asked == "<b>3+4=</b>"
+
+
 @pytest.mark.parametrize("elsewhere", ["tab", "page", "run"])
 def test_who_leaves_ends_the_process(opened: Open, root: Path, elsewhere: str) -> None:
     write_run(root, "alpha")

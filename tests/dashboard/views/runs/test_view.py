@@ -48,6 +48,24 @@ def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
     return app.run()
 
 
+def test_in_a_narrow_window_boxes_of_cards_choose_runs(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not opened(RUNS).checkbox, "the table has its own"
+    monkeypatch.setattr("dashboard.views.runs.parts.cards.are_alone", lambda: True)
+    app = opened(RUNS)
+    assert not app.dataframe
+    assert [box.label for box in app.checkbox] == ["Choose alpha", "Choose beta", "Choose gamma"]
+    app.checkbox[0].check().run()
+    app.checkbox[2].check().run()
+    assert app.session_state["runs chosen"] == ["alpha", "gamma"]
+    assert "Compare" in labels(app)
+    app.checkbox[0].uncheck().run()
+    assert "Open" in labels(app)
+    press(app, "Choose none")
+    assert not any(box.value for box in app.checkbox)
+
+
 def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
     app = opened(RUNS, columns=["steps", "optimizer.learning_rate", "last.grad_norm", "no.such"], sort="steps")
     table = app.dataframe[0].value
