@@ -42,7 +42,7 @@ from leaves import Forger, Forgery
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from evidence.run.chain import Chain
+from evidence.run.hashes import Chain
 
 REPOSITORY = Path(__file__).parents[1]
 RESULT = REPOSITORY / "benchmarks" / "results" / "adversary.json"

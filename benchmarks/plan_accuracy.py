@@ -28,7 +28,7 @@ from memory_estimate import RESULT as ESTIMATES
 from memory_estimate import TPU_CASES, V5E_BYTES, Case, configured, task_of
 from plan_accuracy_parts.plot import write_plot
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.planning.compile.ahead import Compiler, CompilerError

@@ -31,7 +31,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.replay.tolerance import FLOOR
+from trainer.replay.difference import FLOOR
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "replay_tolerance.json"

@@ -23,8 +23,7 @@ import jax
 from evidence.run import layout
 from evidence.run.write import RowWriter
 from trainer.config.tree import RecordingConfig
-from trainer.recorder.sensors import sensor_of
-from trainer.recorder.system import DataWait, SystemWatch
+from trainer.recorder.sensors import DataWait, SystemWatch, sensor_of
 
 RESULT = Path(__file__).parent / "results" / "system.json"
 ROWS = 200

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from schemas.catalog import resolve_node, schema, types_of
-from trainer.config.sources import FLAGS
-from trainer.planning.kept_programs import DEFAULT_MIB
+from trainer.config.load import FLAGS
+from trainer.planning.compile.cache import DEFAULT_MIB
 
 PAGE = Path(__file__).parent / "configuration.md"
 

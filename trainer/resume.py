@@ -13,7 +13,7 @@ from typing import Any
 from evidence.records.by_name import flatten
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
-from evidence.run.chain import link_of
+from evidence.run.hashes import link_of
 from evidence.run.layout import CONFIG, MANIFEST
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of

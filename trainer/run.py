@@ -36,14 +36,14 @@ from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
+from trainer.recorder.environment import first_manifest
 from trainer.recorder.failure import FAILED, INTERRUPTED
-from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
+from trainer.recorder.sensors import DataWait, observe
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
-from trainer.recorder.system import DataWait, observe
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}

@@ -17,8 +17,7 @@ from leaves import Forger, Forgery
 
 from adversary_parts.lies import BASELINE, CONFIG, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS, SUMMARY, Values
 from evidence.run import layout
-from evidence.run.chain import Chain
-from evidence.run.hashes import sha256_json, sha256_lines
+from evidence.run.hashes import Chain, sha256_json, sha256_lines
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.recompute import result_of, scores_of
 

@@ -29,8 +29,8 @@ from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.loop.kept_states import kept_steps, state_path
 from trainer.recorder.progress import Watch
+from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
 
 STEPS = 40

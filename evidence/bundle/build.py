@@ -36,8 +36,7 @@ from evidence.bundle.inspection import (
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.container import LocalHeader, ending, local_header
-from evidence.bundle.zip.content import Progress
+from evidence.bundle.zip.container import LocalHeader, Progress, ending, local_header
 from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST

@@ -2,10 +2,17 @@
 
 What was unpacked is in a private temporary folder and removed afterwards. Weights that the bundle holds are unpacked
 too: anyone who repeats or questions a run needs them.
+
+A file with train states of one run, what its maker sends when a judge's number names some of them, is a zip in the form
+of bundles: `answer.json` with the hash of the run's manifest, and `states/STEP.safetensors`. A judge opens it as any
+stranger's archive: nothing is written to disk before it was found harmless.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +21,12 @@ from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.archive import ArchiveError
-from evidence.bundle.zip.content import stream
+from evidence.bundle.zip.container import LocalHeader, ending, local_header, stream
 from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
+from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
+from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 
@@ -92,3 +101,88 @@ def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
     held = ", ".join(runs) or "none"
     what = f"The bundle holds {len(runs)} runs: {held}." if run_id is None else f"The bundle holds no run {run_id!r}."
     raise ProblemError([problem_of(WHICH_RUN, file=str(path), what=what, expected=f"one of: {held}")], exit_code=2)
+
+
+ANSWER = "answer.json"
+"""Which run the states are of."""
+
+MOST_STATES = 64
+"""States in one answer."""
+
+_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
+
+OTHER_ANSWER = Rule(
+    "TP858",
+    "Not the states of this run",
+    "An answer holds answer.json with the hash of the run's manifest, and the states that a judge named; nothing else.",
+    "Ask the run's maker for `trainproof answer RUN --states STEPS`.",
+)
+
+
+def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
+    """Write the states below a folder as an answer.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    contents = {ANSWER: as_json_text({"run_sha256": run_sha256}).encode()}
+    contents |= {f"{STATES}/{path.name}": path.read_bytes() for path in sorted((folder / STATES).iterdir())}
+    files = [
+        LocalHeader(name=name, size_bytes=len(contents[name]), crc32=zlib.crc32(contents[name]))
+        for name in sorted(contents)
+    ]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("wb") as file:
+        for each in files:
+            file.write(local_header(each))
+            file.write(contents[each.name])
+        file.write(ending(files))
+
+
+@contextmanager
+def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
+    """Give a folder with the states of an answer, gone afterwards; None if there is no answer.
+
+    Args:
+        path: The file. None: no states were sent.
+        run_sha256: The hash of the manifest of the run that they are to be of.
+
+    Raises:
+        ProblemError: Exit code 2: it cannot be read, or is not an answer for this run. Exit code 1: it is not harmless.
+    """
+    if path is None:
+        yield None
+        return
+    with scratch_folder("trainproof-states-") as scratch:
+        try:
+            _unpack_states(path, scratch)
+            stated = json.loads((scratch / ANSWER).read_text(encoding="utf-8"))
+        except OSError as error:
+            what = f"The states cannot be read: {error.strerror or error}."
+            raise ProblemError([refusal(UNREADABLE, str(path), what)], exit_code=2) from None
+        except (ValueError, RecursionError):
+            stated = None
+        if not isinstance(stated, dict) or stated.get("run_sha256") != run_sha256:
+            what = f"The answer is not for the run whose manifest has the SHA-256 {run_sha256}."
+            raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)
+        yield scratch
+
+
+def _unpack_states(path: Path, folder: Path) -> None:
+    with path.open("rb") as file:
+        entries, problems = harmless_entries(file, ArchiveLimits(entries=MOST_STATES + 1))
+        if problems:
+            raise ProblemError(problems, exit_code=1)
+        if ANSWER not in {entry.name for entry in entries}:
+            raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=f"It holds no {ANSWER}.")], exit_code=2)
+        (folder / STATES).mkdir()
+        for entry in entries:
+            if entry.name != ANSWER and not _NAME.fullmatch(entry.name):
+                what = f"It holds {entry.name}, which is not a state."
+                raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)
+            try:
+                with (folder / entry.name).open("xb") as copy:
+                    for block in stream(file, entry):
+                        copy.write(block)
+            except ArchiveError as error:
+                raise ProblemError([refusal(error.rule, error.entry or "", error.what)], exit_code=1) from error

@@ -46,8 +46,7 @@ from evidence.bundle.secrets.redact import (
 from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.zip.archive import ArchiveEntry, ArchiveError
-from evidence.bundle.zip.container import has_our_form
-from evidence.bundle.zip.content import Progress, hash_entries, stream
+from evidence.bundle.zip.container import Progress, has_our_form, hash_entries, stream
 from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.judge.grade import FORMER_NAMES
 from evidence.proof.stamps.record import stamps_of

@@ -13,18 +13,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evidence.index import entries_cache as kept_entries
+from evidence.index import entries as kept_entries
 from evidence.index.entries import IndexEntry
 from evidence.index.parallel import WORTH_A_PROCESS, Progress, read_batches
-from evidence.index.root import no_root, run_folders, unreadable_root
-from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
+from evidence.index.summary import (
+    MOST_POINTS,
+    RunSummary,
+    no_root,
+    run_folders,
+    summary_of,
+    unreadable_root,
+    with_report,
+)
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipts_state
 from evidence.proof.verification import standing_of, with_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
-from evidence.run.folder_state import FolderState, folder_state
+from evidence.run.lock import FolderState, folder_state
 from schemas.problems.problem import ProblemError
 from schemas.reading.rows import collector_paused
 from schemas.reading.times import moment
@@ -61,7 +68,7 @@ class RunIndex:
         root: Folder of runs; it need not exist.
         follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
         columns_in: Folder where the columns of long runs are kept (`columns_cache`). None: nowhere.
-        entries_in: Folder where what was read is kept for the next process (`entries_cache`). None: nowhere.
+        entries_in: Folder where what was read is kept for the next process (`index.entries`). None: nowhere.
 
     Attributes:
         look_seconds: How long the last look at all folders took, the reading of changed ones not counted.

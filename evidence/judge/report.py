@@ -1,14 +1,23 @@
-"""What checking gives: a report for each run and one for all that was requested. Nothing is checked or printed here."""
+"""What checking gives: a report for each run and one for all, as text, JSON, SARIF, JUnit or GitHub annotations.
+
+Nothing is checked or printed here.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.judge.grade import Grade
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_dicts
+from evidence.judge.grade import GRADES, Grade
+from evidence.run.write import as_json_text
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_dicts, as_github, as_junit, as_sarif, as_text
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.visible import as_lines
+from schemas.problems.words import listed, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +74,88 @@ class Report:
                 for path in self.documents
             ],
         }
+
+
+SEVERAL_FORMS = Rule(
+    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
+)
+
+
+def report_text(report: Report) -> str:
+    """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
+    width = max((len(str(run.path)) for run in report.runs), default=0)
+    parts = [
+        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}", *_by_whom(run)]) + as_text(run.findings)
+        for run in report.runs
+    ]
+    for path in report.documents:
+        found = [problem for problem in report.findings if problem.file == str(path)]
+        parts.append(as_lines([f"{path}  {_counts(found) or 'valid'}"]) + as_text(found))
+    return "".join([*parts, as_lines([_summary(report)])])
+
+
+def report_as(report: Report, forms: Sequence[str]) -> str:
+    """Return a report in the one form requested: json, github, sarif or junit; as text where none is.
+
+    Raises:
+        ProblemError: More than one form was requested (exit code 2).
+    """
+    if len(forms) > 1:
+        raise ProblemError([_one_form_at_a_time(forms)], exit_code=2)
+    writers: dict[str, Callable[[Report], str]] = {
+        "json": lambda report: as_json_text(report.to_json()),
+        "github": lambda report: as_github(report.all_findings),
+        "sarif": lambda report: as_sarif(report.all_findings),
+        "junit": lambda report: as_junit(report.all_findings),
+    }
+    return writers[forms[0]](report) if forms else report_text(report)
+
+
+def _by_whom(run: RunReport) -> list[str]:
+    """Return who verified a run, when and how much of it: the word is never shown without."""
+    return [f"  {run.grade.reasons[0]}"] if run.grade.name == "verified" else []
+
+
+def grades_text(reports: Sequence[RunReport]) -> str:
+    """Return each run with its grade, and the reasons below."""
+    width = max((len(str(run.path)) for run in reports), default=0)
+    lines = []
+    for run in reports:
+        lines.append(f"{str(run.path).ljust(width)}  {run.grade.words}")
+        lines += [f"  {reason}" for reason in run.grade.reasons]
+    return as_lines(lines)
+
+
+def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
+    """Return path, grade, coverage and reasons of each run."""
+    return [{"path": str(run.path), **run.grade.document()} for run in reports]
+
+
+def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
+    asked = listed([f"--{form}" for form in forms], last="and")
+    what = f"{asked} were given; one output has one form."
+    then = "Give one of them; run the command again for another form."
+    return problem_of(SEVERAL_FORMS, file="", what=what, why=None, next=then)
+
+
+def _verdict(run: RunReport) -> str:
+    counts = _counts(run.findings)
+    return f"{run.grade.words}: {counts}" if counts else run.grade.words
+
+
+def _summary(report: Report) -> str:
+    grades = Counter(run.grade.name for run in report.runs)
+    parts = []
+    if report.runs:
+        each = ", ".join(f"{grades[name]} {name}" for name in GRADES if grades[name])
+        parts.append(f"{quantity(len(report.runs), 'run')}: {each}")
+    if report.documents:
+        parts.append(quantity(len(report.documents), "document"))
+    return "; ".join([*parts, _counts(report.all_findings) or "nothing found"]) + "."
+
+
+def _counts(problems: Iterable[Problem]) -> str:
+    severities = Counter(problem.severity for problem in problems)
+    return ", ".join(
+        quantity(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
+    )

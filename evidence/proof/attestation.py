@@ -16,11 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.proof.certificates import json_parts, roots_of
 from evidence.proof.envelope import parsed_object
 from evidence.proof.keys import limited_content, needed_module
 from evidence.proof.rules import BAD_ATTESTATION, refusal
-from evidence.proof.trust import trust_path, trusted_entries
+from evidence.proof.trust import json_parts, roots_of, trust_path, trusted_entries
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible
 

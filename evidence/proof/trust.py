@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from evidence.proof.certificates import certificate_of, roots_of
 from evidence.proof.envelope import read_envelope
-from evidence.proof.keys import PublicKey, limited_content, public_key, public_key_in
+from evidence.proof.keys import PublicKey, limited_content, needed_module, public_key, public_key_in
 from evidence.proof.rules import BAD_TRUST, TRUST_LIST_BROKEN, refusal
 from evidence.run import seal
 from evidence.run.hashes import sha256_file
@@ -165,3 +164,61 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
         write_json(path, {"schema_version": VERSION, "trusted": [asdict(each) for each in entries]})
     except OSError as error:
         raise not_written(error, path, what="The trust list") from None
+
+
+def certificate_of(path: Path) -> tuple[str, str]:
+    """Return the first certificate in a PEM file, as PEM, and the SHA-256 of its DER form.
+
+    Raises:
+        ProblemError: Exit code 2: it holds none, or `cryptography` is not installed.
+    """
+    certificate = loaded_certificate(_content(path), str(path))
+    serialization = needed_module("cryptography.hazmat.primitives.serialization", "Certificates", extra="sign")
+    pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return pem.decode("ascii"), hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+def loaded_certificate(pem: bytes, file: str) -> Any:
+    """Return the certificate in the text of a PEM file; `file` states where the text is from.
+
+    Raises:
+        ProblemError: Exit code 2: the file does not hold one, or `cryptography` is not installed.
+    """
+    x509 = needed_module("cryptography.x509", "Certificates", extra="sign")
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise ProblemError([refusal(BAD_TRUST, file, "This is not a certificate in PEM form.")], exit_code=2) from None
+
+
+def roots_of(text: bytes, file: str) -> list[Any]:
+    """Return the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them.
+
+    Raises:
+        ProblemError: Exit code 2: the file does not hold one, or `sigstore` is not installed.
+    """
+    models = needed_module("sigstore.models", "Attestations", extra="witness")
+    inner = needed_module("sigstore_models.trustroot.v1", "Attestations", extra="witness")
+    errors = needed_module("sigstore.errors", "Attestations", extra="witness")
+    try:
+        return [models.TrustedRoot(inner.TrustedRoot.from_json(part)) for part in json_parts(text)]
+    except (ValueError, errors.Error):
+        what = "This is not a trusted root of Sigstore in JSON."
+        raise ProblemError([refusal(BAD_TRUST, file, what)], exit_code=2) from None
+
+
+def json_parts(text: bytes) -> list[bytes]:
+    """Return the JSON documents of a text: the whole of it, or its lines where each is one."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    each_is_one = len(lines) > 1 and all(
+        line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}") for line in lines
+    )
+    return lines if each_is_one else [text]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return limited_content(path)
+    except OSError as error:
+        what = f"The file cannot be read: {error.strerror or error}."
+        raise ProblemError([refusal(BAD_TRUST, str(path), what)], exit_code=2) from None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from evidence.records.foreign_run import read_foreign
 from evidence.run import layout
-from evidence.run.any_case import AnyCase
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, OTHER_CASE, UNREADABLE_FOLDER, no_such_run, too_deep
@@ -19,6 +18,24 @@ from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import Rows, read_document, read_rows
+
+
+class AnyCase(type(Path())):  # type: ignore[misc]
+    """A folder in which a name finds its file by other letters too, if no file has it as it is written."""
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
+        """Return the path of a file below: `folder / "plan.json"` is that of `PLAN.JSON` where only this is there."""
+        found = Path(self)
+        for part in PurePath(name).parts:
+            found = found / (part if os.path.lexists(found / part) else _other(found, part))
+        return AnyCase(found)
+
+
+def _other(folder: Path, name: str) -> str:
+    """Return the name in a folder that is the same but for its letters, or the name itself if no file matches."""
+    names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    return next((each for each in names if each.lower() == name.lower()), name)
+
 
 ROW_FILES = (
     layout.METRICS,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

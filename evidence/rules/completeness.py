@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding, where
+from evidence.records.facts import Facts, finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts
+from evidence.records.facts import Facts, finding
 from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
-from evidence.records.values import finding
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from foreign import rules

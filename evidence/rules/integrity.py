@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.rules.contradiction.events import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
-from evidence.run.lfs import is_lfs_pointer
+from evidence.run.unreadable import is_lfs_pointer
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 

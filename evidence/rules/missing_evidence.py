@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding
+from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few

@@ -12,12 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from evidence.scores.overlap import Overlap, overlap_of
-from evidence.scores.row_texts import row_texts
+from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from schemas.names import DATASETS
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from evidence.records.facts import finding
 from evidence.records.ours import Run
-from evidence.records.values import finding
 from evidence.run import layout
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few

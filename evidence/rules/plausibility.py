@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding, same, value_at, where
+from evidence.records.facts import Document, Facts, finding, same, value_at, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

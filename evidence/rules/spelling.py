@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding
+from evidence.records.facts import Document, Facts, finding
 from evidence.registry import built_in
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout

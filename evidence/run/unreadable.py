@@ -53,3 +53,16 @@ def too_deep(folder: Path) -> Problem:
     return problem_of(
         UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
     )
+
+
+_BEGINS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is the pointer that Git LFS leaves in place of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_BEGINS)) == _BEGINS

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from evidence.scores.means import MeanInterval
+from evidence.scores.means import MeanInterval, t_p_value, t_quantile
 from evidence.scores.proportions import PairedTable, mcnemar_exact, paired_difference_interval, wilson_with
-from evidence.scores.student import t_p_value, t_quantile
 
 _ROUNDING = 1e-12
 """Standard error, relative to the largest value, that is the rounding of sums and no more: groups all alike."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from launch.own_targets import keep, own_targets
 from schemas.problems.problem import ProblemError
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from evidence.run.chain import Chain
-from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.run.hashes import Chain, sha256_file, sha256_manifest
 from evidence.run.write import write_json
 from evidence.scores.recompute import result_of
 

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
+from evidence.scores.reading import extract_answer, format_ok, is_correct
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 COMPILE_SECONDS = 4.0

@@ -36,8 +36,8 @@ from trainer.model.files.source import resolve
 from trainer.model.gguf.header import read_gguf
 from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
+from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)

@@ -17,7 +17,7 @@ from trainer.planning.devices import choose_devices
 from trainer.recorder import processor
 from trainer.recorder.environment import environment
 from trainer.recorder.processor import ask_for, level_of
-from trainer.replay.fitness import fitness_of
+from trainer.replay.place import fitness_of
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
 ZEN_4 = f"{HASWELL} avx512f avx512_bf16"

@@ -3,6 +3,9 @@
 What each key means, its unit and range stand once, in `schemas/documents/v1/train_config.schema.json`; the same
 document validates the YAML and draws the launch form. A test holds this tree equal to it: names, order and defaults.
 `load.py` turns YAML and flags into this tree; nothing else makes one outside of tests.
+
+A key whose default is not what earlier versions did states in `train_config.schema.json` what they did (`x-before`),
+beside the version it came with (`x-since`). A document that states no version is a new one.
 """
 
 from __future__ import annotations
@@ -10,8 +13,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
-from schemas.catalog import VERSION
-from trainer.config.earlier import with_earlier_meaning
+from schemas.catalog import VERSION, resolve_node, schema
+
+
+def with_earlier_meaning(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with each key that came later set to what its version did, unless it states the key."""
+    version = str(document.get("schema_version", VERSION))
+    return document if version == VERSION else _complete(document, schema("train_config"), version)
+
+
+def _complete(document: dict[str, Any], node: dict[str, Any], version: str) -> dict[str, Any]:
+    result = dict(document)
+    for key, item in node.get("properties", {}).items():
+        inner = resolve_node(item, schema("train_config"))
+        if "properties" in inner:
+            if group := _complete(document.get(key, {}), inner, version):
+                result[key] = group
+        elif key not in document and "x-before" in inner and inner["x-since"] > version:
+            result[key] = inner["x-before"]
+    return result
+
 
 T = TypeVar("T")
 

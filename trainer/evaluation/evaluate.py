@@ -1,6 +1,6 @@
 """Answering an evaluation set: every output written as it comes, every score computed from what was written.
 
-Scoring rules stand in `evidence.scores.scoring`, sums in `evidence.scores.recompute`, so a checker computes the same.
+Scoring rules stand in `evidence.scores.reading`, sums in `evidence.scores.recompute`, so a checker computes the same.
 Decoding is `trainer.generate.decode`.
 """
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.run.hashes import sha256_json
-from evidence.scores.row_texts import row_texts
+from evidence.scores.overlap import row_texts
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.data.dev_reasoning import fresh_items
-from trainer.data.dev_reasoning.sampling import prompt_key
+from trainer.data.dev_reasoning.catalog import prompt_key
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.objectives.data import read_training_rows
 

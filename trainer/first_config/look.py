@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from evidence.rules.overlap import seen_in_training
-from evidence.scores.overlap import overlap_of
-from evidence.scores.row_texts import row_texts
+from evidence.scores.overlap import overlap_of, row_texts
 from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -20,9 +19,8 @@ from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfi
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
 from trainer.data.rows import read_eval_set
-from trainer.first_config.answers import items_of, question_and_answer
 from trainer.first_config.shapes import RowsShape, read_shapes
-from trainer.first_config.split import Split, split_of
+from trainer.first_config.split import Split, items_of, question_and_answer, split_of
 from trainer.methods.model import Model, read_model
 from trainer.objectives import objective_of
 from trainer.objectives.data import Data, read_data

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trainer.data.source import BatchSource, HostBatch
-from trainer.recorder.system import DataWait
+from trainer.recorder.sensors import DataWait
 
 
 class Stopwatch:

@@ -27,7 +27,7 @@ from trainer.methods.method import combine
 from trainer.model.params import params_sha256
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
-from trainer.recorder.system import DataWait
+from trainer.recorder.sensors import DataWait
 
 ALL_STEPS_DONE = "all steps done"
 

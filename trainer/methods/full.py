@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from trainer.config.tree import Config
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import show
+from trainer.config.tree import Config, MethodConfig
 from trainer.methods.method import Method
-from trainer.methods.unused import refuse_unused
 
 
 class Full(Method):
@@ -25,3 +30,36 @@ def full_of(config: Config) -> Full:
     """
     refuse_unused(config)
     return Full()
+
+
+UNUSED = Rule(
+    "TP069",
+    "Setting of another method",
+    "A setting without effect would be declared and not be true.",
+    "Set method.kind to lora, or leave the setting out.",
+)
+
+
+def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
+    """Refuse the settings of the group `method` that differ from their defaults and are not used.
+
+    Args:
+        config: the run.
+        used: keys of the group that the method uses.
+
+    Raises:
+        ProblemError: exit code 2; there are such settings.
+    """
+    unused = {key: value for key, value in asdict(config.method).items() if key not in {"kind", *used}}
+    problems = [
+        problem_of(
+            UNUSED,
+            file=config.model.name,
+            pointer=f"/method/{key}",
+            what=f"method.{key} is {show(value)}, which method.kind {config.method.kind} does not use.",
+        )
+        for key, value in unused.items()
+        if value != getattr(MethodConfig(), key)
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=2)

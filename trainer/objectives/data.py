@@ -11,9 +11,8 @@ import numpy as np
 
 from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
-from evidence.scores.overlap import Overlap, overlap_of
+from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from evidence.scores.reading import Scoring
-from evidence.scores.row_texts import row_texts
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of

@@ -14,15 +14,14 @@ import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
 from evidence.rules.spending.device import TYPE_ABSENT
-from evidence.targets.table import THIS_MACHINE, target_of_kind
-from evidence.targets.target import Target
+from evidence.targets.target import THIS_MACHINE, Target, target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config, ElementType
+from trainer.planning.compile.cache import keep_programs
 from trainer.planning.gpu_memory import give_jax_the_gpu
-from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.processor import NATIVE, ask_for
 from trainer.recorder.recorder import Recorder
 

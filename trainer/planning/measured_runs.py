@@ -9,8 +9,7 @@ from typing import Any
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import Run, read_existing_run
-from evidence.targets.table import target_of_kind
-from evidence.targets.target import Target
+from evidence.targets.target import Target, target_of_kind
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh

@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from evidence.rules.spending.band import Band
-from evidence.rules.spending.figures import RunFigures
+from evidence.rules.spending.figures import Band, RunFigures
 from evidence.rules.spending.findings import findings
 from evidence.targets.target import Target
 from schemas.problems.formats import size

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from evidence.rules.spending.band import Band
+from evidence.rules.spending.figures import Band
 from evidence.targets.target import Target
 from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh

@@ -15,8 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from evidence.run import layout
-from evidence.run.chain import Chain
-from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.run.hashes import Chain, sha256_file, sha256_manifest
 from evidence.run.lock import RunLock
 from evidence.run.write import RowWriter, write_json, write_text
 from evidence.scores.recompute import result_of

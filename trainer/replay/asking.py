@@ -15,9 +15,8 @@ from trainer.loop.segments import parts_of
 from trainer.loop.stop import StopRequest
 from trainer.replay.draw import Draw, draw_segments
 from trainer.replay.place import REFUSED, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, read_recorded
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest, read_recorded
 from trainer.replay.repetition import Repetition
-from trainer.replay.request import ReplayRequest
 from trainer.replay.states import OTHER_STATE, States, frozen_of
 
 

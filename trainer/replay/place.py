@@ -1,14 +1,21 @@
-"""Where and with what a run is repeated: its devices, its program and its files, found to be the run's own."""
+"""Where and with what a run is repeated: its devices, its program and its files, found to be the run's own.
+
+What decides the bits of every number must be equal, or the repetition is refused, since a difference would state
+nothing about the run. What may change the last bits only (another processor of the same kind) is reported, and the
+repetition is then compared with a measured tolerance.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evidence.records.effective import effective_of
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
 from trainer.evaluation.regenerate import set_of
@@ -17,9 +24,148 @@ from trainer.loop.task import Task
 from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
-from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun
-from trainer.replay.request import ReplayRequest
+from trainer.recorder.code import code_identity
+from trainer.recorder.environment import environment
+from trainer.recorder.processor import NATIVE, Level, level_of
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest
+
+OTHER_SOFTWARE = Rule(
+    "TP761",
+    "Other software than the run's",
+    "These packages and flags decide the bits of every number, so that a difference would say nothing about the run.",
+    "Install the run's versions in an environment of their own, or use --anyway: then numbers are held against a "
+    "tolerance.",
+)
+OTHER_DEVICES = Rule(
+    "TP762",
+    "Other devices than the run's",
+    "Another kind of device adds in another order, and another number of them takes other batches.",
+    "Repeat it on such devices. `trainproof challenge` asks the model itself, on any machine.",
+)
+OTHER_DATA = Rule(
+    "TP763",
+    "Other data than the run's",
+    "What a run learns and is asked follows from its files, which it states by their hash.",
+    "Name the file that the run used with --dataset.",
+)
+
+DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+"""Packages that decide the bits of a step."""
+
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION")
+"""Environment variables that do."""
+
+
+OTHER_PROCESSOR = "another processor"
+OTHER_VERSIONS = "other versions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitness:
+    """How this place differs from the one where a run was recorded."""
+
+    refusals: tuple[Problem, ...]
+    """What decides the bits, and differs."""
+    remarks: tuple[str, ...]
+    """What may change the last bits, or nothing, as sentences."""
+    elsewhere: str
+    """What else may give other last bits. Empty: all that is known to change a bit is equal, so that every bit must be.
+    """
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit must be equal."""
+        return not self.elsewhere
+
+
+def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, file: str) -> Fitness:
+    """Return how this process and these devices differ from those of a run.
+
+    Args:
+        manifest: of the run.
+        devices: that would repeat it.
+        cpu_isa: what the run's configuration compiles a CPU's programs for.
+        file: the run, for problems.
+    """
+    level = level_of(cpu_isa) if devices.platform == "cpu" else None
+    there, here = manifest["environment"], environment(level.name if level else None)
+    refusals = [*_other_software(there, here, file), *_other_devices(manifest["devices"], devices, file)]
+    lesser = [
+        (name, there["packages"].get(name), here["packages"].get(name))
+        for name in sorted({*there["packages"], *here["packages"]} - {*DECISIVE})
+    ]
+    lesser += [("python", there["python"], here["python"]), ("operating system", there["os"], here["os"])]
+    code = code_identity()
+    lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
+    remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
+    processors, is_alike = _processors(there, here, level) if level else ([], True)
+    elsewhere = OTHER_VERSIONS if refusals else "" if is_alike else OTHER_PROCESSOR
+    return Fitness(refusals=tuple(refusals), remarks=(*remarks, *processors), elsewhere=elsewhere)
+
+
+def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
+    """Return how another CPU differs, as sentences, and whether it must give the same bits.
+
+    Programs that are compiled for a stated level give them on every processor that has it. Others request the same
+    instructions, and as many processors to divide the work among. A name alone means nothing: "AMD EPYC" has AVX-512 on
+    one machine and not on the next.
+    """
+    before, now = there.get("processor", {}), here["processor"]
+    pairs = [
+        ("processor", there.get("cpu"), here.get("cpu")),
+        ("number of processors", there["cpu_count"], here["cpu_count"]),
+        *((f"processor's {key}", before.get(key), now.get(key)) for key in ("family", "model", "stepping")),
+        ("instructions", _join_names(before), _join_names(now)),
+        ("compiled for", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
+    ]
+    # A level that could not be had is reported with its reason, which no run states.
+    remarks = [_remark(*each) for each in pairs if each[1] != each[2]]
+    if before.get("compiled_for") == level.name != NATIVE:
+        return remarks, True
+    return remarks, not remarks
+
+
+def _join_names(processor: Mapping[str, Any]) -> str | None:
+    instructions = processor.get("instructions")
+    return None if instructions is None else " ".join(instructions) or "none"
+
+
+def _other_software(there: Mapping[str, Any], here: Mapping[str, Any], file: str) -> list[Problem]:
+    found = []
+    for group, names in (("packages", DECISIVE), ("flags", FLAGS)):
+        for name in names:
+            before, now = there[group].get(name), here[group].get(name)
+            if before != now:
+                what = f"The run used {name} {before or '(none)'}; here it is {now or '(none)'}."
+                pointer = f"/environment/{group}/{name}"
+                found.append(problem_of(OTHER_SOFTWARE, file=file, pointer=pointer, what=what))
+    return found
+
+
+def _other_devices(there: Mapping[str, Any], devices: Devices, file: str) -> list[Problem]:
+    before = f"{there['count']} × {there['kind']} ({there['platform']})"
+    now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
+    if before == now:
+        return []
+    what = f"The run used {before}; here there is {now}."
+    force = f'XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}"'
+    if there["platform"] == devices.platform == "cpu":
+        then = f"Set {force}, which gives a CPU that many devices."
+        return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what, next=then)]
+    return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what)]
+
+
+def _remark(name: str, before: Any, now: Any) -> str:
+    return f"{name}: {_as_text(before)} there, {_as_text(now)} here"
+
+
+def _as_text(value: Any) -> str:
+    return "not stated" if value is None else str(value)
+
+
+def _short(commit: str | None) -> str | None:
+    return None if commit is None else commit[:12]
+
 
 REFUSED = 3
 

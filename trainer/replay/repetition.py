@@ -15,10 +15,18 @@ from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
-from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, locate_difference, row_differences
+from trainer.replay.difference import (
+    EXACT,
+    FieldDifference,
+    Tolerance,
+    Verdict,
+    is_tolerated,
+    locate_difference,
+    row_differences,
+    tolerance_of,
+)
 from trainer.replay.recorded import RecordedRun
 from trainer.replay.states import States
-from trainer.replay.tolerance import Tolerance, tolerance_of
 
 TOO_FAR = (
     "On another processor, steps so long after a common state cannot be judged: repeat the run on such a machine, or "

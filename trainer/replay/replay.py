@@ -19,9 +19,8 @@ from trainer.recorder.receipt import receipt_of
 from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
 from trainer.replay.draw import Draw, draw_segments, drawn_items
 from trainer.replay.place import REFUSED, ReplaySetup, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, read_recorded
+from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest, read_recorded
 from trainer.replay.repetition import Repetition, SegmentResult, ends, line_of
-from trainer.replay.request import ReplayRequest
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
 from trainer.replay.verdict import ReplayFindings, result_of, said_of

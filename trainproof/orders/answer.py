@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.bundle.states import MOST_STATES, pack_states
+from evidence.bundle.unpacked import MOST_STATES, pack_states
 from evidence.run.scratch import scratch_folder
 from evidence.run.write import not_written
 from schemas.problems.problem import ProblemError

@@ -14,7 +14,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
 from evidence.judge.headlines import score_headlines
-from evidence.judge.report_forms import report_text
+from evidence.judge.report import report_text
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.run.layout import EXPORT, new_run_id

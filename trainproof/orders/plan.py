@@ -13,8 +13,7 @@ from typing import Any
 
 import evidence.rules
 from evidence.run.hashes import sha256_json
-from evidence.targets.table import THIS_MACHINE, target_of, targets
-from evidence.targets.target import Target
+from evidence.targets.target import THIS_MACHINE, Target, target_of, targets
 from schemas.catalog import VERSION
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.states import sent_states
-from evidence.bundle.unpacked import unpacked_run
+from evidence.bundle.unpacked import sent_states, unpacked_run
 from evidence.proof.receipts import run_sha256
 from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
@@ -18,9 +17,8 @@ from schemas.problems.render import as_dicts
 from schemas.problems.visible import as_lines
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked
-from trainer.replay.recorded import read_recorded
+from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import replay
-from trainer.replay.request import ReplayRequest
 from trainproof.orders.challenge import keep
 
 

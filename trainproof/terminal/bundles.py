@@ -15,7 +15,7 @@ from evidence.bundle.build import BuildReport
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
-from evidence.bundle.zip.content import Progress
+from evidence.bundle.zip.container import Progress
 from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError

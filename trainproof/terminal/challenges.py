@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.proof.for_judges import for_judges
+from evidence.proof.verification import for_judges
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import quantity
 

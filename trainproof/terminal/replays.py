@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evidence.proof.for_judges import for_judges
+from evidence.proof.verification import for_judges
 from schemas.problems.visible import as_lines
 
 

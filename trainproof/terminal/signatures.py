@@ -10,12 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evidence.bundle.signature import check_signature, sign_bundle
+from evidence.bundle.signature import check_signature, sign_bundle, sign_document
 from evidence.bundle.verdict import BundleVerdict
 from evidence.proof.envelope import SignedStatement, signature_of
 from evidence.proof.keys import new_key, public_key, public_of
 from evidence.proof.rules import BAD_KEY, refusal
-from evidence.proof.signing import sign_document
 from evidence.proof.trust import trusted_keys
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import as_lines

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.proof.rules import BAD_STAMP, NOT_STAMPED, refusal
-from evidence.proof.stamps.authority import request_stamp, stamp_path
-from evidence.proof.stamps.check import StampVerdict, check
+from evidence.proof.stamps.authority import StampVerdict, check, request_stamp, stamp_path
 from evidence.proof.stamps.record import stamp_run, stamps_of, trusted_roots
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_existing_run

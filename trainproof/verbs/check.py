@@ -20,7 +20,7 @@ def check(
 ) -> None:
     """Check runs against their own evidence. Exit 1: something is wrong."""
     from evidence.index.check import check_paths
-    from evidence.judge.report_forms import report_as
+    from evidence.judge.report import report_as
 
     report = check_paths(paths)
     form = {"json": as_json, "github": as_github, "sarif": as_sarif, "junit": as_junit}

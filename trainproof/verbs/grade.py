@@ -18,7 +18,7 @@ def grade(
 ) -> None:
     """Say what each run is worth, and why."""
     from evidence.index.check import check_paths
-    from evidence.judge.report_forms import grades_json, grades_text
+    from evidence.judge.report import grades_json, grades_text
 
     reports = check_paths(paths).runs
     sys.stdout.write(as_json_text(grades_json(reports)) if as_json else grades_text(reports))

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain, shorten
-from evidence.compare.counterparts import counterparts
+from evidence.compare.pairing import counterparts
 from evidence.index.runs import RunSummary
 
 _ANOTHER = "another run"

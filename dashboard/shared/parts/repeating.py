@@ -13,7 +13,7 @@ from dashboard.shared.charts import repeat_strip
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
-from evidence.proof.for_judges import for_judges
+from evidence.proof.verification import for_judges
 from launch import repeating
 from launch.asking import PlanRequest
 from launch.repeating import Verb

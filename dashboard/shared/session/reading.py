@@ -1,6 +1,6 @@
 """What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
 
-Everything is kept under the state of the files it was read from (`evidence.run.folder_state`), so a changed run is read
+Everything is kept under the state of the files it was read from (`evidence.run.lock`), so a changed run is read
 again and an unchanged one is not. Nothing kept here is ever changed by a page.
 """
 
@@ -24,13 +24,13 @@ from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.comparison import Comparison, compare_runs
 from evidence.compare.rehearsal import Rehearsal, rehearsal
-from evidence.index import columns_cache, entries_cache
+from evidence.index import columns_cache, entries
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
 from evidence.proof.verification import standing_of
 from evidence.records.ours import Run, read_run
-from evidence.run.folder_state import folder_state
 from evidence.run.layout import LOG, METRICS
+from evidence.run.lock import folder_state
 from launch.jobs.folder import Job, JobReader
 
 _POLL_SECONDS = 0.02
@@ -226,8 +226,8 @@ def _shared_index() -> SharedIndex:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
-    columns, entries = columns_cache.default_folder(), entries_cache.default_folder()
-    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=entries))
+    columns, kept = columns_cache.default_folder(), entries.default_folder()
+    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=kept))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

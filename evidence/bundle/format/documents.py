@@ -69,7 +69,7 @@ def program_build() -> str:
 def hash_lines(hashes: Mapping[str, str]) -> str:
     """Return `<sha256>  <path>` lines in the order of paths, as `sha256sum -c` reads them.
 
-    No path has a newline or a backslash (`evidence.bundle.format.names`), so none needs the escapes of that format.
+    No path has a newline or a backslash (`evidence.bundle.format.layout`), so none needs the escapes of that format.
     """
     return "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
 

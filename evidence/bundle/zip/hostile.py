@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
+from evidence.bundle.format.layout import escape_reason, portable_form, unportable_reason
 from evidence.bundle.format.rules import (
     BOMB,
     COLLIDING_NAMES,

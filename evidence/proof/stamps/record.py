@@ -15,11 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.proof.certificates import certificate_of, loaded_certificate
 from evidence.proof.keys import limited_content
-from evidence.proof.stamps.authority import request_stamp, stamp_path
-from evidence.proof.stamps.check import StampVerdict, check
-from evidence.proof.trust import trust_path, trusted_entries
+from evidence.proof.stamps.authority import StampVerdict, check, request_stamp, stamp_path
+from evidence.proof.trust import certificate_of, loaded_certificate, trust_path, trusted_entries
 from evidence.run import layout
 from evidence.run.extras import install_command
 from evidence.run.hashes import sha256_file

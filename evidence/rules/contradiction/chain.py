@@ -9,10 +9,9 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from evidence.run.chain import link_of
+from evidence.run.hashes import link_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
 

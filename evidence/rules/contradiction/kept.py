@@ -13,10 +13,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from evidence.run.lfs import is_lfs_pointer
+from evidence.run.unreadable import is_lfs_pointer
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding, where
+from evidence.records.facts import Document, Facts, finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few

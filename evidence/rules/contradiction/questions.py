@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding
+from evidence.records.facts import Document, Facts, finding
 from evidence.rules.contradiction.scores import EvaluatedModel, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding, same, where
+from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem

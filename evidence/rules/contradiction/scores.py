@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding, same
+from evidence.records.facts import Document, Facts, finding, same
 from evidence.run import layout
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.patterns.parse import PatternError

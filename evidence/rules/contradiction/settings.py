@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
-from evidence.records.facts import Document, Facts
-from evidence.records.values import finding, same, where
+from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.problems.problem import Problem

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.registry import built_in
 from evidence.registry.known_models import vocabulary_of
 from evidence.run import layout

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.rules.spending.device import TYPE_ABSENT
 from evidence.run import layout
-from evidence.targets.table import target_of_kind
-from evidence.targets.target import Target
+from evidence.targets.target import Target, target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.rules.envelope.device_limits import target_of
 from evidence.run import layout
 from schemas.problems.formats import size

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import metadata
 
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

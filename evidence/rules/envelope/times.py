@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from evidence.records.clock import set_back_seconds
-from evidence.records.facts import Facts
-from evidence.records.values import finding
+from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.compare.counterparts import counterparts
+from evidence.compare.pairing import counterparts
 from evidence.index.summary import RunSummary
 
 LIKE = {"model.name": "demo", "data.dataset": "arithmetic", "evaluation.eval_set": "arithmetic"}

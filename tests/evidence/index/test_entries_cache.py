@@ -11,7 +11,7 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index import entries_cache as kept_entries
+from evidence.index import entries as kept_entries
 from evidence.index import runs as index_module
 from evidence.index.entries import IndexEntry
 from evidence.index.parallel import read_entry

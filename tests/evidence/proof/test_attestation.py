@@ -18,7 +18,7 @@ from bundles import contents, small_bundle
 from own_sigstore import OwnSigstore, Workflow, statement_about
 
 from evidence.proof.attestation import attestations_in
-from evidence.proof.certificates import roots_of
+from evidence.proof.trust import roots_of
 from schemas.problems.problem import ProblemError
 from trainproof import command
 

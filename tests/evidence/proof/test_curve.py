@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.proof.curve import weakness
+from evidence.proof.keys import weakness
 
 SMALL = "Its point has a small order, so one signature fits every content."
 SECOND = "It is not the one spelling of its point that RFC 8032 allows, so two keys would be one."

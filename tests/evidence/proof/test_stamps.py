@@ -16,9 +16,8 @@ if shutil.which("openssl") is None:
 import rfc3161_client
 from own_time_authority import Authority, new_authority, serving
 
-from evidence.proof.certificates import loaded_certificate
-from evidence.proof.stamps.authority import address_problem, request, request_stamp
-from evidence.proof.stamps.check import check, read_stamp
+from evidence.proof.stamps.authority import address_problem, check, read_stamp, request, request_stamp
+from evidence.proof.trust import loaded_certificate
 from schemas.problems.problem import ProblemError
 
 DATA = b"what was there"

@@ -17,7 +17,7 @@ from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.registry import built_in
 from evidence.run import layout
-from evidence.run.chain import link_of
+from evidence.run.hashes import link_of
 
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 

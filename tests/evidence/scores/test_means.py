@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evidence.scores.means import MANY, bca_interval, mean_interval
-from evidence.scores.student import t_p_value, t_quantile
+from evidence.scores.means import MANY, bca_interval, mean_interval, t_p_value, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 9, 29, 100, 1318, 10**6])

@@ -9,12 +9,14 @@ from evidence.scores.reading import (
     Scoring,
     accepted_of,
     expected_line,
+    extract_answer,
+    format_ok,
+    is_correct,
     is_right_leniently,
     last_choice,
     scoring_of,
 )
 from evidence.scores.recompute import scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from evidence.scores.written_numbers import last_number, number_of, same_number
 
 

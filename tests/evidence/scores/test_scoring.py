@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
+from evidence.scores.reading import extract_answer, format_ok, is_correct
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.table import no_target, target_names, target_of, target_of_kind, targets
+from evidence.targets.target import no_target, target_names, target_of, target_of_kind, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 

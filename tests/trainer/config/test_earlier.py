@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from schemas.catalog import VERSION
-from trainer.config import earlier
+from trainer.config import tree
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -21,19 +21,19 @@ SCHEMA: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "schema", lambda _kind: SCHEMA)
+    monkeypatch.setattr(tree, "schema", lambda _kind: SCHEMA)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_missing_key_means_what_the_version_did(version: str) -> None:
     document = {"schema_version": version, "data": {"kind": "text"}}
     expected = {"schema_version": version, "data": {"kind": "text", "template": "with-newline"}}
-    assert earlier.with_earlier_meaning(document) == expected
-    assert earlier.with_earlier_meaning({"schema_version": version})["data"] == {"template": "with-newline"}
+    assert tree.with_earlier_meaning(document) == expected
+    assert tree.with_earlier_meaning({"schema_version": version})["data"] == {"template": "with-newline"}
 
 
 @pytest.mark.parametrize(
     "document", [{}, {"schema_version": VERSION}, {"schema_version": "1.0", "data": {"template": "as-written"}}]
 )
 def test_a_new_document_and_a_stated_key_stay(document: dict[str, Any]) -> None:
-    assert earlier.with_earlier_meaning(document) == document
+    assert tree.with_earlier_meaning(document) == document

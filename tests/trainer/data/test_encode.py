@@ -12,8 +12,7 @@ from schemas.problems import words
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import DataConfig
-from trainer.data.counts import Tally
-from trainer.data.encode import encode_rows
+from trainer.data.encode import Tally, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
 from trainer.data.shown import first_examples

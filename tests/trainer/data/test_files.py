@@ -10,7 +10,7 @@ import pytest
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.data.encode import encode_rows
-from trainer.data.files.tokens import TokenFile
+from trainer.data.files.encoded import TokenFile
 from trainer.data.rows import RowFile, read_dataset
 from trainer.model.files.source import resolve
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tasks import inputs_of
 
-from evidence.scores.row_texts import row_texts
+from evidence.scores.overlap import row_texts
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ObjectiveConfig
 from trainer.data.files.pairs import common_text

@@ -7,7 +7,7 @@ import pytest
 from first_hour import folder_with_weights, rows_in, sums, write_rows
 from model_folders import llama_folder
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config

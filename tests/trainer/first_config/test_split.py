@@ -10,9 +10,8 @@ from first_hour import rows_in, sums, write_rows
 from model_folders import chat
 
 from schemas.problems.render import as_text
-from trainer.first_config.answers import question_and_answer
 from trainer.first_config.shapes import RowsShape, read_shapes
-from trainer.first_config.split import split_of
+from trainer.first_config.split import question_and_answer, split_of
 
 
 def rows_of(path: Path) -> RowsShape:

@@ -20,7 +20,7 @@ import pytest
 
 from evidence.bundle.build import build_bundle
 from evidence.index.check import check_paths
-from evidence.judge.report_forms import report_text
+from evidence.judge.report import report_text
 from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file

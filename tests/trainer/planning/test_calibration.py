@@ -12,7 +12,7 @@ import pytest
 from tasks import inputs_of
 
 from evidence.run import layout
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import config_text

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from evidence.rules.spending import RunFigures, findings
-from evidence.rules.spending.band import Band
-from evidence.targets.table import target_of
+from evidence.rules.spending.figures import Band
+from evidence.targets.target import target_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,

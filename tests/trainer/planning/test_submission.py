@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from trainer.config.load import load_config
 from trainer.loop.disk import most_at_once
 from trainer.loop.mesh import shapes_mesh

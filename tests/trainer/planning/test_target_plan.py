@@ -13,7 +13,7 @@ import pytest
 from model_folders import llama_folder
 
 from evidence.registry.known_models import known_models
-from evidence.targets.table import target_of, targets
+from evidence.targets.target import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.load import load_config

@@ -20,8 +20,7 @@ from evidence.run.write import RowWriter
 from schemas.validate import read_rows
 from trainer.loop.stopwatch import TimedSource
 from trainer.recorder import sensors
-from trainer.recorder.sensors import HostSensor, NoSensor, Nvidia, Tpu, sensor_of
-from trainer.recorder.system import DataWait, SystemWatch
+from trainer.recorder.sensors import DataWait, HostSensor, NoSensor, Nvidia, SystemWatch, Tpu, sensor_of
 
 
 class NoAnswerError(Exception):

@@ -14,7 +14,7 @@ from forging import forged, manifest_of, rows_of
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.format.layout import files_of_run
-from evidence.bundle.states import pack_states, sent_states
+from evidence.bundle.unpacked import pack_states, sent_states
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt, run_sha256
@@ -38,9 +38,8 @@ from trainer.config.tree import (
 from trainer.loop.kept_states import kept_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
-from trainer.replay.recorded import read_recorded
+from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import replay
-from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
 from trainproof.command import main
 

@@ -44,12 +44,11 @@ from trainer.model.params import params_sha256
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition
-from trainer.replay.recorded import read_recorded
+from trainer.replay.difference import Tolerance
+from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import RepeatedRows, Repetition, SegmentResult
 from trainer.replay.replay import replay
-from trainer.replay.request import ReplayRequest
 from trainer.replay.states import States, frozen_of
-from trainer.replay.tolerance import Tolerance
 from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay
 

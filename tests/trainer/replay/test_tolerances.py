@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.replay.tolerance import tolerance_of
+from trainer.replay.difference import tolerance_of
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

@@ -2,12 +2,10 @@
 
 `python -m trainer.data.dev_reasoning` rewrites the files.
 
-Reading order: `problem.py` (what a problem is), `addition.py` (one kind), `columns.py` (how a calculation is written
-out), `catalog.py` (all kinds), `sampling.py`, `rows.py`, `evaluation.py`, `files.py`.
+Reading order: `problem.py` (what a problem is), `columns.py` (how a calculation is written out), `arithmetic.py`,
+`measures.py` and `stories.py` (the kinds), `catalog.py` (their shares, and how they are drawn), `sets.py`.
 """
 
-from trainer.data.dev_reasoning.evaluation import eval_prompts
-from trainer.data.dev_reasoning.fresh import fresh_items
-from trainer.data.dev_reasoning.rows import generate_rows
+from trainer.data.dev_reasoning.sets import eval_prompts, fresh_items, generate_rows
 
 __all__ = ["eval_prompts", "fresh_items", "generate_rows"]

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from trainer.data.dev_reasoning.evaluation import FOLDER
-from trainer.data.dev_reasoning.files import file_texts
+from trainer.data.dev_reasoning.sets import FOLDER, file_texts
 
 
 def main(folder: Path = FOLDER) -> None:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer.data.dev_reasoning.evaluation import FOLDER as DATA
-from trainer.data.dev_reasoning.rows import DATASET
+from trainer.data.dev_reasoning.sets import DATASET
+from trainer.data.dev_reasoning.sets import FOLDER as DATA
 from trainer.model.tokenizer import FOLDER
 from trainer.model.tokenizer.training import file_texts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from evidence.rules.spending.band import Band
+from evidence.rules.spending.figures import Band
 
 LIKELY_EFFICIENCY = 0.4
 """Share of the floor's speed that a step is likely to reach.

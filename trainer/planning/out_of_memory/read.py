@@ -7,8 +7,7 @@ import re
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.planning.out_of_memory.gpu import read_cpu, read_cuda, read_gpu
-from trainer.planning.out_of_memory.pytorch import read_pytorch
+from trainer.planning.out_of_memory.gpu import read_cpu, read_cuda, read_gpu, read_pytorch
 from trainer.planning.out_of_memory.report import AMOUNT, Allocation, OutOfMemory, bytes_in, first
 from trainer.planning.out_of_memory.tpu import read_tpu
 

@@ -12,7 +12,7 @@ from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import glimpse, shorten
 from evidence.bundle.secrets.masking import visible
-from evidence.scores.scoring import TAGS
+from evidence.scores.reading import TAGS
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, text_at
 

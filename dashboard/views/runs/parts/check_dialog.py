@@ -11,8 +11,7 @@ from dashboard.shared.parts import markup, problems
 from dashboard.shared.session.reading_bar import reading_bar
 from dashboard.shared.words.grades import GRADES
 from evidence.index.check import check_paths
-from evidence.judge.report import Report, RunReport
-from evidence.judge.report_forms import report_as
+from evidence.judge.report import Report, RunReport, report_as
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 

@@ -10,7 +10,7 @@ import pytest
 from hostile_zips import CASES
 
 from evidence.bundle.zip.archive import ArchiveError
-from evidence.bundle.zip.content import hash_entries
+from evidence.bundle.zip.container import hash_entries
 from evidence.bundle.zip.hostile import harmless_entries
 
 CHANGES = 1500

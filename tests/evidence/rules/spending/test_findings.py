@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from evidence.rules.spending import RunFigures, findings
-from evidence.rules.spending.band import Band, exactly
-from evidence.targets.table import target_of
+from evidence.rules.spending.figures import Band, exactly
+from evidence.targets.target import target_of
 
 GIB = 2**30
 HOUR = 3600.0

@@ -6,11 +6,10 @@ from collections import Counter
 import pytest
 
 from schemas.validate import check_value
-from trainer.data.dev_reasoning import two_step_stories
 from trainer.data.dev_reasoning.__main__ import main
-from trainer.data.dev_reasoning.catalog import SHARES, solve
-from trainer.data.dev_reasoning.evaluation import FOLDER
-from trainer.data.dev_reasoning.sampling import prompt_key
+from trainer.data.dev_reasoning.catalog import SHARES, prompt_key, solve
+from trainer.data.dev_reasoning.sets import FOLDER
+from trainer.data.dev_reasoning.stories import verify_two_step_story
 
 NAMES = {
     "dev-reasoning-v2.jsonl": 550,
@@ -72,5 +71,5 @@ def test_evaluation_items_are_labelled_and_in_their_shares():
 
 def test_a_set_of_stories_holds_nothing_else_and_no_other_file_holds_a_story():
     stories = {"dev-stories-v1.jsonl", "eval_stories_v1.jsonl"}
-    told = {name: {two_step_stories.verify(row["prompt"]) is not None for row in rows_of(name)} for name in NAMES}
+    told = {name: {verify_two_step_story(row["prompt"]) is not None for row in rows_of(name)} for name in NAMES}
     assert told == {name: {name in stories} for name in NAMES}

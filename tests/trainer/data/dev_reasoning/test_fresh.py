@@ -4,11 +4,8 @@ from collections import Counter
 
 import pytest
 
-from trainer.data.dev_reasoning import fresh
-from trainer.data.dev_reasoning.catalog import solve
-from trainer.data.dev_reasoning.evaluation import eval_prompts
-from trainer.data.dev_reasoning.fresh import fresh_items
-from trainer.data.dev_reasoning.sampling import prompt_key
+from trainer.data.dev_reasoning.catalog import prompt_key, solve
+from trainer.data.dev_reasoning.sets import at_most, eval_prompts, fresh_items
 from trainer.data.rows import read_dataset, read_eval_set
 
 
@@ -45,7 +42,7 @@ def test_the_dataset_decides_where_the_set_is_not_built_in():
 
 def test_more_than_there_are_is_refused():
     with pytest.raises(ValueError, match="no new prompt left after 80 draws"):
-        list(fresh.at_most(80, iter([None] * 100)))
+        list(at_most(80, iter([None] * 100)))
     asked = [item["prompt"] for item in fresh_items("eval_v2", "x", 40, 1, training=())[0]]
     items, left_out = fresh_items("eval_v2", "x", 40, 1, training=asked)
     assert not {item["prompt"] for item in items} & set(asked)

@@ -7,8 +7,7 @@ from itertools import islice
 import pytest
 
 from trainer.data.dev_reasoning import eval_prompts, generate_rows
-from trainer.data.dev_reasoning.catalog import SHARES
-from trainer.data.dev_reasoning.sampling import draw_problems, prompt_key
+from trainer.data.dev_reasoning.catalog import SHARES, draw_problems, prompt_key
 from trainer.data.rows import read_dataset
 
 COUNT = 5000
@@ -56,14 +55,14 @@ def test_prompts_that_differ_in_form_only_share_a_key():
 
 
 def test_exhaustion_is_an_error(monkeypatch):
-    monkeypatch.setattr("trainer.data.dev_reasoning.sampling.PATIENCE", 2)
+    monkeypatch.setattr("trainer.data.dev_reasoning.catalog.PATIENCE", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
         list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
 
 
 def test_a_wrong_answer_stops_the_draw_even_where_python_skips_assertions():
-    code = "from trainer.data.dev_reasoning import catalog, sampling; sampling.solve = lambda prompt: 'wrong'; "
-    code += "print(next(sampling.draw_problems(1, catalog.SHARES, excluded_keys=frozenset())).problem)"
+    code = "from trainer.data.dev_reasoning import catalog; catalog.solve = lambda prompt: 'wrong'; "
+    code += "print(next(catalog.draw_problems(1, catalog.SHARES, excluded_keys=frozenset())).problem)"
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
     first = next(draw_problems(1, SHARES, excluded_keys=frozenset())).problem
     said = f"AssertionError: {first.prompt!r} is 'wrong' when solved, {first.answer!r} when drawn"

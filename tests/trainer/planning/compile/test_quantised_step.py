@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from model_folders import llama_folder
 
-from evidence.targets.table import target_of
+from evidence.targets.target import target_of
 from trainer.config.tree import BatchConfig, Config, DataConfig, MethodConfig, ModelConfig, PrecisionConfig
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
 from trainer.planning.compile.buffers import CompiledMemory

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence.rules.spending.band import Band, exactly
+from evidence.rules.spending.figures import Band, exactly
 from trainer.planning.duration import roofline
 from trainer.planning.duration.roofline import exchanged_bytes
 from trainer.planning.duration.session import (
@@ -27,7 +27,7 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     "name",
     [
-        "evidence.rules.spending.band",
+        "evidence.rules.spending.figures",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
     ],
