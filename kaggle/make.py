@@ -1,8 +1,9 @@
-"""Makes the Kaggle kernels and notebooks of kaggle/kernel.py: `python kaggle/make.py`. A test holds them current.
+"""Makes the Kaggle kernels of kaggle/kernel.py: `python kaggle/make.py --user NAME --output FOLDER`.
 
-`python kaggle/make.py --user NAME --output FOLDER` writes them for one account, beside a dataset with the wheel of this
-checkout: what `kaggle datasets create` and `kaggle kernels push` send.
-"""
+It writes script, notebook and metadata of each machine for one account, beside a dataset with the wheel of this
+It writes script, notebook and metadata of each machine for one account, beside a dataset with the wheel of this checkout:
+what `kaggle datasets create` and `kaggle kernels push` send. Without a folder it makes the notebooks anew that are
+committed for who uploads them by hand; a test holds them current.
 
 from __future__ import annotations
 
@@ -15,9 +16,6 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "kernel.py"
-NOBODY = "YOUR_USERNAME"
-"""Stands for the account in what is committed."""
-
 DATASET = "trainproof-wheel"
 WEIGHTS = "google/gemma/transformers/2b/2"
 """Kaggle's own copy of Gemma-2B: its terms are accepted once on its page, and no other login is needed."""
@@ -36,16 +34,17 @@ MACHINES: dict[str, dict[str, str]] = {
 TARGET_LINE = 'TARGET = "kaggle-tpu-v5e-8"'
 
 
-def made(user: str) -> dict[str, str]:
-    """Return every file by its path below this folder."""
+def made(user: str | None) -> dict[str, str]:
+    """Return every file by its path; for no account, those that are committed."""
     files = {}
     for folder, machine in MACHINES.items():
         source = SOURCE.read_text("utf-8")
         assert source.count(TARGET_LINE) == 1, "kernel.py names its target once"
         source = source.replace(TARGET_LINE, f'TARGET = "{machine["target"]}"')
-        files[f"{folder}/kernel.py"] = source
         files[f"{folder}/kernel.ipynb"] = as_json(notebook(source))
-        files[f"{folder}/kernel-metadata.json"] = as_json(metadata(folder, machine, user))
+        if user is not None:
+            files[f"{folder}/kernel.py"] = source
+            files[f"{folder}/kernel-metadata.json"] = as_json(metadata(folder, machine, user))
     return files
 
 
@@ -107,7 +106,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def write(user: str, folder: Path) -> None:
+def write(user: str | None, folder: Path) -> None:
     """Write every file below a folder."""
     for name, text in made(user).items():
         path = folder / name
@@ -127,10 +126,10 @@ def write_dataset(user: str, folder: Path) -> None:
 def main() -> None:
     """Make what is committed, or what one account sends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--user", default=NOBODY, help="Kaggle account")
+    parser.add_argument("--user", default="YOUR_USERNAME", help="Kaggle account")
     parser.add_argument("--output", type=Path, help="folder to write to; without it, what is committed is made anew")
     given = parser.parse_args()
-    write(given.user, given.output or HERE)
+    write(given.user if given.output else None, given.output or HERE)
     if given.output:
         write_dataset(given.user, given.output / "dataset")
 

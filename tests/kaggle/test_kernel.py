@@ -48,15 +48,24 @@ def code_cells(machine: str) -> list[str]:
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
+@pytest.fixture(scope="module")
+def sent(make, tmp_path_factory):
+    """What one account sends."""
+    folder = tmp_path_factory.mktemp("sent")
+    make.write("ada", folder)
+    return folder
+
+
 def test_what_is_committed_is_what_is_made(make):
-    made = make.made(make.NOBODY)
+    made = make.made(None)
     assert {name: (KAGGLE / name).read_text("utf-8") for name in made} == made
     assert {str(path.relative_to(KAGGLE)) for path in KAGGLE.glob("*/*")} - {"__pycache__"} >= set(made)
 
 
 @pytest.mark.parametrize("machine", ["t4x2", "tpu-v5e-8"])
-def test_a_notebook_is_its_script_in_cells(machine):
-    script = (KAGGLE / machine / "kernel.py").read_text("utf-8")
+def test_a_notebook_is_its_script_in_cells(machine, sent):
+    script = (sent / machine / "kernel.py").read_text("utf-8")
+    assert (sent / machine / "kernel.ipynb").read_bytes() == (KAGGLE / machine / "kernel.ipynb").read_bytes()
     cells = code_cells(machine)
     assert len(cells) == 6
     assert "given_devices" in cells[0], "the device is asked for first"
@@ -71,18 +80,17 @@ def test_a_notebook_is_its_script_in_cells(machine):
     ("machine", "shape", "gpu", "tpu"),
     [("t4x2", "NvidiaTeslaT4", "true", "false"), ("tpu-v5e-8", "TpuV5E8", "false", "true")],
 )
-def test_what_kaggle_is_told(machine, shape, gpu, tpu):
-    told = json.loads((KAGGLE / machine / "kernel-metadata.json").read_text("utf-8"))
+def test_what_kaggle_is_told(machine, shape, gpu, tpu, sent):
+    told = json.loads((sent / machine / "kernel-metadata.json").read_text("utf-8"))
     assert set(told) <= DOCUMENTED | UNDOCUMENTED
     assert (told["machine_shape"], told["enable_gpu"], told["enable_tpu"]) == (shape, gpu, tpu)
     assert (told["kernel_type"], told["is_private"], told["enable_internet"]) == ("script", "true", "true")
-    assert (KAGGLE / machine / told["code_file"]).is_file()
+    assert (sent / machine / told["code_file"]).is_file()
     assert told["id"].partition("/")[2] == told["title"], "a slug is the title in lower case with hyphens"
 
 
-def test_one_account_gets_its_own_names(make, tmp_path):
-    make.write("ada", tmp_path)
-    told = json.loads((tmp_path / "t4x2" / "kernel-metadata.json").read_text("utf-8"))
+def test_one_account_gets_its_own_names(sent):
+    told = json.loads((sent / "t4x2" / "kernel-metadata.json").read_text("utf-8"))
     assert told["id"] == "ada/trainproof-t4x2"
     assert told["dataset_sources"] == ["ada/trainproof-wheel"]
 
@@ -154,7 +162,7 @@ def session(tmp_path_factory):
     return folder
 
 
-def rehearsed(machine: str, folder: Path, devices: list[str]) -> subprocess.CompletedProcess[str]:
+def rehearsed(script: Path, folder: Path, devices: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a whole kernel; pip takes the wheel alone, into a folder that Python looks into first."""
     site = folder / "site"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON"))}
@@ -169,7 +177,7 @@ def rehearsed(machine: str, folder: Path, devices: list[str]) -> subprocess.Comp
         "PYTHONPATH": str(site),
     }
     return subprocess.run(
-        [sys.executable, KAGGLE / machine / "kernel.py"],
+        [sys.executable, script],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -179,8 +187,8 @@ def rehearsed(machine: str, folder: Path, devices: list[str]) -> subprocess.Comp
 
 
 @pytest.mark.slow
-def test_a_whole_session_leaves_a_bundle(session):
-    done = rehearsed("t4x2", session, ["Tesla T4", "Tesla T4"])
+def test_a_whole_session_leaves_a_bundle(session, sent):
+    done = rehearsed(sent / "t4x2" / "kernel.py", session, ["Tesla T4", "Tesla T4"])
     assert done.returncode == 0, done.stdout + done.stderr
     working = session / "working"
     smoke, full = (
