@@ -1,9 +1,9 @@
 """Makes the Kaggle kernels of kaggle/kernel.py: `python kaggle/make.py --user NAME --output FOLDER`.
 
-It writes script, notebook and metadata of each machine for one account, beside a dataset with the wheel of this
-It writes script, notebook and metadata of each machine for one account, beside a dataset with the wheel of this checkout:
+It writes script, notebook and metadata of each machine for one account, beside a dataset with this checkout's wheel:
 what `kaggle datasets create` and `kaggle kernels push` send. Without a folder it makes the notebooks anew that are
 committed for who uploads them by hand; a test holds them current.
+"""
 
 from __future__ import annotations
 

@@ -100,6 +100,21 @@ class Facts:
         return self.manifest["training"] if self.manifest is not None else None
 
     @property
+    def trains_all(self) -> bool:
+        """Whether the stated method trains every parameter of the model."""
+        return self.training is not None and self.training["method"] == "full"
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the stated method trains parameters that were added to the model."""
+        return self.training is not None and self.training["method"] in {"lora", "qlora"}
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the objective is cross-entropy of each row's completion, as in every run before there were others."""
+        return bool(((self.config or {}).get("objective") or {}).get("kind", "supervised") == "supervised")
+
+    @property
     def is_sealed(self) -> bool:
         """Whether the run recorded its end; until then results and hashes are not expected."""
         return self.manifest is not None and self.manifest["status"] != "running"

@@ -136,10 +136,10 @@ def _of_parameters(facts: Facts) -> Iterator[Problem]:
         return
     dtypes = facts.model["dtypes"]
     # Adapters are kept in float32, whatever their base is held in.
-    width = _WIDTH.get(dtypes.get("trained", dtypes["params"]), 4) if facts.training["method"] == "full" else 4
+    width = _WIDTH.get(dtypes.get("trained", dtypes["params"]), 4) if facts.trains_all else 4
     size, listed_there = facts.model["trainable_parameters"] * width, {a["path"] for a in facts.manifest["artifacts"]}
     # A run of a later version keeps its adapters whatever their size.
-    is_kept = facts.training["method"] != "full" and facts.manifest["schema_version"] not in ("1.0", "1.1")
+    is_kept = not facts.trains_all and facts.manifest["schema_version"] not in ("1.0", "1.1")
     if (is_kept or size <= most << 20) and layout.TRAINED_PARAMS not in listed_there:
         kept = "adapters are kept" if is_kept else f"{most} MiB are kept"
         what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {kept}."

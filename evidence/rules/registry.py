@@ -210,7 +210,7 @@ def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
     of_type = known["start_weights"].get(stated["dtypes"]["params"], {})
     drawn_by = built_in.jax_version(facts.manifest["environment"]["packages"].get("jax", ""))
     right = of_type.get(drawn_by, {}).get(str(facts.training["seed"]))
-    from_seed = facts.training["method"] == "full" and facts.manifest["parent"] is None
+    from_seed = facts.trains_all and facts.manifest["parent"] is None
     if drawn_alike and from_seed and right not in (None, stated["weights_sha256"]):
         yield finding(
             facts.folder,
@@ -244,7 +244,7 @@ def _base(facts: Facts) -> int | None:
         return None
     if ((facts.config or {}).get("method") or {}).get("base", "plain") != "plain":
         return None
-    added = facts.model["trainable_parameters"] if facts.training["method"] in {"lora", "qlora"} else 0
+    added = facts.model["trainable_parameters"] if facts.has_adapters else 0
     return int(facts.model["parameters"] - added)
 
 
@@ -252,8 +252,7 @@ def _plain_rows(facts: Facts) -> bool:
     """Return whether training examples are the dataset's rows as the built-in tokenizer writes them."""
     data = (facts.config or {}).get("data", {})
     is_built_in = facts.model is not None and built_in.model(facts.model["name"]) is not None
-    objective = ((facts.config or {}).get("objective") or {}).get("kind", "supervised")
-    return is_built_in and data.get("kind", "rows") == "rows" and objective == "supervised"
+    return is_built_in and data.get("kind", "rows") == "rows" and facts.is_supervised
 
 
 def _table(dataset: Document) -> Document | None:

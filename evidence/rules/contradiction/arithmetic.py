@@ -60,7 +60,7 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
     if devices["count"] == 1 and training["mesh"]["shard_params"]:
         yield _wrong(facts, layout.MANIFEST, "/training/mesh/shard_params", True, False, "a single device")  # noqa: FBT003
     yield from _state_bytes(facts, training, model)
-    if training["method"] == "full" and model["trainable_parameters"] != model["parameters"]:
+    if facts.trains_all and model["trainable_parameters"] != model["parameters"]:
         yield _wrong(
             facts,
             layout.MANIFEST,
@@ -111,9 +111,8 @@ def _tokens(facts: Facts, dataset: Document, counts: Document) -> Iterator[Probl
     """Yield a problem where one pass over plain rows has other tokens than their prompts and completions together."""
     config = facts.config or {}
     is_plain = (config.get("data") or {}).get("kind", "rows") == "rows"
-    is_supervised = (config.get("objective") or {}).get("kind", "supervised") == "supervised"
     right = counts["prompt_tokens"] + counts["supervised_tokens"]
-    if dataset.get("tokens") not in (None, right) and is_plain and is_supervised and not counts["truncated_rows"]:
+    if dataset.get("tokens") not in (None, right) and is_plain and facts.is_supervised and not counts["truncated_rows"]:
         meaning = "prompt_tokens + supervised_tokens of all rows"
         yield _wrong(facts, layout.MANIFEST, "/dataset/tokens", dataset["tokens"], right, meaning)
 

@@ -61,7 +61,7 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
     if count != facts.model["trainable_parameters"]:
         what = f"The file holds {count:,} parameters; the run trained {facts.model['trainable_parameters']:,}."
         yield _problem(facts, what, f"{facts.model['trainable_parameters']:,}")
-    elif facts.training["method"] == "full" and (stated := _stated_hash(facts)) and stated != (own := _sha256(arrays)):
+    elif facts.trains_all and (stated := _stated_hash(facts)) and stated != (own := _sha256(arrays)):
         yield _problem(facts, f"The file holds parameters {own[:12]}…; the run ended with {stated[:12]}….", stated)
 
 

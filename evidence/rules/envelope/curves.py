@@ -84,8 +84,8 @@ def first_loss_fits_the_vocabulary(facts: Facts) -> Iterator[Problem]:
     """
     if facts.model is None or facts.manifest is None or facts.manifest["parent"] is not None or not facts.metrics:
         return
-    loss, supervised = facts.metrics[0]["loss"], _objective(facts) == "supervised"
-    if loss is None or facts.metrics[0]["step"] != 1 or not supervised:
+    loss = facts.metrics[0]["loss"]
+    if loss is None or facts.metrics[0]["step"] != 1 or not facts.is_supervised:
         return
     vocabulary = _vocabulary(facts.model["name"])
     uniform = math.log(vocabulary or max(facts.model["parameters"], 2))
@@ -198,10 +198,6 @@ def _where_all_come_again(values: Array) -> list[int]:
 def _vocabulary(name: str) -> int | None:
     known = built_in.model(name)
     return int(known["vocabulary"]) if known else vocabulary_of(name)
-
-
-def _objective(facts: Facts) -> str:
-    return str(((facts.config or {}).get("objective") or {}).get("kind", "supervised"))
 
 
 def _batches_differ(facts: Facts) -> bool:
