@@ -56,6 +56,13 @@ def test_a_document_names_only_files_that_exist(path: Path):
         assert Path(name).exists() or (path.parent / name).exists(), f"{path} names {name}"
 
 
+def test_tests_leave_the_places_of_modules_as_they_were():
+    """`benchmarks/dashboard.py` was `dashboard` to every later test of a process that one test had put it first in."""
+    for path in Path("tests").rglob("*.py"):
+        changes = re.findall(r"^sys\.path\.(\w+)", path.read_text(), re.MULTILINE)
+        assert changes in ([], ["append", "remove"]), path
+
+
 def test_no_committed_file_names_a_machine_or_a_registry():
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=False)
     if listed.returncode:
