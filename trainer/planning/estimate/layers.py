@@ -131,9 +131,8 @@ def everything_part(work: Workload) -> Part:
     norm the stream thrice, and of the activation what it is made of.
     """
     layers = work.spec.layers
-    # That layer's bytes have the activation's argument already.
-    made_of = arrays_kept(work.spec.activation) - 1
-    steps = work.tokens * (7 * work.spec.embed + made_of * work.spec.mlp) * work.item
+    more = arrays_kept(work.spec.activation) - 1  # whole_layer_bytes counts the activation's argument
+    steps = work.tokens * (7 * work.spec.embed + more * work.spec.mlp) * work.item
     one = whole_layer_bytes(work) + steps
     because = f"{layers} layers kept whole, {one:,} bytes each, and one gradient"
     return Part(name="activations", bytes=(layers + 1) * one, because=because)
