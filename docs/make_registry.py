@@ -15,6 +15,7 @@ import jax
 
 from evidence.registry.built_in import item_hash, jax_version, text_hash
 from evidence.run.hashes import sha256_lines
+from evidence.scores.reading import expected_line
 from schemas.names import DATASETS, EVAL_SETS, MODELS
 from trainer.config.load import load_config
 from trainer.config.tree import Config
@@ -44,7 +45,8 @@ LONGEST = 512
 def dataset_facts(name: str) -> dict[str, Any]:
     """Return rows, hash, and the hash of each row as the model sees it."""
     file = read_dataset(name)
-    texts = [text_hash(text) for text in texts_of(encoded(file.rows, name))]
+    # A task teaches no text, and a run that learns from rewards shows prompts.
+    texts = [] if "task" in file.rows[0] else [text_hash(text) for text in texts_of(encoded(file.rows, name))]
     return {
         "rows": len(file.rows),
         "sha256": file.sha256,
@@ -67,7 +69,7 @@ def eval_set_facts(name: str) -> dict[str, Any]:
         "sha256": file.sha256,
         "ids_sha256": sha256_lines(item["id"] for item in file.rows),
         "prompts_sha256": sha256_lines(item["prompt"] for item in file.rows),
-        "expected_sha256": sha256_lines(item["expected"] for item in file.rows),
+        "expected_sha256": sha256_lines(expected_line(item) for item in file.rows),
         "rows": {item["id"]: item_hash(item) for item in file.rows},
     }
 

@@ -21,8 +21,12 @@ NO_MODEL = Rule(
     "Name a built-in model, a folder or a GGUF file.",
 )
 
-DATASETS = ("dev-reasoning-v2", "dev-stories-v1")
-EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1")
+DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v1", "countdown-solved-v1")
+EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1")
+EVAL_SET_OF = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True))
+"""The evaluation set that belongs to each built-in dataset."""
+GYM = "reasoning-gym:"
+"""Begins the name of a dataset that reasoning-gym generates: `reasoning-gym:leg_counting?size=500&seed=1`."""
 MODELS = ("demo", "tiny-gpt2")
 
 GGUF = ".gguf"
@@ -59,7 +63,12 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def no_dataset(name: str) -> Problem | None:
-    """Return why a dataset cannot be found, None where it is built in, a file or a folder of the datasets library."""
+    """Return why a dataset cannot be found, None where it is built in, a file or a folder of the datasets library.
+
+    Whether reasoning-gym has a task is known where it is installed, and not here.
+    """
+    if name.startswith(GYM):
+        return None
     if (Path(name) / "state.json").is_file() or (Path(name) / "dataset_dict.json").is_file():
         return None  # a folder of the datasets library
     return _no_rows(name, builtin=DATASETS, what="dataset", flag="--dataset")

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from evidence.run.hashes import sha256_lines
+from evidence.scores.reading import expected_line
 
 DIGITS = 16
 """Hexadecimal digits that are kept of the hash of one row: two rows share them once in 2^64."""
@@ -62,7 +63,7 @@ def generator_seed(seed: int) -> int:
 
 def item_hash(item: Mapping[str, Any]) -> str:
     """Return the hash of an evaluation item, or of the item in a row of predictions: prompt, answer and labels."""
-    return sha256_lines([item["prompt"], item["expected"], *(item.get(name) or "" for name in LABELS)])[:DIGITS]
+    return sha256_lines([item["prompt"], expected_line(item), *(item.get(name) or "" for name in LABELS)])[:DIGITS]
 
 
 def text_hash(text: str) -> str:

@@ -14,7 +14,7 @@ ODD_OPTION = Rule(
     "TP903",
     "Option that the reward does not take",
     "An option that is not used, or is of another kind, would be declared and not be true.",
-    "Correct the option, or leave it out; docs/data.md lists those of each reward.",
+    "Correct the option, or leave it out; docs/rewards.md lists those of each reward.",
 )
 
 
@@ -78,8 +78,9 @@ class RewardOptions:
         return value
 
     def texts(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a list of texts, one at least and none twice."""
+        """Return a list of texts, one at least and none twice; a text is a list of its words."""
         value = self._take(key, default)
+        value = value.split() if isinstance(value, str) else value
         is_list = isinstance(value, list | tuple) and bool(value) and all(isinstance(one, str) and one for one in value)
         if not is_list or len(set(value)) < len(value):
             self.refuse(f"is {show(value)}", key, expected="a list of texts, none twice")

@@ -109,13 +109,18 @@ def scoring_from(
         rows: training rows, of which the first are looked at.
         items: of the evaluation set; none where nothing is evaluated yet.
     """
-    answer = settings.answer or infer_answer(list(map(learned_text, islice(rows, MOST_ROWS))), items)
+    answer = settings.answer or infer_answer(learned_texts(rows), items)
     return Scoring(
         answer=answer,
         answer_regex=settings.answer_regex,
         compare=settings.compare or USUAL.get(answer, "exact"),
         tolerance=settings.tolerance,
     )
+
+
+def learned_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what the first rows teach to write; a task teaches nothing."""
+    return [text for text in map(learned_text, islice(rows, MOST_ROWS)) if text]
 
 
 def scoring_document(scoring: Scoring) -> dict[str, Any]:
@@ -189,9 +194,9 @@ def rows_of_another_form(
         items: of the evaluation set.
         file: the dataset, for messages.
     """
-    of_kind, texts = kind_expected(items.rows), list(map(learned_text, islice(rows, MOST_ROWS)))
+    of_kind, texts = kind_expected(items.rows), learned_texts(rows)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
-    if any(scoring.can_compare(answer) and (of_kind is None or of_kind(answer)) for answer in answers):
+    if not texts or any(scoring.can_compare(answer) and (of_kind is None or of_kind(answer)) for answer in answers):
         return []
     kind = " of the kind that the items expect" if answers else ""
     what = (

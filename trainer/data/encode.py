@@ -20,7 +20,7 @@ from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span, TokenFile
 from trainer.data.files.pairs import sides_of
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
-from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
+from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers, untaught_tasks
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
 
@@ -161,12 +161,16 @@ class UntaughtRows:
         self._end_id = end_id
         self._cut: dict[int, int] = {}
         self._unknown: dict[int, str] = {}
+        self._tasks: list[int] = []
         self._shortest: int | None = None
         self._whole = False
 
     def add(self, index: int, example: Example, parts: Sequence[EncodedRow]) -> None:
         """Look at a row and what it became; a blank text becomes nothing."""
         if not parts:
+            return
+        if not example.completion:
+            self._tasks.append(index)
             return
         self._whole = self._whole or not parts[-1].truncated
         if not self._whole:
@@ -181,9 +185,10 @@ class UntaughtRows:
             self._unknown[index] = text_of(parts[-1], self._tokenizer)
 
     def refuse(self, rows: int, where: Where) -> None:
-        """Refuse rows that lost their answer, and rows of which none has its end."""
-        if self._cut or self._unknown:
-            problems = [*lost_answers(self._cut, where), *unknown_answers(self._unknown, where)]
+        """Refuse tasks, rows that lost their answer, and rows of which none has its end."""
+        problems = untaught_tasks(self._tasks, where)
+        problems += [*lost_answers(self._cut, where), *unknown_answers(self._unknown, where)]
+        if problems:
             raise ProblemError(problems, exit_code=2)
         if not self._whole and self._shortest is not None:
             raise ProblemError([no_whole_row(rows, self._shortest, where)], exit_code=2)

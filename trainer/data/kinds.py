@@ -11,7 +11,7 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import show
 from trainer.data.files.pairs import sides_of
 
-Kind = Literal["trace", "pair", "conversation", "text", "begun"]
+Kind = Literal["trace", "pair", "conversation", "task", "text", "begun"]
 """`begun`: of two answers without a prompt of their own, what both begin with."""
 
 AS_WRITTEN = "{prompt}"
@@ -20,7 +20,13 @@ AS_WRITTEN = "{prompt}"
 WITH_NEWLINE = "{prompt}\n"
 """How a trace's prompt is written; up to schema version 1.1, any plain prompt."""
 
-TEMPLATES: Mapping[Kind, str] = {"trace": WITH_NEWLINE, "pair": AS_WRITTEN, "text": AS_WRITTEN, "begun": AS_WRITTEN}
+TEMPLATES: Mapping[Kind, str] = {
+    "trace": WITH_NEWLINE,
+    "pair": AS_WRITTEN,
+    "task": AS_WRITTEN,
+    "text": AS_WRITTEN,
+    "begun": AS_WRITTEN,
+}
 """How a plain prompt is written by default. Conversations are written by the model's chat template."""
 
 NO_PROMPT = Rule(
@@ -47,6 +53,7 @@ _NAMES: Mapping[Kind, str] = {
     "trace": "reasoning traces",
     "pair": "prompts with completions",
     "conversation": "conversations",
+    "task": "tasks",
     "text": "plain texts",
     "begun": "answers without a prompt",
 }
@@ -61,7 +68,9 @@ def kind_of(row: Mapping[str, Any]) -> Kind:
         return "text"
     if "begun" in row:
         return "begun"
-    return "pair" if "completion" in row else "trace"
+    if "completion" in row:
+        return "pair"
+    return "task" if "task" in row else "trace"
 
 
 def template_of(row: Mapping[str, Any], template: str | None) -> str | None:
@@ -72,7 +81,7 @@ def template_of(row: Mapping[str, Any], template: str | None) -> str | None:
         template: how plain prompts are written. None: by default.
     """
     kind = kind_of(row)
-    if kind in ("trace", "pair"):
+    if kind in ("trace", "pair", "task"):
         return TEMPLATES[kind] if template is None else template
     return None
 

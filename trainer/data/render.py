@@ -123,13 +123,15 @@ def render_row(
 
 
 def learned_text(row: Mapping[str, Any]) -> str:
-    """Return the last text that is learned of a row; of a pair of answers, the chosen one."""
+    """Return the last text that is learned of a row; of a pair of answers, the chosen one; of a task, an empty one."""
     [row, *_] = sides_of(row)
     if "messages" in row:
         return str(row["messages"][-1]["content"])
     for name in ("text", "completion"):
         if name in row:
             return str(row[name])
+    if "task" in row:
+        return ""
     reasoning = "\n".join(step["content"] for step in row["steps"])
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
@@ -201,10 +203,9 @@ def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Writt
     yield "/prompt", row["begun"] if "begun" in row else row["prompt"], False
     if "completion" in row:
         yield "/completion", row["completion"], True
-        return
-    for index, step in enumerate(row["steps"]):
-        yield f"/steps/{index}/content", step["content"], True
-    yield "/final_answer", row["final_answer"], True
+    elif "steps" in row:
+        yield from ((f"/steps/{index}/content", step["content"], True) for index, step in enumerate(row["steps"]))
+        yield "/final_answer", row["final_answer"], True
 
 
 def prompt_of(row: dict[str, Any]) -> str:

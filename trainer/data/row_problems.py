@@ -32,6 +32,13 @@ NONE_WHOLE = Rule(
     "Raise data.max_length.",
 )
 
+NOTHING_TO_LEARN = Rule(
+    "TP908",
+    "Task without a text to learn",
+    "A task states how an answer is judged and none that could be learned.",
+    "Learn from rewards, `objective.kind: grpo`, or give the rows completions.",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
@@ -59,6 +66,15 @@ def no_end_token(file: str) -> Problem:
         what="The model's tokenizer has no end token.",
         expected="eos_token in tokenizer_config.json",
     )
+
+
+def untaught_tasks(indices: Sequence[int], where: Where) -> list[Problem]:
+    """Return the problem of the first row, by its index, that is a task and teaches no text, and how many there are."""
+    if not indices:
+        return []
+    more = f"; so are {len(indices) - 1:,} more" if len(indices) > 1 else ""
+    what = f"Row {indices[0]} is a task{more}."
+    return [problem_of(NOTHING_TO_LEARN, file=where.file, line=where.lines[indices[0]], what=what)]
 
 
 def lost_answers(needed: dict[int, int], where: Where) -> list[Problem]:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run.hashes import sha256_file
-from schemas.names import DATASETS, EVAL_SETS, no_dataset, no_eval_set
+from schemas.names import DATASETS, EVAL_SETS, GYM, no_dataset, no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.validate import check_value, read_rows
 from trainer.data.files.columns import RowKind, is_own, other_columns, shape_of
 from trainer.data.files.pairs import is_pair, problems_of_pair
 from trainer.data.files.table import RowTable, table_of
+from trainer.data.reasoning_gym import gym_tasks
 
 FOLDER = Path(__file__).parent
 LARGEST_IN_MEMORY = 64 << 20
@@ -60,6 +61,8 @@ class RowFile:
     sha256: str
     warnings: tuple[Problem, ...]
     """What was odd about the file and keeps no one from using it."""
+    generator: dict[str, Any] | None = None
+    """What made the rows, where they stand in no file: package, version, task and its whole configuration."""
 
 
 class ConvertedRows(RowTable):
@@ -113,7 +116,8 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Return the training rows of a built-in dataset, or of a file or folder.
 
     Args:
-        name: built in, or a path: JSONL, Parquet, a folder of the `datasets` library, plain text.
+        name: built in, a task of reasoning-gym, or a path: JSONL, Parquet, a folder of the `datasets` library, plain
+            text.
         kind: rows; text, of which only the column `text` is taken; or pairs of answers.
 
     Raises:
@@ -122,6 +126,9 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """
     if (absent := no_dataset(name)) is not None:
         raise ProblemError([absent], exit_code=2)
+    if name.startswith(GYM):
+        gym = gym_tasks(name)
+        return RowFile(name=name, path=Path(name), lines=(), warnings=(), **vars(gym))
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     if kind == "rows" and has_own_rows(path):
         file = read_row_file(name, path, kind="dataset_row", what="dataset")

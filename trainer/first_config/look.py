@@ -11,7 +11,7 @@ import numpy as np
 
 from evidence.rules.overlap import seen_in_training
 from evidence.scores.overlap import overlap_of, row_texts
-from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
+from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import quantity
@@ -125,7 +125,7 @@ def evaluated_of(eval_set: str | None, rows: RowsShape | None, problems: list[Pr
     if rows is None:
         return None
     if rows.is_built_in:
-        name = "eval_stories_v1" if "stories" in rows.name else "eval_v2"
+        name = EVAL_SET_OF[rows.name]
         return EvalSetChoice(
             name=name, because=f"the built-in set that belongs to {rows.name}", items=read_eval_set(name).rows
         )

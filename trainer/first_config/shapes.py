@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.names import DATASETS, no_dataset
+from schemas.names import DATASETS, GYM, NO_ROWS, no_dataset
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.problems.words import listed, quantity
@@ -53,6 +53,11 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
     """
     if (absent := no_dataset(name)) is not None:
         problems.append(replace(absent, next=absent.next.replace("--dataset", "the second argument as")))
+        return None
+    if name.startswith(GYM):
+        what = f"{name} stands in no file: reasoning-gym generates it, and rewards are learned from."
+        way = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
+        problems.append(problem_of(NO_ROWS, file=name, what=what, why=None, next=way))
         return None
     table: RowTable | None = None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)

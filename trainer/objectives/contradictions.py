@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from schemas.names import DATASETS
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.data.answers import refused_readers
 from trainer.data.buckets import no_buckets
+from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.kinds import refused_template
 from trainer.methods import method_of
 from trainer.methods.model import what_defeats_itself
@@ -35,7 +35,7 @@ def contradictions(config: Config) -> list[Problem]:
             problems.append(cannot_pack(config))
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     problems += refused_readers(config.evaluation, config.name)
-    if config.data.generated_rows and config.data.dataset not in DATASETS:
+    if config.data.generated_rows and config.data.dataset not in DATASET_SHARES:
         problems.append(no_generator(config))
     return problems
 
@@ -46,7 +46,7 @@ def no_generator(config: Config) -> Problem:
         NO_GENERATOR,
         file=config.data.dataset,
         pointer="/data/generated_rows",
-        what=f"data.generated_rows is {config.data.generated_rows}, but only {listed(DATASETS)} have a generator.",
+        what=f"data.generated_rows is {config.data.generated_rows}; only {listed(DATASET_SHARES)} have a generator.",
         why=None,
         next="Set data.generated_rows to 0, or train on a built-in dataset.",
     )

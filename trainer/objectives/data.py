@@ -87,6 +87,7 @@ class Data:
             **overlap,
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
+            **({"generator": self.dataset.generator} if self.dataset.generator else {}),
             "sequences": len(self.source.sequences) * self.sequences_each,
             "tokens": self.source.tokens_per_pass,
         }

@@ -110,6 +110,7 @@ def test_the_form_of_the_evaluation(text, worth):
 
 def test_a_form_of_other_tags():
     reward = one("format", tags=["think", "type", "answer"])
+    assert one("format", tags="think type answer").rule.value.keywords == reward.rule.value.keywords
     text = "<think>a\nb</think>\n<type>bar</type>\n<answer>5</answer>"
     assert reward.score(attempt(text)) == 1.0
     for broken in (text.replace("type", "kind"), text + "\n", text.replace("a\nb", "<answer>"), text[1:]):

@@ -109,8 +109,8 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
         f"error TP018: {path} (line 1): The row has the columns question and answer, which make no shape that "
         "data.kind rows knows.\n"
         "  Which column is given and which is learned is told by their names.\n"
-        "  Expected: messages; prompt and completion; prompt, steps and final_answer; conversations (ShareGPT); or "
-        "instruction and output (Alpaca).\n"
+        "  Expected: messages; prompt and completion; prompt, steps and final_answer; prompt and task; "
+        "conversations (ShareGPT); or instruction and output (Alpaca).\n"
         "  Next: Rename the columns, or convert the file.\n"
     )
 

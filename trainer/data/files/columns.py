@@ -31,6 +31,7 @@ OWN = (
     ("messages",),
     ("prompt", "completion"),
     ("prompt", "steps", "final_answer"),
+    ("prompt", "task"),
 )
 """Columns of the shapes of `dataset_row.schema.json`."""
 
@@ -45,8 +46,8 @@ SPEAKERS: Mapping[str, str] = {
 """Roles by the names that ShareGPT files give them."""
 
 EXPECTED = {
-    "rows": "messages; prompt and completion; prompt, steps and final_answer; conversations (ShareGPT); or instruction "
-    "and output (Alpaca)",
+    "rows": "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations "
+    "(ShareGPT); or instruction and output (Alpaca)",
     "text": "text, or a .txt file",
     "pairs": "chosen and rejected, with prompt or with answers that begin alike",
 }
@@ -71,8 +72,9 @@ class Shape:
 
 
 def of_own(columns: Iterable[str]) -> Callable[[Row], Row]:
-    """Return what takes these columns as they are."""
-    return lambda row: {name: row[name] for name in columns}
+    """Return what takes these columns as they are, and the answer of a task, where there is one."""
+    wanted = {*columns, "final_answer"} if "task" in columns else {*columns}
+    return lambda row: {name: value for name, value in row.items() if name in wanted}
 
 
 def of_conversations(row: Row) -> Row:

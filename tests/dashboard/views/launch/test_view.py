@@ -27,6 +27,7 @@ from evidence.run.lock import RunLock
 from launch import asking, planning, queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from schemas.names import DATASETS
 from trainproof import command
 
 
@@ -274,7 +275,8 @@ def test_another_model_and_other_rows_go_into_the_form(opened: Open, root: Path)
     Path("mine.jsonl").write_text('{"prompt": "a", "completion": "b"}\n\n{"prompt": "c", "completion": "d"}\n')
     app = opened(state.LAUNCH, source="tiny.yaml")
     rows = next(box for box in app.selectbox if box.label == "Other rows that are here")
-    assert rows.options == ["dev-reasoning-v2, built in", "dev-stories-v1, built in", "mine.jsonl, 2 rows, 71 B"]
+    built_in = [f"{name}, built in" for name in DATASETS]
+    assert rows.options == [*built_in, "mine.jsonl, 2 rows, 71 B"]
     app = rows.set_value("mine.jsonl").run()
     assert yaml.safe_load(app.code[-1].value)["data"]["dataset"] == "mine.jsonl"
     model = next(box for box in app.selectbox if box.label == "Another model that is here")

@@ -3,17 +3,17 @@
 import pytest
 from statements import is_handed_on, is_true, untrue
 
-from schemas.names import DATASETS
 from trainer.data.dev_reasoning import generate_rows
+from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.rows import read_dataset
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", DATASET_SHARES)
 def test_every_line_of_the_dataset_is_true(dataset):
     assert [line for row in read_dataset(dataset).rows for line in untrue(row)] == []
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("dataset", DATASET_SHARES)
 def test_every_line_of_fresh_rows_is_true(dataset):
     fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
     assert [line for row in fresh for line in untrue(row)] == []

@@ -1,0 +1,132 @@
+"""Tasks of reasoning-gym: with a package of the same interface in its place, and with itself where it is installed."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+
+import pytest
+
+from evidence.rewards import Attempt, refuse_rows, rewards_of
+from evidence.rewards.reasoning_gym import scorer_of
+from evidence.scores.reading import Scoring
+from schemas.problems.problem import ProblemError
+from trainer.data import reasoning_gym
+from trainer.data.rows import read_dataset
+
+
+@dataclass
+class SumConfig:
+    size: int = 10
+    seed: int = 0
+    largest: int = 9
+
+    def __post_init__(self):
+        assert self.largest > 0, "largest must be positive"
+
+
+class Sums:
+    def __init__(self, config: SumConfig) -> None:
+        self.config = config
+
+    def __len__(self) -> int:
+        return self.config.size
+
+    def __getitem__(self, number: int) -> dict:
+        draw = random.Random(self.config.seed * 1000 + number)
+        pair = (draw.randint(1, self.config.largest), draw.randint(1, self.config.largest))
+        return {"question": f"{pair[0]} + {pair[1]}?", "answer": str(sum(pair)), "metadata": {"pair": pair}}
+
+
+@pytest.fixture
+def gym(monkeypatch):
+    """Put a package in the place of reasoning-gym whose one task is `sums`."""
+    package, factory = ModuleType("stand_in_gym"), ModuleType("stand_in_gym.factory")
+    factory.DATASETS = {"sums": (Sums, SumConfig)}
+    package.create_dataset = lambda name, **options: Sums(SumConfig(**options))
+    package.get_score_answer_fn = lambda name: lambda answer, entry: 1.0 if answer == entry["answer"] else 0.01
+    for module in (package, factory):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for place in (reasoning_gym, sys.modules["evidence.rewards.reasoning_gym"]):
+        monkeypatch.setattr(place, "PACKAGE", "stand_in_gym")
+    monkeypatch.setattr("evidence.rewards.reasoning_gym.find_spec", lambda name: name)
+    monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
+    scorer_of.cache_clear()
+    yield
+    scorer_of.cache_clear()
+
+
+def test_a_task_becomes_rows_with_their_configuration(gym):
+    file = read_dataset("reasoning-gym:sums?size=4&seed=3")
+    assert file.name == "reasoning-gym:sums?size=4&seed=3"
+    assert file.generator == {
+        "package": "reasoning-gym",
+        "version": "9.9",
+        "task": "sums",
+        "configuration": {"size": 4, "seed": 3, "largest": 9},
+    }
+    entry = Sums(SumConfig(seed=3))[0]
+    assert file.rows[0] == {
+        "prompt": entry["question"],
+        "task": {"kind": "reasoning_gym", "name": "sums", "entry": entry},
+        "final_answer": entry["answer"],
+    }
+    assert len(file.rows) == 4
+    assert read_dataset("reasoning-gym:sums?size=4&seed=3").sha256 == file.sha256
+    assert read_dataset("reasoning-gym:sums?size=4&seed=4").sha256 != file.sha256
+    assert len(read_dataset("reasoning-gym:sums").rows) == 500
+
+
+def test_the_reward_of_the_same_name_judges_them(gym):
+    rows = read_dataset("reasoning-gym:sums?size=2").rows
+    rewards = rewards_of(["reasoning_gym"], Scoring(answer="whole"), file="c")
+    assert refuse_rows(rewards, rows, file="d") == []
+    [problem] = refuse_rows(rewards, [{"prompt": "?", "completion": "4"}], file="d", lines=[1])
+    assert "has no task of the kind reasoning_gym" in problem.what
+    for text, worth in ((rows[0]["final_answer"], 1.0), ("no", 0.01), ("", 0.0)):
+        assert rewards[0].score(Attempt(prompt="", text=text, row=rows[0], finished=True)) == worth
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "next_"),
+    [
+        ("sum", "reasoning-gym has no task 'sum'.", "Did you mean sums?"),
+        ("chess", "reasoning-gym has no task 'chess'.", "It has 1 tasks, such as sums."),
+        ("sums?largest=0", "reasoning-gym refuses the settings of sums: largest must be positive", None),
+        ("sums?smallest=0", "unexpected keyword argument 'smallest'", None),
+    ],
+)
+def test_a_name_that_makes_no_task(gym, name, what, next_):
+    with pytest.raises(ProblemError) as raised:
+        read_dataset(f"reasoning-gym:{name}")
+    [problem] = raised.value.problems
+    assert (problem.code, raised.value.exit_code) == ("TP916", 2)
+    assert what in problem.what
+    assert next_ is None or problem.next == next_
+
+
+def test_without_the_package_it_is_named(monkeypatch):
+    monkeypatch.setattr(reasoning_gym, "PACKAGE", "no_package_of_this_name")
+    with pytest.raises(ProblemError) as raised:
+        read_dataset("reasoning-gym:leg_counting")
+    [problem] = raised.value.problems
+    assert problem.code == "TP907"
+    assert "pip install 'trainproof[reasoning-gym]'" in problem.next
+
+
+@pytest.mark.skipif(find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed")
+@pytest.mark.parametrize("task", ["leg_counting", "countdown", "basic_arithmetic", "chain_sum"])
+def test_the_package_itself(task):
+    name = f"reasoning-gym:{task}?size=3&seed=5"
+    file = read_dataset(name)
+    assert file.sha256 == read_dataset(name).sha256
+    assert (file.generator["configuration"]["seed"], file.generator["configuration"]["size"]) == (5, 3)
+    [reward] = rewards_of(["reasoning_gym"], Scoring(answer="whole"), file="c")
+    for row in file.rows:
+        metadata = row["task"]["entry"]["metadata"]
+        gold = metadata["expression"] if task == "countdown" else row["final_answer"]
+        assert reward.score(Attempt(prompt=row["prompt"], text=gold, row=row, finished=True)) == 1.0
+        assert reward.score(Attempt(prompt=row["prompt"], text="nonsense", row=row, finished=True)) < 0.5
