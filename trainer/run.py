@@ -25,6 +25,7 @@ from trainer.loop.disk import refuse_no_room
 from trainer.loop.kept_states import kept_said, kept_states
 from trainer.loop.record import record_program
 from trainer.loop.restoring import restored_state
+from trainer.loop.rollouts import Rollouts, rollouts_of
 from trainer.loop.saving import Checkpoints
 from trainer.loop.state import initial_state
 from trainer.loop.stop import StopRequest
@@ -108,6 +109,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             memory=memory,
             wait=wait,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
+            rollouts=read.rollouts,
             kept=kept_states(task, recorder.folder, first=read.first_step),
         )
         outcome = train(loop, states, recorder, checkpoints)
@@ -142,6 +144,8 @@ class RunInputs:
     """From before rows and model were read."""
     task: Task
     data: Data
+    rollouts: Rollouts | None
+    """Draws completions of prompts. None: rows are learned as they stand."""
 
     @property
     def first_step(self) -> int:
@@ -169,7 +173,9 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
-    return RunInputs(parent=parent, devices=devices, memory=memory, task=task, data=data)
+    return RunInputs(
+        parent=parent, devices=devices, memory=memory, task=task, data=data, rollouts=rollouts_of(task, data)
+    )
 
 
 _CHECKED_ROWS = 3

@@ -58,6 +58,7 @@ _LEFT_TO_THE_PROGRAM = {
     "data.template": None,
     "evaluation.answer": None,
     "evaluation.compare": None,
+    "objective.epsilon_high": None,
 }
 """Declared values with which any effective one agrees; elsewhere null is a value like others."""
 

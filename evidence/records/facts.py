@@ -115,6 +115,11 @@ class Facts:
         return bool(((self.config or {}).get("objective") or {}).get("kind", "supervised") == "supervised")
 
     @property
+    def draws_completions(self) -> bool:
+        """Whether it learned from what the model wrote itself, and not from its rows."""
+        return bool(((self.config or {}).get("objective") or {}).get("kind") == "grpo")
+
+    @property
     def is_sealed(self) -> bool:
         """Whether the run recorded its end; until then results and hashes are not expected."""
         return self.manifest is not None and self.manifest["status"] != "running"

@@ -35,6 +35,8 @@ OF_EVENTS = {
 }
 """Fields of the events of every run."""
 OF_ROWS = ("padding_fraction",)
+OF_ROLLOUTS = ("reward_mean", "reward_std", "flat_groups", "completion_tokens_mean", "truncated_share", "entropy")
+"""Fields of a row whose completions the model drew."""
 OF_ANSWERS = ("output_token_ids", "fingerprint")
 """Fields of an answer that has tokens."""
 CHAINED = 10
@@ -101,7 +103,7 @@ def _of_events(facts: Facts) -> Iterator[Problem]:
 
 def _of_rows(facts: Facts) -> Iterator[Problem]:
     for line, row in enumerate(facts.metrics or [], start=1):
-        if absent := _absent(row, OF_ROWS):
+        if absent := _absent(row, OF_ROLLOUTS if facts.draws_completions else OF_ROWS):
             what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
             yield finding(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
 

@@ -92,7 +92,9 @@ _ADAMW_BYTES = 4.0
 
 
 def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem for a loss below 0, of exactly 0, or equal in every row."""
+    """Yield a problem for a loss below 0, of exactly 0, or equal in every row; a policy's loss may be any of them."""
+    if facts.draws_completions:
+        return
     losses, steps = facts.columns["loss"], facts.columns["step"]
     for rule, wrong in ((NEGATIVE_LOSS, where(losses < 0)), (ZERO_LOSS, where(losses == 0))):
         if wrong:
@@ -111,14 +113,14 @@ def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
     if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
         what = f"learning_rate is 0 in all {len(rates)} rows."
         yield finding(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
-    if len(norms) and not norms.any():
+    if len(norms) and not norms.any() and not _nothing_to_learn(facts):
         what = f"grad_norm is 0 in all {len(norms)} rows."
         yield finding(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
 
 
 def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for training examples that cannot teach what is evaluated."""
-    if facts.first_examples is None:
+    """Yield problems for training examples that cannot teach what is evaluated; prompts alone teach nothing."""
+    if facts.first_examples is None or facts.draws_completions:
         return
     counts = facts.first_examples["counts"]
     if counts["rows_without_answer"] > 0:
@@ -137,7 +139,7 @@ def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
 
 def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where the evaluated parameters are those before the first step."""
-    if facts.eval_summary is None or facts.model is None:
+    if facts.eval_summary is None or facts.model is None or _nothing_to_learn(facts):
         return
     after = facts.eval_summary["checkpoint"]
     if after["step"] > 0 and after["params_sha256"] == facts.model["weights_sha256"]:
@@ -178,6 +180,11 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
         yield _state(facts, what)
     elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
+
+
+def _nothing_to_learn(facts: Facts) -> bool:
+    """Return whether the rows state that no group of completions ever had a spread: no step then has a gradient."""
+    return facts.draws_completions and all(row.get("flat_groups") == 1 for row in facts.metrics or ())
 
 
 def _value_or_none(document: Document | None, pointer: str) -> Any:

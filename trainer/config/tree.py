@@ -82,9 +82,23 @@ class MethodConfig:
 class ObjectiveConfig:
     """Toward what it is trained."""
 
-    kind: Literal["supervised", "dpo"] = "supervised"
+    kind: Literal["supervised", "dpo", "grpo"] = "supervised"
     beta: float = 0.1
     label_smoothing: float = 0.0
+    rewards: str | None = None
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "gspo", "cispo"] = "dapo"
+    epsilon_low: float = 0.2
+    epsilon_high: float | None = None
+    kl_beta: float = 0.0
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    group_size: int = 8
+    updates_per_rollout: int = 1
+    mask_truncated: bool = True
+    max_completion_tokens: int = 128
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    stop_when_flat: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,11 +89,11 @@ def _combine(parts: list[_Part], found: dict[Fraction, set[str]]) -> None:
         return
     for one, other in permutations(range(len(parts)), 2):
         rest = [part for place, part in enumerate(parts) if place not in (one, other)]
-        for joined in _joined(parts[one], parts[other]):
-            _combine([*rest, joined], found)
+        for each in _join(parts[one], parts[other]):
+            _combine([*rest, each], found)
 
 
-def _joined(left: _Part, right: _Part) -> Iterator[_Part]:
+def _join(left: _Part, right: _Part) -> Iterator[_Part]:
     (a, a_text, a_strength), (b, b_text, b_strength) = left, right
     values = {"+": a + b, "-": a - b, "*": a * b} | ({"/": a / b} if b else {})
     for sign, value in values.items():

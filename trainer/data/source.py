@@ -164,6 +164,7 @@ def row_source(
     *,
     devices: int,
     each: int = 1,
+    microbatches: int | None = None,
 ) -> RowSource:
     """Return the source of a run that learns from rows.
 
@@ -175,6 +176,7 @@ def row_source(
         config: of the run.
         devices: that share a step.
         each: sequences that an example makes, 2 of a pair.
+        microbatches: of a step. None: `batch.accumulation_steps`.
     """
     pack = config.data.packing
     return RowSource(
@@ -187,7 +189,7 @@ def row_source(
         collate=collate,
         shapes=lengths_of(config.data.max_length, config.data.buckets),
         batch_size=batch_size_of(config, devices=devices) // each,
-        accumulation_steps=config.batch.accumulation_steps,
+        accumulation_steps=config.batch.accumulation_steps if microbatches is None else microbatches,
         seed=config.seed,
         shuffle=config.data.shuffle,
     )

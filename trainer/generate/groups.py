@@ -67,6 +67,7 @@ class GroupPrograms:
         params: Params,
         prompts: Int[Array, "prompts width"],
         lengths: Int[Array, " prompts"],
+        *,
         keys: Key[Array, " rows"],
     ) -> list[DrawnCompletion]:
         """Return the continuations of left-padded prompts, those of a group behind each other.

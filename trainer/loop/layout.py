@@ -4,7 +4,8 @@ A stack is compiled once and its gradients exist together. On a CPU they do in a
 nothing before all gradients are there, and rematerialisation, which it undoes where layers follow each other, holds
 inside a loop: a stacked step takes less time to compile, less memory and no more time to run. On an accelerator each
 layer's update would otherwise run as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6
-stacked. Answers are made with layers apart everywhere: a loop would copy each layer's weights for every token.
+stacked. Answers are made with layers apart everywhere: a loop would copy each layer's weights for every token. Where
+every step draws completions they lie apart all the time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods.model import Model
+from trainer.objectives import objective_of
 
 FEWEST_SAVED = 6
 """Layers that a program must hold less for `auto` to stack them; compiling fewer takes a second or two."""
@@ -34,6 +36,8 @@ def is_scanned(config: Config, model: Model, *, platform: str, devices: int) -> 
         platform: cpu, gpu or tpu.
         devices: how many share the work.
     """
+    if objective_of(config).updates_per_rollout:
+        return False
     if config.memory.layers != "auto":
         return config.memory.layers == "scanned"
     saved = model.source.spec.layers - len(model.runs)

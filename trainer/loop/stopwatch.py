@@ -20,7 +20,17 @@ class Stopwatch:
         """The step of the last row."""
         self.computed = 0
         """Tokens of the steps since then, padding included."""
-        self._since = time.perf_counter()
+        self._since = self._update_since = time.perf_counter()
+
+    def begins_update(self, tokens: int) -> None:
+        """Count the tokens of the step that begins now, padding included."""
+        self.computed += tokens
+        self._update_since = time.perf_counter()
+
+    @property
+    def update_seconds(self) -> float:
+        """How long ago the last step began, its batch made."""
+        return time.perf_counter() - self._update_since
 
     def lap(self, done: int) -> float:
         """Return seconds per step since the last lap."""

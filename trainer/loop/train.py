@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,9 +15,11 @@ from jaxtyping import Array
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import BatchSource, PrefetchingSource, batch_size_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
+from trainer.loop.drawing import StepCompletions
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
+from trainer.loop.rollouts import Rollouts
 from trainer.loop.saving import Checkpoints
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState, spoiled_by
 from trainer.loop.stop import StopRequest
@@ -58,6 +60,9 @@ class LoopRecorder(Protocol):
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Take an event."""
 
+    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Take the completions of a roll-out."""
+
     def sync(self) -> None:
         """Keep all of it, come what may."""
 
@@ -88,6 +93,8 @@ class Loop:
     """Counts the time that the loop waits for batches. None: no one does."""
     kept: KeptStates | None = None
     """Keeps some states as evidence. None: none are kept."""
+    rollouts: Rollouts | None = None
+    """Draws completions of prompts. None: what the source gives is learned as it is."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -104,19 +111,22 @@ class Loop:
         state = states.pop()
         first = done = int(state.step)
         watch = Stopwatch(first)
-        metrics, because = None, ALL_STEPS_DONE
+        metrics, because, batch = None, ALL_STEPS_DONE, {}
+        drawing = None if self.rollouts is None else StepCompletions(self.rollouts, self.recorder)
         for step in range(first, self.steps):
-            # The next step must not start if it and a checkpoint would not end in time.
-            if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.save_seconds):
-                because = reason if done > first else f"{reason} before the first step"
-                break
-            batch = jax.device_put(source.batch(step), batch_sharding(self.task.mesh))
-            watch.computed += batch["tokens"].size
+            if drawing is None or drawing.is_due(step):
+                # The next step must not start if it and a checkpoint would not end in time.
+                if reason := self.reason_to_stop(watch, drawing):
+                    because = reason if done > first else f"{reason} before the first step"
+                    break
+                given = source.batch(step) if drawing is None else drawing.batch(source, step, state, self.frozen)
+                batch = jax.device_put(given, batch_sharding(self.task.mesh))
+            watch.begins_update(batch["tokens"].size)
             state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
             logged, saved, chained = self.is_logged(done, first), self.is_saved(done), self.is_chained(done)
             if logged:
-                self.log(done, metrics, watch)
+                self.log(done, metrics, watch, drawing)
             # At other steps no one waits for the devices.
             if (logged or saved or chained) and spoiled_by(metrics, step=done):
                 break
@@ -124,13 +134,18 @@ class Loop:
                 with watch.left_out():
                     self.entered(state, saved=saved)
         if metrics is not None and watch.done < done:
-            self.log(done, metrics, watch)  # stopped between rows: the result counts to the last row
+            self.log(done, metrics, watch, drawing)  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
         # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
         if metrics is not None and (spoiled := spoiled_by(metrics, step=done)):
             return Outcome(state=state, status="failed", because=spoiled.because, seconds=seconds, error=spoiled.error)
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)
+
+    def reason_to_stop(self, watch: Stopwatch, drawing: StepCompletions | None) -> str | None:
+        """Return why the next step does not begin, None where it does."""
+        reserve_seconds = watch.step_seconds + self.save_seconds
+        return self.stop.reason(reserve_seconds=reserve_seconds) or (drawing.stops if drawing else None)
 
     @property
     def steps(self) -> int:
@@ -159,12 +174,17 @@ class Loop:
         """Return whether an entry of the chain follows a step; checkpoints and the end have theirs besides."""
         return done % chained_every(self.task.config) == 0 and done < self.task.config.limits.steps
 
-    def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
+    def tokens_before(self, step: int) -> int:
+        """Return the tokens of all steps before this one: padding left out, or with it where completions are drawn."""
+        return self.source.tokens_before(step) if self.rollouts is None else step * self.task.tokens_per_step
+
+    def log(self, done: int, metrics: StepMetrics, watch: Stopwatch, drawing: StepCompletions | None) -> None:
         """Write the row of a step."""
         loss = float(metrics.loss)  # waits until the devices have finished the step
-        steps, tokens_seen = done - watch.done, self.source.tokens_before(done)
-        per_step = (tokens_seen - self.source.tokens_before(watch.done)) / steps
+        steps, tokens_seen = done - watch.done, self.tokens_before(done)
+        per_step = (tokens_seen - self.tokens_before(watch.done)) / steps
         computed = watch.computed / steps
+        named, update_seconds = self.named(metrics), watch.update_seconds
         seconds = watch.lap(done)
         schedule = build_schedule(self.task.config.optimizer, steps=self.task.config.limits.steps)
         self.recorder.metric(
@@ -177,9 +197,9 @@ class Loop:
                 "step_seconds": seconds,
                 "tokens_per_second": per_step / seconds,
                 **({"tokens_per_step": computed} if len(self.task.lengths) > 1 else {}),
-                "padding_fraction": 1 - per_step / computed,
+                **({"padding_fraction": 1 - per_step / computed} if drawing is None else {}),
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
-                **self.named(metrics),
+                **(named if drawing is None else drawing.row(done, named, update_seconds=update_seconds)),
                 "time": now(),
             }
         )

@@ -17,6 +17,12 @@ from trainer.objectives import objective_of
 NO_GENERATOR = Rule(
     "TP013", "No generator", "Only the built-in datasets can generate rows.", "Set data.generated_rows to 0."
 )
+PART_OF_A_GROUP = Rule(
+    "TP913",
+    "Part of a group",
+    "A step learns from whole groups: an advantage compares a completion with its group.",
+    "Set batch.microbatch_size, batch.accumulation_steps or objective.group_size so that groups come out whole.",
+)
 CANNOT_PACK = Rule(
     "TP079",
     "Packing of what cannot be packed",
@@ -31,8 +37,11 @@ def contradictions(config: Config) -> list[Problem]:
     with Gathering(problems):
         method_of(config)
     with Gathering(problems):
-        if config.data.packing and not objective_of(config).can_pack:
+        objective = objective_of(config)
+        if config.data.packing and not objective.can_pack:
             problems.append(cannot_pack(config))
+        if objective.updates_per_rollout:
+            problems += parts_of_groups(config, objective.sequences_each)
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     problems += refused_readers(config.evaluation, config.name)
     if config.data.generated_rows and config.data.dataset not in DATASET_SHARES:
@@ -50,6 +59,19 @@ def no_generator(config: Config) -> Problem:
         why=None,
         next="Set data.generated_rows to 0, or train on a built-in dataset.",
     )
+
+
+def parts_of_groups(config: Config, size: int) -> list[Problem]:
+    """Return the problem of a step that holds part of a group of `size` completions on a device."""
+    batch = config.batch
+    sequences = batch.microbatch_size * batch.accumulation_steps
+    if sequences % size == 0:
+        return []
+    what = (
+        f"A step has {sequences} sequences a device (batch.microbatch_size {batch.microbatch_size} times "
+        f"batch.accumulation_steps {batch.accumulation_steps}), which is no multiple of the {size} of a group."
+    )
+    return [problem_of(PART_OF_A_GROUP, file=config.name, pointer="/batch/microbatch_size", what=what)]
 
 
 def cannot_pack(config: Config) -> Problem:

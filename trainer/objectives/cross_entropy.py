@@ -109,17 +109,8 @@ def over_chunks(
     chunk_positions: int | None,
 ) -> Array:
     """Return `summed(logits_of(hidden), targets, mask)`, added up over chunks of positions."""
-    batch, seq, _ = hidden.shape
-    if chunk_positions is None or not in_several_chunks(seq, chunk_positions):
+    if chunk_positions is None or not in_several_chunks(hidden.shape[1], chunk_positions):
         return summed(logits_of(hidden), targets, mask)
-    chunks = -(-seq // chunk_positions)
-    missing = chunks * chunk_positions - seq
-
-    def in_chunks(values: Array) -> Array:
-        """Return `[chunks batch chunk …]`; the padding's mask is false, so it adds nothing."""
-        widths = [(0, 0), (0, missing)] + [(0, 0)] * (values.ndim - 2)
-        split = jnp.pad(values, widths).reshape(batch, chunks, chunk_positions, *values.shape[2:])
-        return jnp.moveaxis(split, 1, 0)
 
     # remat: without it the scan would keep every chunk's logits for the backward pass, which is all of them.
     @jax.checkpoint
@@ -127,8 +118,42 @@ def over_chunks(
         hidden_chunk, targets_chunk, mask_chunk = chunk
         return total + summed(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
 
-    chunked = (in_chunks(hidden), in_chunks(targets), in_chunks(mask))
+    chunked = tuple(in_chunks(values, chunk_positions) for values in (hidden, targets, mask))
     of_one = jax.eval_shape(lambda *chunk: summed(logits_of(chunk[0]), *chunk[1:]), *(each[0] for each in chunked))
     total: Array
     total, _ = jax.lax.scan(add_chunk, jnp.zeros(of_one.shape, jnp.float32), chunked)
     return total
+
+
+def token_log_probs(
+    hidden: Float[Array, "batch seq embed"],
+    targets: Int32[Array, "batch seq"],
+    mask: Bool[Array, "batch seq"],
+    logits_of: LogitsOf,
+    *,
+    chunk_positions: int | None,
+) -> Float[Array, "batch seq"]:
+    """Return the log-probability of each target where the mask is true, else 0, in nats.
+
+    The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
+    """
+    batch, seq, _ = hidden.shape
+    if chunk_positions is None or not in_several_chunks(seq, chunk_positions):
+        return -cross_entropies(logits_of(hidden), targets, mask)
+
+    @jax.checkpoint
+    def of_chunk(chunk: tuple[Array, Array, Array]) -> Array:
+        hidden_chunk, targets_chunk, mask_chunk = chunk
+        return -cross_entropies(logits_of(hidden_chunk), targets_chunk, mask_chunk)
+
+    found = jax.lax.map(of_chunk, tuple(in_chunks(values, chunk_positions) for values in (hidden, targets, mask)))
+    return jnp.moveaxis(found, 0, 1).reshape(batch, -1)[:, :seq]
+
+
+def in_chunks(values: Array, chunk_positions: int) -> Array:
+    """Return `[chunks batch chunk_positions …]` of `[batch seq …]`; what is added at the end is 0, or false."""
+    batch, seq = values.shape[:2]
+    chunks = -(-seq // chunk_positions)
+    widths = [(0, 0), (0, chunks * chunk_positions - seq)] + [(0, 0)] * (values.ndim - 2)
+    split = jnp.pad(values, widths).reshape(batch, chunks, chunk_positions, *values.shape[2:])
+    return jnp.moveaxis(split, 1, 0)

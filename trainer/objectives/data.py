@@ -192,7 +192,7 @@ def read_data(
         tokenizer=tokenizer,
         encoded=encoded,
         source=source_of(encoded, objective, config, devices=devices),
-        sequences_each=2 if objective.takes_pairs else 1,
+        sequences_each=objective.sequences_each,
         form=form,
         scoring=scoring,
         items=items,
@@ -210,7 +210,9 @@ def source_of(encoded: EncodedData, objective: Objective, config: Config, *, dev
         objective.collate,
         config,
         devices=devices,
-        each=2 if objective.takes_pairs else 1,
+        each=objective.sequences_each,
+        # What is drawn of a step's prompts comes in microbatches, and prompts alone in one.
+        microbatches=1 if objective.updates_per_rollout else config.batch.accumulation_steps,
     )
 
 

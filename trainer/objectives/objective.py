@@ -78,6 +78,14 @@ class Objective(Protocol):
         """Whether rows are pairs of answers: an example is then two sequences, and `data.kind` has no effect."""
 
     @property
+    def sequences_each(self) -> int:
+        """The sequences that an example makes: 2 of a pair, as many as a group has of a prompt."""
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimizer steps on completions that are drawn once. 0: rows are learned as they stand, nothing is drawn."""
+
+    @property
     def needs_reference(self) -> bool:
         """Whether the loss needs the model as it was before training, too."""
 

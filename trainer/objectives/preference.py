@@ -54,6 +54,8 @@ class DirectPreference:
     kind: ClassVar[str] = "dpo"
     can_pack: ClassVar[bool] = False
     takes_pairs: ClassVar[bool] = True
+    sequences_each: ClassVar[int] = 2
+    updates_per_rollout: ClassVar[int] = 0
     needs_reference: ClassVar[bool] = True
 
     def manifest_entry(self) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class SupervisedLoss:
     kind: ClassVar[str] = "supervised"
     can_pack: ClassVar[bool] = True
     takes_pairs: ClassVar[bool] = False
+    sequences_each: ClassVar[int] = 1
+    updates_per_rollout: ClassVar[int] = 0
     needs_reference: ClassVar[bool] = False
 
     def manifest_entry(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import show
-from trainer.config.tree import Config, DataConfig, ObjectiveConfig
+from trainer.config.tree import Config, DataConfig, MemoryConfig, ObjectiveConfig
 
 WITHOUT_EFFECT = Rule(
     "TP078",
@@ -35,6 +35,20 @@ def unused_by_pairs(config: Config) -> list[Problem]:
     given = {key: getattr(config.data, key) for key in ("kind", "supervise")}
     return [
         without_effect(config, "data", key, given[key]) for key in given if given[key] != getattr(DataConfig(), key)
+    ]
+
+
+def unused_by_rollouts(config: Config) -> list[Problem]:
+    """Return a problem for each setting of rows and layers that has no meaning where completions are drawn."""
+    groups = {
+        "data": (config.data, DataConfig(), ("kind", "supervise", "buckets")),
+        "memory": (config.memory, MemoryConfig(), ("layers",)),
+    }
+    return [
+        without_effect(config, group, key, getattr(given, key))
+        for group, (given, usual, keys) in groups.items()
+        for key in keys
+        if getattr(given, key) not in (getattr(usual, key), "unrolled")
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -168,6 +168,12 @@ class Recorder:
         )
         with RowWriter(self.folder / layout.CHAIN) as writer:
             writer.append(entry)
+
+    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Append the completions of a roll-out to rollouts.jsonl."""
+        with RowWriter(self.folder / layout.ROLLOUTS) as writer:
+            for row in rows:
+                writer.append(row)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""

@@ -11,6 +11,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.loop.kept_states import kept_steps, write_state
 from trainer.loop.programs import compiled_steps
+from trainer.loop.rollouts import rollouts_of
 from trainer.loop.segments import parts_of
 from trainer.loop.stop import StopRequest
 from trainer.replay.draw import Draw, draw_segments
@@ -100,6 +101,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
             task=place.task,
             steps=compiled_steps(place.task, place.data.source.lengths_in_use),
             source=place.data.source,
+            rollouts=rollouts_of(place.task, place.data),
             states=states,
             stop=StopRequest(max_minutes=None),
             is_exact=place.fitness.is_exact,

@@ -64,7 +64,10 @@ def tolerance_of(compute: str) -> Tolerance:
 
 Verdict = Literal["identical", "within tolerance", "different", "not tried"]
 
-OF_THIS_MACHINE = frozenset({"step_seconds", "tokens_per_second", "device_memory_bytes", "time", "clock_seconds"})
+OF_THIS_MACHINE = frozenset(
+    {"step_seconds", "tokens_per_second", "device_memory_bytes", "time", "clock_seconds"}
+    | {"rollout_seconds", "update_seconds"}
+)
 """Fields of a row that no repetition gives again."""
 
 SINCE_THE_ROW_BEFORE = frozenset({"padding_fraction", "tokens_per_step"})

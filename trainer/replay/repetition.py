@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.source import BatchSource
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.programs import Steps
+from trainer.loop.rollouts import Rollouts
 from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -72,6 +73,9 @@ class RepeatedRows:
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Let an event go by."""
 
+    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Let the completions of a roll-out go by."""
+
     def sync(self) -> None:
         """Have nothing to keep."""
 
@@ -86,6 +90,8 @@ class Repetition:
     source: BatchSource
     states: States
     stop: StopRequest
+    rollouts: Rollouts | None
+    """Draws completions of prompts. None: nothing is drawn."""
     is_exact: bool
     """Whether every bit must be equal."""
     progress: Callable[[int, int, float], None]
@@ -152,6 +158,7 @@ class Repetition:
             step=self.steps,
             frozen=self.states.frozen,
             source=self.source,
+            rollouts=self.rollouts,
             recorder=kept,
             checkpoints=None,
             stop=self.stop,

@@ -11,6 +11,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.loop.base import refuse_other_base
 from trainer.loop.programs import compiled_steps
+from trainer.loop.rollouts import rollouts_of
 from trainer.loop.segments import Segment, parts_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -106,6 +107,7 @@ def carried_out(
         task=task,
         steps=steps,
         source=data.source,
+        rollouts=rollouts_of(task, data),
         states=states,
         stop=stop,
         is_exact=place.fitness.is_exact,

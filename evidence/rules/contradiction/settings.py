@@ -127,7 +127,8 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
     shown_ones = len(document["examples"])
     if facts.training is None:
         return  # Before the step is compiled no one knows how many sequences it has.
-    there = min(facts.training["batch_size"], document["counts"]["rows"])
+    group = ((facts.config or {}).get("objective") or {}).get("group_size", 1) if facts.draws_completions else 1
+    there = min(facts.training["batch_size"] // group, document["counts"]["rows"])
     packed = bool((facts.config or {}).get("data", {}).get("packing"))
     if shown_ones != min(asked, there) and not (packed and min(asked, there) < shown_ones <= asked):
         seen = "1 example is shown" if shown_ones == 1 else f"{shown_ones} examples are shown"

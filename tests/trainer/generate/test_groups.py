@@ -25,7 +25,7 @@ def draw(spec, prompts, rows, *, temperature=1.0, seed=0):
         sampling=Sampling(temperature=temperature),
     )
     tokens, lengths = pad_left(prompts, 8)
-    return programs.draw(params, tokens, lengths, row_keys(jax.random.key(seed), rows, SIZE))
+    return programs.draw(params, tokens, lengths, keys=row_keys(jax.random.key(seed), rows, SIZE))
 
 
 def texts(drawn):
