@@ -20,7 +20,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
 NO_TASK = Rule(
-    "TP916",
+    "TP919",
     "Task that reasoning-gym does not make",
     "The package makes a task from its name and its own settings.",
     "Write the task as the package names it, as in `reasoning-gym:leg_counting?size=500&seed=1`.",

@@ -103,7 +103,7 @@ def test_a_name_that_makes_no_task(gym, name, what, next_):
     with pytest.raises(ProblemError) as raised:
         read_dataset(f"reasoning-gym:{name}")
     [problem] = raised.value.problems
-    assert (problem.code, raised.value.exit_code) == ("TP916", 2)
+    assert (problem.code, raised.value.exit_code) == ("TP919", 2)
     assert what in problem.what
     assert next_ is None or problem.next == next_
 
