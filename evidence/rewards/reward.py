@@ -29,7 +29,7 @@ class Attempt:
     """One completion as rewards see it."""
 
     prompt: str
-    """As the model was given it."""
+    """As the row states it."""
     text: str
     """What it wrote, without the end token."""
     row: Row

@@ -13,6 +13,7 @@ from evidence.rules import (
     overlap,
     plausibility,
     registry,
+    rewarding,
     spelling,
     whole_config,
 )
@@ -23,6 +24,7 @@ CHECKS = (
     *registry.CHECKS,
     *spelling.CHECKS,
     *plausibility.CHECKS,
+    *rewarding.CHECKS,
     *overlap.CHECKS,
     *envelope.CHECKS,
     *completeness.CHECKS,

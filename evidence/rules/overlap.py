@@ -1,26 +1,19 @@
-"""Evaluation items that the training rows teach: as the manifest states them, and counted again from the rows.
-
-Built-in rows come with this package; the rows of a file are looked at where the configuration's path, or the run's own
-folder, has a file with the stated hash.
-"""
+"""Evaluation items that the training rows teach: as the manifest states them, and counted again from the rows."""
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from evidence.records.dataset import Stamp, dataset_file, dataset_rows
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from evidence.run.hashes import sha256_file
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
-from schemas.names import DATASETS
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.words import quantity
-from schemas.reading.rows import read_rows
 
 SEEN_BEFORE = Rule(
     "TP408",
@@ -45,9 +38,6 @@ OTHER_OVERLAP = Rule(
 
 BY_CHANCE = 0.05
 """Share of an evaluation set that rows of the same templates may be near. The built-in sets: 2 % at most."""
-LARGEST_FILE = 64 * 2**20
-"""Bytes of the largest file of rows that is counted again."""
-_BUILT_IN = Path(__file__).parents[2] / "trainer" / "data"
 _NAMED = 3
 
 
@@ -133,43 +123,17 @@ def _items(facts: Facts) -> tuple[tuple[str, str, str], ...]:
 
 def _counted_again(facts: Facts, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
     """Return the overlap of a run's items with the rows of its dataset's file; None where the file is not here."""
-    if facts.manifest is None or facts.config is None or not items:
-        return None
-    name, sha256 = facts.config["data"].get("dataset", DATASETS[0]), facts.manifest["dataset"]["sha256"]
-    places = [_BUILT_IN / f"{name}.jsonl"] if name in DATASETS else [Path(name), facts.folder / Path(name).name]
-    for path in places:
-        if (stamp := _stamp(path)) is not None and _hash(path, stamp) == sha256:
-            return _overlap(path, stamp, items)
-    return None
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """Return size and time of a file of rows that may be read; a stranger's path may name anything."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return None
-    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE or path.suffix != ".jsonl":
-        return None
-    return status.st_size, status.st_mtime_ns
+    found = dataset_file(facts) if items else None
+    return None if found is None else _overlap(*found, items)
 
 
 @lru_cache(maxsize=64)
-def _hash(path: Path, _stamp: tuple[int, int]) -> str | None:
-    try:
-        return sha256_file(path)
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=64)
-def _overlap(path: Path, _stamp: tuple[int, int], items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
+def _overlap(path: Path, stamp: Stamp, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
     """Return the overlap of a file's rows with items; many runs have both in common."""
-    read = read_rows(path, "dataset_row")
-    if any(problem.severity == "error" for problem in read.problems):
-        return None  # rows of another tool's shape
+    if (rows := dataset_rows(path, stamp)) is None:
+        return None
     named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
-    return overlap_of(named, map(row_texts, read.values))
+    return overlap_of(named, map(row_texts, rows))
 
 
 CHECKS = (evaluation_is_unseen,)

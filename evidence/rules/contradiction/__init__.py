@@ -3,7 +3,8 @@
 One file for each fact: `identity` (which run), `settings` (declared and effective), `restated` (what is only
 repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
 `results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another), `kept` (what it
-ended with), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
+ended with), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation), `rollouts` (learning
+from rewards).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from evidence.rules.contradiction import (
     questions,
     restated,
     results,
+    rollouts,
     scores,
     settings,
 )
@@ -42,6 +44,7 @@ MODULES = (
     events,
     scores,
     questions,
+    rollouts,
 )
 
 CHECKS = tuple(check for module in MODULES for check in module.CHECKS)
