@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dashboard.shared.charts import strokes
 from dashboard.shared.charts.bands import MeanBand
@@ -192,7 +191,10 @@ class _Builder:
         last = len(plot.panels) - 1
         option = {
             "animation": False,
-            "dataset": [{"source": _source(frame)} for frame in self.frames],
+            "dataset": [
+                {"source": (arrow.table({name: arrow.numbers(np.asarray(values)) for name, values in frame.items()}))}
+                for frame in self.frames
+            ],
             "grid": self.grids,
             "xAxis": [
                 _x_axis(index, plotted.panel, plot, shown=index == last) for index, plotted in enumerate(plot.panels)
@@ -276,10 +278,6 @@ def _x_axis(index: int, panel: Panel, plot: Plot, *, shown: bool) -> dict[str, A
         "splitLine": {"show": False},
         "axisPointer": {"label": words},
     }
-
-
-def _source(frame: Mapping[str, Any]) -> pa.Table:
-    return arrow.table({name: arrow.numbers(np.asarray(values)) for name, values in frame.items()})
 
 
 def _round(value: float) -> float:

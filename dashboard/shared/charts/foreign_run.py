@@ -21,7 +21,6 @@ from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from foreign.checks.figures import figures_of
 from foreign.readers.keys import is_score
 from foreign.readers.rows import course_of, loss_series
-from foreign.readers.statement import Fact
 from foreign.readers.view import ForeignRun, MetricRow
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
@@ -48,10 +47,6 @@ def line_of(name: str, view: ForeignRun) -> tuple[RunLine, str]:
     return line, _origin(rows or evaluated) if rows or evaluated else ""
 
 
-def _longest(series: Mapping[tuple[str, int], list[MetricRow]]) -> list[MetricRow]:
-    return max(series.values(), key=len, default=[])
-
-
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
     """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
     columns = {
@@ -75,7 +70,11 @@ def _evaluated_rows(view: ForeignRun, losses: Sequence[MetricRow]) -> list[Metri
     if not _all_steps_known(losses):
         return []
     series = loss_series(view.metrics, "eval_loss")
-    rows = series.get((losses[0].source.file, losses[0].stage), []) if losses else _longest(series)
+    rows = (
+        series.get((losses[0].source.file, losses[0].stage), [])
+        if losses
+        else (max(series.values(), key=len, default=[]))
+    )
     found: dict[float, MetricRow] = {}
     for row in rows:
         if math.isfinite(_value(row, "step")):
@@ -120,7 +119,16 @@ def figures(view: ForeignRun) -> list[HeadlineFigure]:
 
 def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
     """Return every fact: name, value, stated or inferred, source, note."""
-    return [(fact.name, _as_text(fact), _how(fact.how), str(fact.source), fact.note or "") for fact in view.facts]
+    return [
+        (
+            fact.name,
+            (mask(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))),
+            _how(fact.how),
+            str(fact.source),
+            fact.note or "",
+        )
+        for fact in view.facts
+    ]
 
 
 def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
@@ -206,10 +214,6 @@ def _origin(rows: Sequence[MetricRow]) -> str:
     inferred = sorted({name for row in rows for name in row.inferred})
     said = f" Inferred, not stated: {', '.join(inferred)}." if inferred else ""
     return f"Read from {first.file}{lines}.{said}"
-
-
-def _as_text(fact: Fact) -> str:
-    return mask(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))
 
 
 def _how(how: str) -> str:

@@ -69,8 +69,12 @@ def draw(
             x=[100 * score.value for score in scores],
             y=[places[score.name] for score in scores],
             error_x={
-                "array": [100 * (_high(score) - score.value) for score in scores],
-                "arrayminus": [100 * (score.value - _low(score)) for score in scores],
+                "array": [
+                    100 * ((score.value if score.high is None else score.high) - score.value) for score in scores
+                ],
+                "arrayminus": [
+                    100 * (score.value - (score.value if score.low is None else score.low)) for score in scores
+                ],
                 "color": colours.quiet,
                 "thickness": 2,
                 "width": 4,
@@ -102,11 +106,3 @@ def describe(scores: Sequence[ItemScore]) -> str:
         + ("" if score.untrained is None else f", untrained {percent(score.untrained)}")
         for score in scores
     )
-
-
-def _low(score: ItemScore) -> float:
-    return score.value if score.low is None else score.low
-
-
-def _high(score: ItemScore) -> float:
-    return score.value if score.high is None else score.high

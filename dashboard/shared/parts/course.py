@@ -10,13 +10,15 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared.config import assignments, configs
-from dashboard.shared.parts import compare_menu, markup
+from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
+from dashboard.shared.words.text import plain, shorten
+from evidence.compare.pairing import counterparts
 from evidence.compare.pairing import rehearsed_by
 from evidence.index.runs import RunSummary
 from evidence.run.layout import CONFIG, MANIFEST
@@ -122,7 +124,7 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
             st.html(f'<p class="tp-answer">Finished: {markup.sign(GRADES, summary.grade, summary.coverage)}</p>')
         else:
             st.html(f'<p class="tp-answer">Ended: {markup.sign(STATUSES, ended)}</p>')
-        compare_menu.draw(summary, known, key="compare finished")
+        compare_menu(summary, known, key="compare finished")
         config = reading.run_of(summary.path).config
         if summary.mode == "smoke" and config and st.button("Same again as full", icon=":material/fast_forward:"):
             rehearsed = [run.path for run in rehearsed_by(summary, known.values())[:_MOST_ORIGINALS]]
@@ -131,6 +133,19 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
             state.go(state.LAUNCH, **assignments.full_of(config, name, rehearsed=rehearsed, asked=asked))
         if st.button("Package", icon=":material/inventory_2:", key="package finished"):
             state.go(state.PACKAGE, runs=[name])
+
+
+_ANOTHER = "another run"
+_LONGEST_NAME = 40
+
+
+def compare_menu(summary: RunSummary, known: Mapping[str, RunSummary], *, key: str = "compare with") -> None:
+    """Draw the menu; what is chosen stands first in the comparison, so that this run is compared with it."""
+    name, others = summary.path.name, counterparts(summary, list(known.values()))
+    options = {f"{what}: {shorten(plain(run.path.name), _LONGEST_NAME)}": run.path.name for what, run in others.items()}
+    chosen = st.menu_button("Compare with …", [*options, _ANOTHER], key=key, icon=":material/compare_arrows:")
+    if chosen is not None:
+        state.go(state.COMPARE, runs=[*([] if chosen == _ANOTHER else [options[chosen]]), name])
 
 
 def _follow(name: str) -> None:

@@ -13,6 +13,7 @@ from dashboard.shared.charts.curves import FAR, CurveOptions, Plot, Scale, plot
 from dashboard.shared.charts.echarts import drawing
 from dashboard.shared.charts.line import DASHES, DOUBTFUL, RunLine, curves_csv
 from dashboard.shared.charts.panels import axes
+from dashboard.shared.parts import markup
 
 _LOG_X, _CLIP = "log x", "hide outliers"
 _PAPER, _PRINTED = "#ffffff", "light"
@@ -117,12 +118,12 @@ def _told_apart(lines: Sequence[RunLine], theme: str | None = None) -> list[RunL
 def _export(lines: Sequence[RunLine], name: str, beside: Callable[[], None] | None) -> bool:
     """Draw the menu of exports, and return whether the curves are to be drawn for print."""
     with st.popover("Export", icon=":material/download:"):
-        st.download_button(
+        markup.download(
             "CSV, every row",
-            data=lambda: curves_csv(lines),
-            file_name=f"{name}-curves.csv",
+            lambda: curves_csv(lines),
+            f"{name}-curves.csv",
             mime="text/csv",
-            on_click="ignore",
+            icon=None,
             width="stretch",
         )
         if beside is not None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
 from html import escape
+from typing import Any
 
 import streamlit as st
 
@@ -138,6 +139,12 @@ def _cell(text: str, *, is_number: bool) -> str:
         return f"<td>{text}</td>"
     kind = "tp-number" if is_number else "tp-word" if len(text) <= _WORD else ""
     return f'<td class="{kind}">{safe(text)}</td>'
+
+
+def download(label: str, data: Any, name: str, *, mime: str | None = None, **more: Any) -> None:
+    """Draw a button that gives a file of this name; a function as `data` is called when it is pressed."""
+    shared: Any = {"icon": ":material/download:", "on_click": "ignore"} | more
+    st.download_button(label, data=data, file_name=name, mime=mime, **shared)
 
 
 def figures(found: Iterable[HeadlineFigure]) -> None:

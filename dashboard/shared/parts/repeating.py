@@ -85,7 +85,11 @@ def _progress(subject: ReplaySubject, verb: Verb, options: Sequence[str], *, was
     elif found.state == "failed":
         markup.note("It gave no answer." if found.exit_code is None else f"It ended with exit code {found.exit_code}.")
         if found.output:
-            st.code(_words(found.output), language=None, wrap_lines=True)
+            st.code(
+                ("\n".join(line for line in found.output.splitlines() if not line.startswith("{"))),
+                language=None,
+                wrap_lines=True,
+            )
     if not gate.may_operate():
         markup.note("An operator who opens this page may repeat the run.")
     elif st.button("Repeat" if found.state == "none" else "Repeat again", icon=":material/replay:", type="primary"):
@@ -144,8 +148,3 @@ def _failures(failures: Any) -> None:
     ]
     if rows:
         markup.table(["Question", "Expected", "Answer"], rows)
-
-
-def _words(output: str) -> str:
-    """Return what was printed for people: reports of progress left out."""
-    return "\n".join(line for line in output.splitlines() if not line.startswith("{"))

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import streamlit as st
-
+from dashboard.shared.parts import markup
 from evidence.bundle.share import shared_report
+
+_HELP = "One page with figures, grades and findings, without script or network. Secrets in it are masked."
 
 
 def button(folders: Sequence[Path]) -> None:
     """Draw the button; the page is written when it is pressed."""
     name = folders[0].name if len(folders) == 1 else "comparison"
-    st.download_button(
+    markup.download(
         "Share",
-        data=lambda: shared_report(folders),
-        file_name=f"{name}.html",
+        lambda: shared_report(folders),
+        f"{name}.html",
         mime="text/html",
         icon=":material/ios_share:",
-        on_click="ignore",
-        help="One page with figures, grades and findings, without script or network. Secrets in it are masked.",
+        help=_HELP,
     )

@@ -50,10 +50,6 @@ def level_of(record: Mapping[str, Any]) -> str:
     return level if level in LEVELS else OTHER
 
 
-def _text(record: Mapping[str, Any]) -> str:
-    return "\n".join(text_at(record, key) or "" for key in ("message", "event")).lower()
-
-
 class LogTail:
     """Finds records in one growing log; safe for several pages at a time.
 
@@ -91,6 +87,9 @@ class LogTail:
                 self._unread += 1
                 continue
             self._total += 1
-            if level_of(record) in self._levels and (not self._words or self._words in _text(record)):
+            if level_of(record) in self._levels and (
+                not self._words
+                or self._words in ("\n".join(text_at(record, key) or "" for key in ("message", "event")).lower())
+            ):
                 self._records.append(record)
                 self._found += 1

@@ -81,10 +81,9 @@ def share_in_words(band: Estimate | None, name: str, seconds: float | None) -> s
     """Return a share of a limit in words: `57 % of a session of 9 h (29 to 114 %)`; empty if it is missing."""
     if band is None or not seconds:
         return ""
-    low, likely, high = (_percent(value) for value in (band.low, band.likely, band.high))
+    low, likely, high = (
+        (f"{100 * value:.0f}" if value >= 0.095 else f"{100 * value:.1g}")
+        for value in (band.low, band.likely, band.high)
+    )
     whole = duration(seconds).replace(" 00 min", "")
     return f"{likely} % of a {name} of {whole}" + (f" ({low} to {high} %)" if low != high else "")
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f}" if fraction >= 0.095 else f"{100 * fraction:.1g}"

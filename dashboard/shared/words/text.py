@@ -83,13 +83,8 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([csv_cell(cell) for cell in head])
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([("" if value is None or value != value else csv_cell(value)) for value in row] for row in rows)
     return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    # Of all values only NaN is not equal to itself.
-    return "" if value is None or value != value else csv_cell(value)
 
 
 def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:

@@ -13,7 +13,7 @@ from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choo
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
 from dashboard.views.compare.logic import strip
-from dashboard.views.compare.parts import answers, comparison, relations, smoke, verdicts
+from dashboard.views.compare.parts import answers, comparison, relations, smoke
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 
@@ -115,7 +115,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     waiting.empty()
     st.session_state[_DRAWN] = names
     with above:
-        verdicts.draw(compared)
+        comparison.draw_verdicts(compared)
         comparison.of_other_tools(of_other_tools)
         if compared.smoke is not None:
             markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")

@@ -209,13 +209,8 @@ def _draw_made(known: Collection[str], *, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.selectbox("Bundle", list(paths), index=list(paths).index(asked) if asked in paths else 0, width=380)
         path = paths[name]
-        st.download_button(
-            f"Download {formats.size(path.stat().st_size)}",
-            data=lambda: path.open("rb"),
-            file_name=path.name,
-            mime="application/zip",
-            icon=":material/download:",
-            on_click="ignore",
+        markup.download(
+            f"Download {formats.size(path.stat().st_size)}", lambda: path.open("rb"), path.name, mime="application/zip"
         )
         check = st.button("Verify", icon=":material/fact_check:")
     if check or asked == name:

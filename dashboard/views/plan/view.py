@@ -9,16 +9,18 @@ import streamlit as st
 
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.missing_names import absent
-from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, problems, source_box
+from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, plotted, problems, source_box
 from dashboard.shared.parts.asking import Options, PlanQuestion
 from dashboard.shared.session import state
 from dashboard.shared.words.verdicts import verdict_at
-from dashboard.views.plan.parts import pictures, target_box
+from dashboard.views.plan.logic import grid, where
+from dashboard.views.plan.parts import target_box
 from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets.masking import visible
 from launch.asking import PlanRequest
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
+from schemas.reading.values import number_at
 from schemas.validate import check_value
 
 WHERE: Options = ("--where", "--quick")
@@ -91,13 +93,54 @@ def _answers(source: str, config: Mapping[str, Any], target: ChosenTarget) -> No
 def _where(found: PlanRequest, target: ChosenTarget, plan: Mapping[str, Any] | None) -> None:
     if found.answer is not None:
         st.header("Where can I run this?", anchor=False)
-        pictures.targets(found.answer, chosen=target.name, plan=plan)
+        _draw_targets(found.answer, chosen=target.name, plan=plan)
 
 
 def _sizes(found: PlanRequest, config: Mapping[str, Any]) -> None:
     if found.answer is not None:
         st.header("Which batch and length fit?", anchor=False)
-        pictures.sizes(found.answer, config)
+        _draw_sizes(found.answer, config)
+
+
+def _draw_targets(answer: Mapping[str, Any], *, chosen: str, plan: Mapping[str, Any] | None = None) -> None:
+    """Draw where the configuration can run, and the same as a table.
+
+    Args:
+        answer: Of `--where`.
+        chosen: The target that the rest of the page is about.
+        plan: Of that target, which may be surer than the answer, or of a machine that the table has not.
+    """
+    found = where.places(answer, plan=plan, chosen=chosen)
+    if not found:
+        markup.note("The answer names no target.")
+        return
+    said = where.in_one_sentence(found)
+    markup.note(said)
+    plotted.show(where.bars(found, plotted.colours(), chosen=chosen), key="where", alt=said)
+    for reason in where.why_unsupported(found):
+        markup.note(reason)
+    if known := where.known_by(found, chosen):
+        st.caption(known)
+    table = st.expander("The same as a table", type="compact", key="where table", on_change="rerun")
+    if table.open:
+        with table:
+            markup.table(where.HEAD, where.rows(found), numbers=range(2, 7))
+
+
+def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Draw which batches and lengths fit, round the one of the configuration a frame."""
+    found = grid.grid(answer)
+    if found is None:
+        markup.note("The answer names no _draw_sizes.")
+        return
+    said = grid.in_one_sentence(found)
+    markup.note(said)
+    chosen = (number_at(config, "batch", "microbatch_size"), number_at(config, "data", "max_length"))
+    batch, length = (None if one is None else int(one) for one in chosen)
+    plotted.show(grid.heat_map(found, plotted.colours(), chosen=(batch, length)), key="_draw_sizes", alt=said)
+    yours = " The dotted frame: yours." if grid.is_in(found, batch, length) else ""
+    how = f" All {grid.method_of(found)}." if grid.method_of(found) else ""
+    st.caption(f"✓ fits · ! tight · ✕ does not fit. The thick line: all _draw_sizes below it fit.{yours}{how}")
 
 
 def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) -> None:

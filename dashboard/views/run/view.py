@@ -9,7 +9,6 @@ import streamlit as st
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
 from dashboard.shared.parts import (
-    compare_menu,
     course,
     curves,
     freshness,
@@ -28,7 +27,7 @@ from dashboard.shared.session import playing, reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import evidence, examples, log, play, predictions, repeat, reproduction, sections
+from dashboard.views.run.parts import evidence, log, play, predictions, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
@@ -158,12 +157,12 @@ def _sections(
         **first,
         "Plan": lambda: sections.plan(run),
         "Configuration": lambda: sections.configuration(run),
-        "Examples": lambda: examples.section(run),
+        "Examples": lambda: sections.examples(run),
         "Predictions": lambda: predictions.section(run.predictions().values, _facts(run)[0].eval_summary),
         "Play": lambda: play.section(run, known),
         "Log": lambda: log.section(run.path, following=running),
-        "Repeat": lambda: repeat.section(run),
-        "Recipe": lambda: reproduction.section(run),
+        "Repeat": lambda: sections.repeat(run),
+        "Recipe": lambda: sections.reproduction(run),
         **last,
     }
 
@@ -224,7 +223,7 @@ def _buttons(
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             notes_dialog.edit([reading.listing(reading.summaries()).by_name[name]])
-        compare_menu.draw(known[name], known)
+        course.compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
         share.button([run.path])

@@ -12,8 +12,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.words.grades import GRADES, label
-from dashboard.views.runs.logic import order
-from dashboard.views.runs.logic.look import Look, filter_runs, news, outdated_runs
+from dashboard.views.runs.logic.look import Look, Slice, filter_runs, in_order, news, outdated_runs, page_of
 from dashboard.views.runs.parts import actions, cards, keys
 from dashboard.views.runs.parts.grid import chosen_runs, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
@@ -42,7 +41,7 @@ def page() -> None:
     kept, complaints = filter_runs(listing, look)
     for complaint in complaints:
         markup.note(complaint)
-    rows = order.in_order(kept, look.sort, descending=look.descending)
+    rows = in_order(kept, look.sort, descending=look.descending)
     if not rows:
         _no_match(listing, look)
         return
@@ -126,15 +125,13 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     actions.tools(picked, rows, columns)
 
 
-def _page(rows: Sequence[Row]) -> order.Slice:
+def _page(rows: Sequence[Row]) -> Slice:
     """Draw the pages of a long list and return the one that is requested."""
-    pages = order.page_of(rows, 1).pages
+    pages = page_of(rows, 1).pages
     if pages == 1:
-        return order.page_of(rows, 1)
+        return page_of(rows, 1)
     with st.container(horizontal=True, vertical_alignment="center"):
-        part = order.page_of(
-            rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2))
-        )
+        part = page_of(rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2)))
         markup.note(f"{part.said(len(rows))}. Search and Sort by work on all, a click on a title on this page alone.")
     return part
 

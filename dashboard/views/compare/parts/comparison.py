@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.parts import markup
+from dashboard.shared.parts import markup, plotted
+from dashboard.shared.words.grades import GRADES
 from dashboard.shared.words.text import shorten
-from dashboard.views.compare.logic import tables
+from dashboard.views.compare.logic import strip, tables
 from evidence.compare.comparison import Comparison
 from evidence.compare.settings import ComparedSetting
+from evidence.compare.verdict import PairVerdict, verdicts
 from foreign.readers.view import ForeignRun
 
 _LONGEST = 160
@@ -19,6 +21,49 @@ _SETTINGS_SHOWN = 15
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The titles of a table's columns, and its rows."""
+
+
+_SOUND = {"verified", "consistent", "measured"}
+_MOST_CHIPS = 8
+
+
+def draw_verdicts(compared: Comparison) -> None:
+    """Draw what is wrong with a run, the differences in score, and beside each what it cost and what was changed."""
+    graded = list(zip(compared.names, compared.grades, strict=True))
+    doubts = "".join(
+        f'<p class="tp-sub">{markup.safe(name)} {markup.sign(GRADES, grade.name)} {markup.safe(grade.reasons[0])}</p>'
+        for name, grade in graded
+        if grade.name not in _SOUND and grade.reasons
+    )
+    if doubts:
+        st.html(doubts)
+    doubtful = {name for name, grade in graded if grade.name == "contradictory"}
+    found = verdicts(compared)
+    items = f'<ul class="tp-verdicts">{"".join(_item(verdict, doubtful) for verdict in found)}</ul>'
+    if not any(verdict.pair.score for verdict in found):
+        st.html(items)
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        picture = strip.draw(found, plotted.colours(), doubtful=doubtful)
+        plotted.show(picture, key="difference_in_score", alt=strip.describe(found))
+    with right:
+        st.html(items)
+
+
+def _item(verdict: PairVerdict, doubtful: Collection[str]) -> str:
+    """Return a verdict in words: of the score, why it is not one, loss, time and memory, and what was changed."""
+    lines = [markup.words(tables.score_said(verdict)), markup.safe(tables.costs_said(verdict))]
+    if verdict.sameness:
+        lines.append(f"<b>{markup.safe(verdict.sameness)}.</b>")
+    said = map(tables.change_said, verdict.changed[:_MOST_CHIPS])
+    chips = [f'<span class="tp-chip">{markup.safe(change)}</span>' for change in said]
+    if left := len(verdict.changed) - len(chips):
+        chips.append(f'<span class="tp-dim">and {left:,} more, below</span>')
+    head = f"<b>{markup.safe(verdict.pair.second)}</b> {markup.sign(strip.WORDS, verdict.word)}"
+    if verdict.pair.second in doubtful:
+        head += f" {markup.sign(GRADES, 'contradictory')}"
+    return f"<li>{head}{''.join(f'<p>{line}</p>' for line in lines if line)}{''.join(chips)}</li>"
 
 
 def export(compared: Comparison) -> None:
@@ -100,13 +145,6 @@ def _short(text: str) -> str:
 
 def csv(label: str, table: Callable[[], Table], *, name: str) -> None:
     """Draw a button that gives a table as CSV; its titles and rows are made when it is pressed."""
-    st.download_button(
-        label,
-        data=lambda: tables.as_csv(*table()),
-        file_name=f"{name}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-        type="tertiary",
-        key=f"csv {name}",
+    markup.download(
+        label, lambda: tables.as_csv(*table()), f"{name}.csv", mime="text/csv", type="tertiary", key=f"csv {name}"
     )

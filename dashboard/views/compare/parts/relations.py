@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.parts import curves, markup, plotted
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import state
-from dashboard.views.compare.logic import parallel, relation, scatter, scatter_figure
+from dashboard.views.compare.logic import relation, scatter, scatter_figure
 from dashboard.views.compare.logic.relation import Scale
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
@@ -114,8 +114,8 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
     first, second, *_ = curves.palette(2)
     with chart:
         st.echarts_chart(
-            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
-            height=parallel.HEIGHT,
+            relation.parallel_drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
+            height=relation.PARALLEL_HEIGHT,
             key="parallel",
             renderer="svg",
             alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
@@ -197,11 +197,4 @@ def _column(name: str, values: Sequence[str | float | None]) -> Any:
 
 
 def _export(runs: Sequence[RunSummary], names: Sequence[str], *, name: str) -> None:
-    st.download_button(
-        "CSV",
-        data=lambda: relation.relation_csv(runs, names),
-        file_name=f"{name}.csv",
-        mime="text/csv",
-        icon=":material/download:",
-        on_click="ignore",
-    )
+    markup.download("CSV", lambda: relation.relation_csv(runs, names), f"{name}.csv", mime="text/csv")

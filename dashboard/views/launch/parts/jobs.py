@@ -112,12 +112,13 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         if text and at_work:
             st.code(text, language=None, wrap_lines=True)
         elif text:
-            with st.expander("Last output", expanded=_has_gone_wrong(job)):
+            with st.expander(
+                "Last output",
+                expanded=(
+                    job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
+                ),
+            ):
                 st.code(text, language=None, wrap_lines=True)
-
-
-def _has_gone_wrong(job: Job) -> bool:
-    return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
 
 
 def _draw_message(job: Job) -> str:

@@ -128,7 +128,15 @@ def heat_map(found: Grid, colours: Palette, *, chosen: tuple[int | None, int | N
     divisor, unit = _unit(found)
     rows = [[found.cells.get((batch, length)) for length in found.lengths] for batch in found.batches]
     figure.add_heatmap(
-        z=[[None if cell is None else _TONES.index(_tone(cell)) for cell in row] for row in rows],
+        z=[
+            [
+                None
+                if cell is None
+                else _TONES.index("quiet" if cell.verdict == "unknown" else VERDICTS[cell.verdict].tone)
+                for cell in row
+            ]
+            for row in rows
+        ],
         x=list(range(len(found.lengths))),
         y=list(range(len(found.batches))),
         zmin=-0.5,
@@ -174,10 +182,6 @@ def _unit(found: Grid) -> tuple[int, str]:
 def _whole(one: Mapping[str, Any], key: str) -> int | None:
     value = number_at(one, key)
     return int(value) if value is not None and 0 < value <= _LARGEST and value == int(value) else None
-
-
-def _tone(cell: Cell) -> Tone:
-    return "quiet" if cell.verdict == "unknown" else VERDICTS[cell.verdict].tone
 
 
 def _steps(colours: list[str]) -> list[tuple[float, str]]:

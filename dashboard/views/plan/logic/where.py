@@ -111,7 +111,7 @@ def rows(found: Sequence[TargetRow]) -> list[tuple[str, ...]]:
             one.name,
             size(one.need),
             size(one.limit),
-            _hours(one.hours),
+            (NOTHING if one.hours is None else f"about {duration(one.hours.likely * _HOUR_SECONDS)}"),
             _share(one.session),
             _share(one.week),
             one.method or one.because,
@@ -140,7 +140,13 @@ def bars(found: Sequence[TargetRow], colours: Palette, *, chosen: str | None = N
         _say(figure, colours, f"<b>{VERDICTS[verdict].symbol} {verdict}</b> ({count})", at=height, shift=0, left=True)
     for one, height in zip(found, heights, strict=True):
         if one.fraction is not None:
-            _say(figure, colours, _need(one), at=height, shift=_NEED_PIXELS)
+            _say(
+                figure,
+                colours,
+                (f"{(one.need or 0) / GIB:,.2f} / {(one.limit or 0) / GIB:,.2f}"),
+                at=height,
+                shift=_NEED_PIXELS,
+            )
         if one.hours is not None and one.verdict in {"fits", "tight"}:
             _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
     _say(figure, colours, "GiB", at=_TOP, shift=_NEED_PIXELS, above=True)
@@ -251,11 +257,6 @@ def _say(
     )
 
 
-def _need(one: TargetRow) -> str:
-    """Return need and limit in GiB: `9.77 / 15.75`."""
-    return f"{(one.need or 0) / GIB:,.2f} / {(one.limit or 0) / GIB:,.2f}"
-
-
 def _short(hours: float) -> str:
     """Return a time in few letters: `5.2 h`, `12 min`, `8 s`."""
     if hours >= 1:
@@ -266,10 +267,6 @@ def _short(hours: float) -> str:
 def _hover(one: TargetRow) -> str:
     lines = [f"{label(one.title)}: {VERDICTS[one.verdict].symbol} {one.verdict}", label(one.because)]
     return "<br>".join(line for line in lines if line != "?")
-
-
-def _hours(band: Estimate | None) -> str:
-    return NOTHING if band is None else f"about {duration(band.likely * _HOUR_SECONDS)}"
 
 
 def _share(band: Estimate | None) -> str:

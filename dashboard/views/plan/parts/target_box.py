@@ -67,13 +67,7 @@ def add_own(chosen: ChosenTarget) -> None:
         markup.note("A YAML file with what the machine has: memory, speed, how long you may use it.")
         pattern = targets().get(chosen.name)
         if pattern is not None and chosen.path is None:
-            st.download_button(
-                f"{chosen.name}.yaml, to change",
-                data=write_yaml(dict(pattern.document)),
-                file_name="my-machine.yaml",
-                icon=":material/download:",
-                on_click="ignore",
-            )
+            markup.download(f"{chosen.name}.yaml, to change", write_yaml(dict(pattern.document)), "my-machine.yaml")
         st.file_uploader("The file", type=["yaml", "yml", "json"], key=_FILE, on_change=_put_in)
         problems.show(st.session_state.get(_WRONG, ()))
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run, machine_figure
 from dashboard.shared.config import settings
-from dashboard.shared.parts import markup, plan_answer, plotted
+from dashboard.shared.parts import markup, plan_answer, plotted, repeating, token_rows
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
+from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
+from evidence.proof.receipts import run_sha256
+from evidence.proof.verification import proofs_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
-from evidence.run.layout import MANIFEST, METRICS, PLAN, SYSTEM
+from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, SYSTEM
 from foreign.readers.view import ForeignRun
 from schemas.problems import formats
+from schemas.problems.formats import count
 from schemas.problems.words import quantity
-from schemas.reading.values import objects_at, text_at
+from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
 _MOST_FACTS = 500
 
@@ -96,6 +101,91 @@ def sources(view: ForeignRun) -> None:
     markup.table(["File", "Written by", "What it gave"], foreign_run.file_rows(view))
 
 
+def examples(run: Run) -> None:
+    """Draw the first training examples, and the counts over all of them."""
+    if run.first_examples is None:
+        markup.empty("No examples", "This run has no first_examples.json that can be read.")
+        return
+    end_token = flag_at(run.first_examples, "counts", "end_token_supervised")
+    ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
+    markup.table(
+        ["Rows", "Tokens only read", "Tokens supervised", "Rows cut", "Rows without answer", "End token supervised"],
+        [
+            (
+                *(
+                    count(number_at(run.first_examples, "counts", name))
+                    for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
+                ),
+                ends,
+            )
+        ],
+    )
+    token_rows.show(objects_at(run.first_examples, "examples"))
+
+
+def reproduction(run: Run) -> None:
+    """Draw the recipe of a run."""
+    if run.manifest is None:
+        markup.empty("Nothing to go by", "This run has no run_manifest.json that can be read.")
+        return
+    found = recipe(run.manifest, run.config, run.plan, name=run.path.name)
+    if found.gaps:
+        markup.bullets("What prevents an exact reproduction:", found.gaps)
+    else:
+        markup.note("Ready to reproduce: commit, packages, settings and data are recorded.")
+    with st.container(horizontal=True):
+        _give(REQUIREMENTS, found.requirements)
+        if CONFIG in run.files:
+            _give(CONFIG, (run.path / CONFIG).read_bytes)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("To make it again", anchor=False)
+        st.code("\n".join(found.steps), language=None, wrap_lines=True)
+        st.caption(f"In a checkout of the code that also holds {REQUIREMENTS}, {CONFIG} and the run's folder.")
+        if found.typed:
+            st.header("Command that ran", anchor=False)
+            st.code(found.typed, language=None, wrap_lines=True)
+    with right:
+        st.header("What must be the same", anchor=False)
+        markup.table(["What", "Value", "Stated in run_manifest.json at"], found.facts)
+
+
+def _give(name: str, data: Any) -> None:
+    if data:
+        markup.download(name, data, name)
+
+
+def repeat(run: Run) -> None:
+    """Draw who has repeated a run, and how it is repeated here."""
+    sha256 = run_sha256(run.path)
+    if sha256 is None or CONFIG not in run.files:
+        markup.empty("Nothing to repeat", "A run is repeated from its run_manifest.json and its config.yaml.")
+        return
+    if run.status == "running":
+        markup.empty("Not yet", "A run is repeated when it has ended.")
+        return
+    grade = reading.check(run.path).grade
+    sign = markup.sign(GRADES, grade.name, grade.coverage)
+    st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
+    proofs = proofs_of(run.path, sha256)
+    if proofs:
+        markup.table(
+            ["By", "When", "What came of it"],
+            [
+                (
+                    proof.by or "an unknown person",
+                    markup.when(proof.made_at, reading.reader_zone()),
+                    (proof.said if proof.marks is None else f"{proof.said} {proof.marks.said}"),
+                )
+                for proof in proofs
+            ],
+            quiet=[number for number, proof in enumerate(proofs) if not proof.by],
+        )
+    steps = number_at(run.manifest, "training", "steps_done")
+    subject = repeating.ReplaySubject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
+    repeating.show(subject, key=f"repeat {run.path.name}")
+
+
 def files(run: Run) -> None:
     """Draw every file of the run with its stated hash, and let the reader have it."""
     stated = {text_at(item, "path"): item for item in objects_at(run.manifest, "artifacts")}
@@ -107,7 +197,8 @@ def files(run: Run) -> None:
                 name,
                 formats.size(_size(run.path / name)),
                 (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
-                (text_at(artifact, "sha256") if artifact else None) or _draw_unstated(name),
+                (text_at(artifact, "sha256") if artifact else None)
+                or ("the manifest itself" if name == MANIFEST else "not stated"),
             )
         )
     markup.table(["File", "Size", "Role", "SHA-256 stated in the manifest"], rows, numbers=[1])
@@ -118,30 +209,16 @@ def files(run: Run) -> None:
         _download(run)
 
 
-def _draw_unstated(name: str) -> str:
-    return "the manifest itself" if name == MANIFEST else "not stated"
-
-
 def _download(run: Run) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.selectbox("File", run.files, key="file", width=320)
-        st.download_button(
-            "Download",
-            data=(run.path / name).read_bytes,
-            file_name=Path(name).name,
-            icon=":material/download:",
-            on_click="ignore",
-        )
+        markup.download("Download", (run.path / name).read_bytes, Path(name).name)
 
 
 def metrics_download(folder: Path) -> None:
     """Draw the button that gives the metrics as they are in the file."""
-    st.download_button(
-        "JSONL, the file itself",
-        data=(folder / METRICS).read_bytes,
-        file_name=f"{folder.name}-{METRICS}",
-        on_click="ignore",
-        width="stretch",
+    markup.download(
+        "JSONL, the file itself", (folder / METRICS).read_bytes, f"{folder.name}-{METRICS}", icon=None, width="stretch"
     )
 
 

@@ -24,6 +24,7 @@ from schemas.problems.words import quantity
 _OPEN, _PACKAGE = "open_chosen", "package_chosen"
 _PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
 """Where each button leads, by its key."""
+_CSV = "Every run that is listed, with these columns."
 _DONE = "archived or restored last"
 
 
@@ -70,15 +71,7 @@ def tools(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_t
             help="Checks the chosen runs, or all listed runs, against their own evidence.",
         ):
             check_dialog.check([row.summary.path for row in picked or listed], asked=time.monotonic_ns())
-        st.download_button(
-            "CSV",
-            data=lambda: runs_table.as_csv(listed, columns),
-            file_name="runs.csv",
-            mime="text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            help="Every run that is listed, with these columns.",
-        )
+        markup.download("CSV", lambda: runs_table.as_csv(listed, columns), "runs.csv", mime="text/csv", help=_CSV)
         keys.popover()
 
 

@@ -58,14 +58,7 @@ def _report(folders: Sequence[Path], asked: int) -> Report | None:
 
 
 def _download(label: str, report: Report, form: str, name: str, mime: str) -> None:
-    st.download_button(
-        label,
-        data=lambda: report_as(report, [form]).encode("utf-8"),
-        file_name=name,
-        mime=mime,
-        icon=":material/download:",
-        on_click="ignore",
-    )
+    markup.download(label, lambda: report_as(report, [form]).encode("utf-8"), name, mime=mime)
 
 
 def _findings(run: RunReport) -> None:

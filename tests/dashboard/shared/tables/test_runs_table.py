@@ -17,11 +17,10 @@ from effort import calls
 from synthetic import write_run
 
 from dashboard.shared.tables import runs_table
-from dashboard.shared.tables.changed import describe_changes
 from dashboard.shared.tables.query import parse
-from dashboard.shared.tables.run_rows import Row, RowCache, row_of
+from dashboard.shared.tables.run_rows import Row, RowCache, describe_changes, row_of
 from dashboard.shared.tables.runs_table import column_of
-from dashboard.views.runs.logic.order import PAGE_ROWS, in_order, page_of
+from dashboard.views.runs.logic.look import PAGE_ROWS, in_order, page_of
 from evidence.index.runs import RunSummary, index_runs
 from evidence.run.notes import NotesEdit, change_notes
 

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
-from dashboard.views.runs.logic import order, saved_views
+from dashboard.views.runs.logic import saved_views
 from evidence.run.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -105,7 +105,7 @@ def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three:
 def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order.page_of, "__defaults__", (2,))
+    monkeypatch.setattr(look.page_of, "__defaults__", (2,))
     note = "1–2 of 3. Search and Sort by work on all, a click on a title on this page alone."
     assert note in said(opened(RUNS))
     app = opened(RUNS, page="2", sort="steps", order="descending")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.views.compare.logic import relation
-from dashboard.views.compare.logic.parallel import drawing
+from dashboard.views.compare.logic.relation import parallel_drawing as drawing
 from evidence.index.summary import RunSummary
 
 
