@@ -68,9 +68,7 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
 def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
     """Return the role of a user who has logged in, None for none.
 
-    Args:
-        claims: What the provider states of them; an address that it calls unverified counts for nothing.
-        section: The `[roles]` section of the secrets file; empty if it is missing.
+    `claims` is what the provider states; an address that it calls unverified counts for nothing. `section`: `[roles]`.
     """
     email = claims.get("email")
     if not isinstance(email, str) or "@" not in email or claims.get("email_verified") in {False, "false"}:

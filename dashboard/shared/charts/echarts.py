@@ -39,11 +39,7 @@ class Drawing:
 def drawing(plot: Plot, *, ink: str = "", paper: str = "", title: str = "") -> Drawing:
     """Return a plot as ECharts takes it.
 
-    Args:
-        plot: What to draw.
-        ink: Colour of the words beside it; those of the theme are pale.
-        paper: Colour of its ground. Empty: the page's.
-        title: What it is, above it and in the pictures that are saved of it.
+    Its ground is `paper`, empty for the page's; `title` is also in the pictures that are saved of it.
     """
     builder = _Builder(single=plot.single, left=_left(plot), names=_named_at_ends(plot))
     for index, plotted in enumerate(plot.panels):

@@ -57,11 +57,7 @@ def lineage(
 ) -> Lineage:
     """Return a run with what came before it.
 
-    Args:
-        manifest: Manifest of the run.
-        eval_summary: Its evaluation.
-        series: Its rows.
-        find: Returns the run of a name under the root, or None if it is missing.
+    `find` returns the run of a name under the root, or None if it is missing.
     """
     chain, missing = _chain(manifest, find)
     parts: list[Series] = []

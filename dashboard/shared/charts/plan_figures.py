@@ -51,6 +51,9 @@ KIND_NAMES: Mapping[Kind, str] = {
 }
 """What each colour of the memory means, in the order in which a legend names them."""
 
+_TIMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
+"""Parts of the time of a run."""
+
 PATTERNS: Mapping[str, str] = {"fits": "", "tight": "/", "does not fit": "x", "unsupported": ".", "unknown": "."}
 """How a verdict's bar is hatched, so that it is distinguished without colour."""
 
@@ -86,6 +89,14 @@ def kind_of(name: str | None) -> Kind:
     return _KINDS.get(name or "", "other")
 
 
+def _parts(tints: list[str]) -> Mapping[Kind, str]:
+    return dict(zip(KIND_NAMES, tints, strict=True))
+
+
+def _times(tints: list[str]) -> Mapping[str, str]:
+    return dict(zip(_TIMES, tints, strict=True))
+
+
 LIGHT = Palette(
     ink="#111920",
     quiet="#4a5761",
@@ -93,25 +104,9 @@ LIGHT = Palette(
     paper="#ffffff",
     tones={"good": "#1f7a54", "fair": "#1f5b8f", "poor": "#b3681b", "bad": "#bb3a3a", "quiet": "#5c6973"},
     backs={"good": "#e4f3eb", "fair": "#e6eff7", "poor": "#fbefdf", "bad": "#fbe9e8", "quiet": "#eef1f3"},
-    parts={
-        "params": "#1f5b8f",
-        "opt_state": "#5b8fbf",
-        "gradients": "#a9c8e3",
-        "activations": "#c0721d",
-        "logits": "#e6b37a",
-        "cache": "#8a4a9e",
-        "other": "#aab4bb",
-    },
+    parts=_parts(["#1f5b8f", "#5b8fbf", "#a9c8e3", "#c0721d", "#e6b37a", "#8a4a9e", "#aab4bb"]),
     # Greys are what comes before the first step.
-    times={
-        "install": "#8c979f",
-        "compile": "#aab4bb",
-        "load": "#c8d0d5",
-        "train": "#1f5b8f",
-        "save": "#c0721d",
-        "evaluate": "#1f7a54",
-        "export": "#8a4a9e",
-    },
+    times=_times(["#8c979f", "#aab4bb", "#c8d0d5", "#1f5b8f", "#c0721d", "#1f7a54", "#8a4a9e"]),
 )
 DARK = Palette(
     ink="#e4e9ec",
@@ -120,24 +115,8 @@ DARK = Palette(
     paper="#13181c",
     tones={"good": "#6ec79d", "fair": "#7fb4e3", "poor": "#e0a25a", "bad": "#ee8a86", "quiet": "#9aa7b0"},
     backs={"good": "#17342a", "fair": "#1a2f42", "poor": "#38290f", "bad": "#402022", "quiet": "#242c32"},
-    parts={
-        "params": "#7fb4e3",
-        "opt_state": "#4c83b5",
-        "gradients": "#2e567b",
-        "activations": "#e0a25a",
-        "logits": "#96682f",
-        "cache": "#c99adb",
-        "other": "#5f6b74",
-    },
-    times={
-        "install": "#7d8a93",
-        "compile": "#5f6b74",
-        "load": "#46525b",
-        "train": "#7fb4e3",
-        "save": "#e0a25a",
-        "evaluate": "#6ec79d",
-        "export": "#c99adb",
-    },
+    parts=_parts(["#7fb4e3", "#4c83b5", "#2e567b", "#e0a25a", "#96682f", "#c99adb", "#5f6b74"]),
+    times=_times(["#7d8a93", "#5f6b74", "#46525b", "#7fb4e3", "#e0a25a", "#6ec79d", "#c99adb"]),
 )
 
 
@@ -183,13 +162,7 @@ def limit_line(
 ) -> None:
     """Draw a vertical line that something must stay left of, and what it is above it.
 
-    Args:
-        figure: Where.
-        colours: Of the reader's theme.
-        at: Its place on the axis.
-        rows: Its ends.
-        words: What it is.
-        panel: Number of the picture's axes, empty for the first.
+    It ends at `rows`; `panel` is the number of the picture's axes, empty for the first.
     """
     low, high = rows
     axes = {"xref": f"x{panel}", "yref": f"y{panel}"}

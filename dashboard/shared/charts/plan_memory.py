@@ -95,10 +95,7 @@ def deciding(found: Sequence[ProgramBar]) -> ProgramBar | None:
 def memory(found: Sequence[ProgramBar], colours: Palette, *, observed: float | None = None) -> go.Figure:
     """Return the programs as an icicle.
 
-    Args:
-        found: At least one program, in the order in which they run.
-        colours: Of the reader's theme.
-        observed: Peak that a run reached on a device, in bytes. None: it was not measured, or of something else.
+    `observed` is the peak of a run in bytes, or None if it was not measured or of something else.
     """
     largest = max(one.peak * (1 + one.error) for one in found)
     near = [one.limit for one in found if one.limit is not None and one.limit <= _BEYOND * largest]

@@ -25,11 +25,6 @@ def session(found: Sequence[TimePart], within: Sequence[Limit], colours: Palette
     """Return the parts as one bar, with the band of the whole and the limits that are near.
 
     Of a run that takes little of its session, the parts stand above, as large as they can be, the whole below them.
-
-    Args:
-        found: At least one part that takes time.
-        within: The limits of the target.
-        colours: Of the reader's theme.
     """
     whole = total(found)
     drawn = [one for one in within if whole.high >= _TOO_SMALL * one.seconds]

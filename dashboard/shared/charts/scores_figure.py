@@ -42,11 +42,7 @@ def draw(
 ) -> go.Figure:
     """Return the picture; a point's custom data is the name of its score.
 
-    Args:
-        scores: From the top.
-        colours: Of the reader's theme.
-        overall: Score of all items, a dashed line. None: not stated.
-        chosen: Names that the reader has chosen; the others are pale.
+    A dashed line is at `overall`, the score of all items; if some names are chosen, the others are pale.
     """
     picture = new_figure(colours, height=_EDGES_PIXELS + _ROW_PIXELS * len(scores))
     places = {score.name: len(scores) - 1 - place for place, score in enumerate(scores)}

@@ -21,12 +21,7 @@ NAMES: Mapping[tuple[str, ...], Callable[[str], Problem | None]] = {
 
 
 def absent(config: Mapping[str, Any], *, file: str) -> Iterator[Problem]:
-    """Yield a problem for each name that stands for nothing; one that the hub may know is left to the trainer.
-
-    Args:
-        config: A configuration whose values have the right shape.
-        file: What it is called.
-    """
+    """Yield a problem for each name that stands for nothing; one that the hub may know is left to the trainer."""
     for path, find in NAMES.items():
         if name := text_at(config, *path):
             try:

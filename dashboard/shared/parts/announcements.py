@@ -19,9 +19,7 @@ _RUNS = "states of runs seen at work"
 def show(root: Path, at_work: Collection[str]) -> None:
     """Say what has ended since this reader last looked, and look again every few seconds while something is at work.
 
-    Args:
-        root: The root of runs.
-        at_work: Folders of the runs that are at work as far as the page knows; most are started in a terminal.
+    `at_work` are the folders of runs at work as far as the page knows; most are started in a terminal.
     """
     active = bool(at_work) or any(not job.has_ended for job in reading.jobs())
     st.fragment(run_every=TICK_SECONDS if active else None)(_look)(root, at_work)

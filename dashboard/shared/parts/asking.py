@@ -84,12 +84,7 @@ def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuest
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
     """Draw how far the questions are, what can be done about it, and why there is no answer.
 
-    Args:
-        root: The root of runs.
-        config: The configuration, complete and checked.
-        questions: In the order in which they are started.
-        key: The page; its earlier plans that are not wanted any more are ended.
-        allowed: Whether the configuration can be planned at all.
+    Questions are started in their order; earlier plans of the page `key` that are not wanted any more are ended.
     """
     known = answers(root, config, questions)
     wanted = open_questions(questions, known)

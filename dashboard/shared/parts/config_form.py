@@ -33,9 +33,7 @@ _UNSET = "not set"
 def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Draw the form over a configuration and return it with what the reader changed.
 
-    Args:
-        source: Name of what the form starts from; another name starts the widgets afresh.
-        config: Values to start from; a key that it lacks starts at its default.
+    Another `source` starts the widgets afresh; a key that `config` lacks starts at its default.
     """
     fields = {field.path: field for field in form.fields()}
     with st.container(border=True):

@@ -65,11 +65,7 @@ def controls() -> CurveOptions:
 def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
     """Draw the controls and the curves of these runs.
 
-    Args:
-        lines: What to draw; each gets a colour of the reader's theme, and a stroke of its own where colours repeat.
-        key: Key of the chart on its page.
-        name: What exported files are called, without an ending.
-        beside: Draws what belongs into the export menu besides the curves.
+    Each line gets a colour of the reader's theme, and a stroke where colours repeat; `beside` draws into the menu.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         view = controls()

@@ -36,11 +36,7 @@ def start(*configs: Mapping[str, Any], force: bool = False, place: str = LOCAL) 
 
 @contextmanager
 def trying(failed: str) -> Iterator[None]:
-    """Do what a button asks of the disk; where that fails, say so in place of it, and the page goes on.
-
-    Args:
-        failed: What did not happen, as a sentence without its full stop.
-    """
+    """Do what a button asks of the disk; where that fails, say so in place of it, and the page goes on."""
     try:
         yield
     except OSError as error:

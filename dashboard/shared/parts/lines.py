@@ -15,13 +15,7 @@ _OWN = frozenset({"seed", "name", "schema_version"})
 
 
 def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
-    """Return a run's line, and what a reader must know about it; empty for nothing.
-
-    Args:
-        name: Name of the run's folder.
-        run: The run, as read.
-        known: The runs under the root by the name of their folder, among which parents are looked for.
-    """
+    """Return a run's line, and what a reader must know about it; empty for nothing."""
     view, summary = run.foreign(), known.get(name)
     if view is not None:
         return foreign_run.line_of(name, view)

@@ -65,10 +65,7 @@ def when(stated: str | None, zone: tzinfo) -> Safe:
 def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
     """Draw a page's heading.
 
-    Args:
-        title: any text.
-        signs: HTML made by `sign`.
-        lines: lines of HTML below it, made of `safe` parts.
+    `signs` and `lines` are HTML made of `safe` parts.
     """
     below = "".join(f'<p class="tp-sub">{line}</p>' for line in lines if line)
     st.html(f'<div class="tp-head"><h1>{safe(title)}</h1>{signs}</div>{below}')
@@ -104,12 +101,7 @@ def table(
 ) -> None:
     """Draw a small table of any text.
 
-    Args:
-        head: titles of the columns.
-        rows: cells, row by row; one that is `Safe` is HTML.
-        numbers: columns that are aligned to the right.
-        marked: rows that deserve attention; their text must state it too.
-        quiet: rows that count for less; their text must state it too.
+    A cell that is `Safe` is HTML; columns of numbers are right-aligned. What marks a row, its text must state too.
     """
     right = set(numbers)
     kinds = dict.fromkeys(marked, "tp-marked") | dict.fromkeys(quiet, "tp-dim")

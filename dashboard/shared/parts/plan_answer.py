@@ -33,10 +33,7 @@ def head(plan: Mapping[str, Any]) -> None:
 def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
     """Draw what the memory of each program is for; nothing where the plan states none.
 
-    Args:
-        plan: The plan.
-        key: Of the picture on its page.
-        observed: Peak that a run reached on a device, in bytes. None: it was not measured, or of something else.
+    `observed` is the peak of a run in bytes, or None if it was not measured or of something else.
     """
     found = programs(plan)
     if not found:
@@ -82,13 +79,7 @@ def largest_parts(plan: Mapping[str, Any]) -> None:
 
 
 def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
-    """Draw what to change, each with a button that puts it into the form.
-
-    Args:
-        plan: The plan.
-        source: The source of the form, by its key.
-        config: What the form holds now, complete.
-    """
+    """Draw what to change, each with a button that puts it into the form."""
     found = planned.advice(plan)
     if not found:
         return

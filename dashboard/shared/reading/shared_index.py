@@ -78,13 +78,6 @@ class SharedIndex:
             enough = 2 * done
         return look.result()
 
-    def look(self, tell: Progress) -> Sequence[RunSummary]:
-        """Look at the folders and return the runs; report how many of how many are read as long as that takes."""
-        look = self.started()
-        while not self._is_done(look, tell):
-            pass
-        return look.result()
-
     def look_again(self) -> None:
         """Look at the folders after any look that is under way, however lately they were looked at.
 

@@ -16,11 +16,7 @@ _STEP_SECONDS = 0.1
 
 @contextmanager
 def reading_bar(doing: str = "Reading runs") -> Iterator[Progress]:
-    """Give a function to report how many runs are done of how many; the bar goes away at the end.
-
-    Args:
-        doing: What is done, as the bar states it before the numbers.
-    """
+    """Give a function to report how many runs are done of how many; the bar goes away at the end."""
     place = st.empty()
     began = drawn = time.monotonic()
 

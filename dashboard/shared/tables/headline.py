@@ -28,12 +28,7 @@ def figures(
 ) -> list[HeadlineFigure]:
     """Return the headline of a run; what was not measured is a dash, never a zero.
 
-    Args:
-        manifest: What it states, without what is withheld (`evidence.judge.record.traced`); so for its evaluation.
-        eval_summary: Its evaluation.
-        plan: What was planned.
-        series: Its rows, which state the figures as long as the manifest does not.
-        is_sound: Whether the rows may be shown as results.
+    The manifest is without what is withheld (`evidence.judge.record.traced`); until it states figures, the rows do.
     """
     live = series if is_sound and text_at(manifest, "status") in {None, "running"} else None
     return [

@@ -72,13 +72,7 @@ class Condition:
 
 
 def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Query:
-    """Return the query that a text states; nothing is ever refused, and what is not understood is named.
-
-    Args:
-        text: What a user typed.
-        fields: Names of fields that every list has.
-        others: Names of settings and figures that some run has.
-    """
+    """Return the query that a text states; nothing is ever refused, and what is not understood is named."""
     words: list[str] = []
     conditions: list[Condition] = []
     complaints: list[str] = []

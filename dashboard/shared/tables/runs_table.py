@@ -162,13 +162,7 @@ def telling(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[list[Column
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column], theme: str | None = None) -> pa.Table:
-    """Return the rows with these columns as Streamlit sends them, grades and statuses with their symbols.
-
-    Args:
-        rows: The runs.
-        columns: What is shown of them.
-        theme: `dark`, or any other word for the light one.
-    """
+    """Return the rows with these columns as Streamlit sends them, grades and statuses with their symbols."""
     found = {}
     for column in columns:
         values = [mark_of(row) if column.key == "grade" else row.get(column.key) for row in rows]

@@ -184,13 +184,7 @@ def _answer(resolved: Mapping[str, Any], *, sound: bool, is_touched: bool) -> Ma
 
 
 def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: bool) -> bool:
-    """Draw starting; return whether the reader wants to start what may not fit.
-
-    Args:
-        resolved: The configuration, complete.
-        plan: What it needs. None: not known yet.
-        sound: Whether it can begin.
-    """
+    """Draw starting; return whether the reader wants to start what may not fit."""
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         said = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
         needed = "" if plan is None else markup.safe(planned.need_in_words(plan))

@@ -17,7 +17,6 @@ from dashboard.views.plan.logic import grid, where
 from dashboard.views.plan.parts import target_box
 from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets.masking import visible
-from launch.asking import PlanRequest
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from schemas.reading.values import number_at
@@ -81,35 +80,21 @@ def _answers(source: str, config: Mapping[str, Any], target: ChosenTarget) -> No
     problems.show(found)
     left, right = st.columns(2, gap="large")
     with left:
-        _where(known[where], target, plan)
+        if (answer := known[where].answer) is not None:
+            st.header("Where can I run this?", anchor=False)
+            _draw_targets(answer, chosen=target.name, plan=plan)
     with right:
-        _sizes(known[sizes], config)
+        if (answer := known[sizes].answer) is not None:
+            st.header("Which batch and length fit?", anchor=False)
+            _draw_sizes(answer, config)
     if plan is not None and verdict_at(plan, "verdict") != "unsupported":
         _details(plan, source, config)
     if sound:
         _command(config, target)
 
 
-def _where(found: PlanRequest, target: ChosenTarget, plan: Mapping[str, Any] | None) -> None:
-    if found.answer is not None:
-        st.header("Where can I run this?", anchor=False)
-        _draw_targets(found.answer, chosen=target.name, plan=plan)
-
-
-def _sizes(found: PlanRequest, config: Mapping[str, Any]) -> None:
-    if found.answer is not None:
-        st.header("Which batch and length fit?", anchor=False)
-        _draw_sizes(found.answer, config)
-
-
 def _draw_targets(answer: Mapping[str, Any], *, chosen: str, plan: Mapping[str, Any] | None = None) -> None:
-    """Draw where the configuration can run, and the same as a table.
-
-    Args:
-        answer: Of `--where`.
-        chosen: The target that the rest of the page is about.
-        plan: Of that target, which may be surer than the answer, or of a machine that the table has not.
-    """
+    """Draw where the configuration can run, and the same as a table."""
     found = where.places(answer, plan=plan, chosen=chosen)
     if not found:
         markup.note("The answer names no target.")
@@ -131,16 +116,16 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Draw which batches and lengths fit, round the one of the configuration a frame."""
     found = grid.grid(answer)
     if found is None:
-        markup.note("The answer names no _draw_sizes.")
+        markup.note("The answer names no sizes.")
         return
     said = grid.in_one_sentence(found)
     markup.note(said)
     chosen = (number_at(config, "batch", "microbatch_size"), number_at(config, "data", "max_length"))
     batch, length = (None if one is None else int(one) for one in chosen)
-    plotted.show(grid.heat_map(found, plotted.colours(), chosen=(batch, length)), key="_draw_sizes", alt=said)
+    plotted.show(grid.heat_map(found, plotted.colours(), chosen=(batch, length)), key="sizes", alt=said)
     yours = " The dotted frame: yours." if grid.is_in(found, batch, length) else ""
     how = f" All {grid.method_of(found)}." if grid.method_of(found) else ""
-    st.caption(f"✓ fits · ! tight · ✕ does not fit. The thick line: all _draw_sizes below it fit.{yours}{how}")
+    st.caption(f"✓ fits · ! tight · ✕ does not fit. The thick line: all sizes below it fit.{yours}{how}")
 
 
 def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) -> None:

@@ -195,12 +195,7 @@ def parallel_drawing(
 ) -> dict[str, Any]:
     """Return the parallel_drawing.
 
-    Args:
-        scales: The axes from left to right, all of the same runs.
-        colour: Colour of the lines.
-        chosen_colour: Colour of the lines of chosen runs.
-        words: Colour of the words beside it.
-        chosen: Numbers of the chosen runs; their lines are drawn thick, on top of the others.
+    Lines of chosen runs, by their numbers, are thick and on top of the others.
     """
     runs = range(len(scales[0].places))
     quiet = [index for index in runs if index not in chosen]

@@ -83,12 +83,7 @@ def scatter(
 ) -> Scatter:
     """Return what a scatter shows: the runs that have a place on both axes.
 
-    Args:
-        x: What lies across.
-        y: What lies upward, of the same runs.
-        groups: What distinguishes the runs. None: nothing.
-        logarithmic: Names of scales to be drawn logarithmic; those of words are not, and zero has no place on one.
-        doubtful: Numbers of the runs that contradict themselves.
+    Scales named in `logarithmic` are drawn so if they are of numbers; zero has no place on one. `doubtful` are runs.
     """
     logs = frozenset(scale.name for scale in (x, y) if scale.name in logarithmic and not scale.words)
     members: dict[float | None, list[int]] = {}

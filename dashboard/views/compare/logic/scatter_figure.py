@@ -28,12 +28,7 @@ def draw(
 ) -> go.Figure:
     """Return the picture.
 
-    Args:
-        shown: What it shows.
-        names: Name of each run.
-        tints: A colour for each group.
-        colours: Of the reader's theme.
-        intervals: Of each run, where the values upward are scores; drawn where there are not too many of them.
+    Each group has a tint; intervals of scores are drawn where there are not too many.
     """
     picture = new_figure(colours, height=_HEIGHT)
     places, found = spread_points(shown), means(shown)

@@ -32,10 +32,7 @@ def height_of(rows: int) -> int:
 def draw(verdicts: Sequence[PairVerdict], colours: Palette, *, doubtful: Collection[str] = ()) -> go.Figure:
     """Return the picture of the verdicts that have a score, the first at the top; its axis is as long on both sides.
 
-    Args:
-        verdicts: Of each run but the first.
-        colours: Of the reader's theme.
-        doubtful: Names of runs that contradict themselves: their dots are hollow and grey.
+    Runs that contradict themselves (`doubtful`) have hollow grey dots.
     """
     scored = [(verdict, verdict.pair.score) for verdict in verdicts if verdict.pair.score is not None]
     picture = new_figure(colours, height=height_of(len(scored)))

@@ -29,9 +29,7 @@ _SMOKE = "smoke"
 def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     """Draw the part.
 
-    Args:
-        found: Every run, newest first.
-        picked: Runs that are chosen on the page; a smoke run and a full run among them are the pair.
+    A smoke run and a full run among the picked ones are the pair.
     """
     known = reading.by_name(found)
     fulls, smokes = ([run for run in found if run.mode == mode] for mode in (_FULL, _SMOKE))

@@ -121,10 +121,7 @@ def _lines(path: Path, _bytes: int, _mtime_ns: int) -> int:
 def show(source: str, edited: Mapping[str, Any], read: Mapping[str, Any] | None) -> None:
     """Draw the model and the rows.
 
-    Args:
-        source: The source of the form, by its key.
-        edited: What the form holds, complete.
-        read: The answer of `trainproof train --check`. None: it is not known yet.
+    `read` is the answer of `trainproof train --check`, or None if it is not known yet.
     """
     folder, found = Path.cwd(), read if read is not None and read.get("can_begin") is True else {}
     model_side, rows_side = st.columns(2)

@@ -119,10 +119,7 @@ def in_one_sentence(found: Grid) -> str:
 def heat_map(found: Grid, colours: Palette, *, chosen: tuple[int | None, int | None] = (None, None)) -> go.Figure:
     """Return the map, in the colours of the verdicts with each need in figures, and the frontier.
 
-    Args:
-        found: The sizes.
-        colours: Of the reader's theme.
-        chosen: Microbatch and length of the configuration; a frame is drawn round its cell.
+    A frame is drawn round the cell of `chosen`, microbatch and length of the configuration.
     """
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * len(found.batches))
     divisor, unit = _unit(found)

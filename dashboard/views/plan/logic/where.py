@@ -58,10 +58,7 @@ def places(
 ) -> list[TargetRow]:
     """Return the targets of an answer, those that can run it first, and of these the emptiest first.
 
-    Args:
-        answer: Of `--where`.
-        plan: The plan for one machine, which knows it better than the answer, or knows one that is not in the table.
-        chosen: The name of that machine.
+    `plan` is of the machine `chosen`, which it knows better than the answer of `--where`, if that has it at all.
     """
     found = {one.name: one for one in map(_place, objects_at(answer, "where")[:MOST_TARGETS])}
     if plan is not None and not (chosen in found and verdict_at(plan, "verdict") == "unsupported"):
@@ -125,10 +122,7 @@ def bars(found: Sequence[TargetRow], colours: Palette, *, chosen: str | None = N
 
     Targets of one verdict stand together under its word; the need and the time of each stand in columns on the right.
 
-    Args:
-        found: At least one target, those of one verdict together.
-        colours: Of the reader's theme.
-        chosen: The target that the rest of the page is about; its name is bold.
+    The name of the target `chosen` is bold.
     """
     heights, headings = _heights(found)
     rows = len(found) + len(headings)

@@ -11,12 +11,7 @@ _BY_A_USER = "signal SIGINT"
 
 
 def describe(run: Run, *, may_resume: bool) -> str:
-    """Return how a run ended; empty while it is running, where it succeeded, and where it does not state it.
-
-    Args:
-        run: The run, as read.
-        may_resume: Whether the reader is offered to resume it.
-    """
+    """Return how a run ended; empty while it is running, where it succeeded, and where it does not state it."""
     message = text_at(run.manifest, "exit", "message")
     if message is None or run.status in {"succeeded", "running"}:
         return ""

@@ -150,9 +150,7 @@ _LONGEST_VALUE = 400
 def tree(value: object, problems: Sequence[Problem]) -> str:
     """Return a document as HTML: groups fold, those on the way to a problem are open, its value is lit.
 
-    Args:
-        value: What the document holds, as JSON has it.
-        problems: What is wrong with it. A pointer to what is missing lights the group in which it is missing.
+    A pointer to what is missing lights the group in which it is missing.
     """
     lit: dict[str, list[Problem]] = {}
     for problem in problems:

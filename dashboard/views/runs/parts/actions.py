@@ -39,8 +39,7 @@ class _LastArchived:
 def follow(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, before anything of this one is drawn again.
 
-    Args:
-        names: The chosen runs; without any (their folders went, or the ticks) the reader stays here.
+    Without a chosen run (their folders went, or the ticks) the reader stays here.
     """
     page = next((page for key, page in _PAGES.items() if st.session_state.get(key)), None)
     if page is not None and names:
@@ -50,11 +49,7 @@ def follow(names: Sequence[str]) -> None:
 def show(picked: Sequence[Row], listed: Sequence[Row], same: Sequence[str], *, total: int) -> None:
     """Draw how many runs are chosen and shown, and the buttons for those that are chosen.
 
-    Args:
-        picked: The chosen runs, on whatever page of the table they are.
-        listed: Every run that search and filters leave.
-        same: What every row states, and no column.
-        total: Runs in the root.
+    `same` is what every row states, and no column.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if picked:

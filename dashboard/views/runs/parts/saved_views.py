@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit, urlunsplit
 
 import streamlit as st
@@ -54,9 +54,13 @@ def _changing() -> None:
     st.text_input("Name", key=_NAME, max_chars=saved_views.LONGEST_NAME, placeholder="best of gemma")
     chosen = st.session_state.get(_CHOSEN)
     with st.container(horizontal=True):
-        st.button("Save", on_click=_save, icon=":material/bookmark_add:", help="Keep what is shown now.")
-        st.button("Rename", on_click=_rename, disabled=chosen is None, help="Give the chosen view this name.")
-        st.button("Delete", on_click=_delete, disabled=chosen is None, icon=":material/delete:")
+        st.button(
+            "Save", on_click=_change, args=[_save], icon=":material/bookmark_add:", help="Keep what is shown now."
+        )
+        st.button(
+            "Rename", on_click=_change, args=[_rename], disabled=chosen is None, help="Give the chosen view this name."
+        )
+        st.button("Delete", on_click=_change, args=[_delete], disabled=chosen is None, icon=":material/delete:")
 
 
 def apply_chosen(listing: Listing) -> bool:
@@ -95,34 +99,29 @@ def _ask_for(views: Sequence[SavedView]) -> None:
     st.session_state[_NAME] = name or ""
 
 
-def _save() -> None:
-    name = st.session_state.get(_NAME, "")
+def _change(change: Callable[[str], str | None]) -> None:
+    """Change the saved views by the name that is written and choose what it returns, or keep what went wrong."""
     try:
-        saved_views.save(state.root(), name, _address())
+        chosen = change(st.session_state.get(_NAME, ""))
     except ProblemError as error:
         st.session_state[_COMPLAINT] = error.problems
         return
-    st.session_state[_CHOSEN] = " ".join(name.split())
+    st.session_state[_CHOSEN] = None if chosen is None else " ".join(chosen.split())
+    st.session_state[_NAME] = "" if chosen is None else st.session_state.get(_NAME, "")
 
 
-def _rename() -> None:
-    name = st.session_state.get(_NAME, "")
-    try:
-        saved_views.rename(state.root(), st.session_state[_CHOSEN], name)
-    except ProblemError as error:
-        st.session_state[_COMPLAINT] = error.problems
-        return
-    st.session_state[_CHOSEN] = " ".join(name.split())
+def _save(name: str) -> str:
+    saved_views.save(state.root(), name, _address())
+    return name
 
 
-def _delete() -> None:
-    try:
-        saved_views.delete(state.root(), st.session_state[_CHOSEN])
-    except ProblemError as error:
-        st.session_state[_COMPLAINT] = error.problems
-        return
-    st.session_state[_CHOSEN] = None
-    st.session_state[_NAME] = ""
+def _rename(name: str) -> str:
+    saved_views.rename(state.root(), st.session_state[_CHOSEN], name)
+    return name
+
+
+def _delete(_: str) -> None:
+    saved_views.delete(state.root(), st.session_state[_CHOSEN])
 
 
 def _address() -> dict[str, tuple[str, ...]]:

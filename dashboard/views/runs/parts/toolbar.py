@@ -68,12 +68,7 @@ def _is_set(key: str, options: Sequence[str]) -> bool:
 
 
 def _look(listing: Listing, *, is_set: bool) -> Look:
-    """Draw the button behind which columns, order and groups are, and return their values.
-
-    Args:
-        listing: The runs.
-        is_set: Whether a saved view has set the widgets in this run of the script.
-    """
+    """Draw the button behind which columns, order and groups are, and return their values."""
     named = (*listing.settings, *listing.figures)
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
         columns = st.multiselect(

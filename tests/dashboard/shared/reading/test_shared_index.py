@@ -48,12 +48,12 @@ def test_a_visitor_is_told_and_may_leave(tmp_path: Path) -> None:
         raise Left
 
     with pytest.raises(Left):
-        shared.look(leave)
+        shared.known(leave)
     with pytest.raises(Left):
-        shared.look(leave)
+        shared.known(leave)
     assert index.looks == 1
     index.go_on.set()
-    assert [summary.path.name for summary in shared.look(lambda done, total: None)] == ["run"]
+    assert [summary.path.name for summary in shared.started().result()] == ["run"]
 
 
 def test_pages_are_given_what_is_known_and_a_look_finds_what_is_new(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_pages_are_given_what_is_known_and_a_look_finds_what_is_new(tmp_path: Pa
     index.go_on.set()
     assert {summary.path.name for summary in look.result()} == {"run", "second"}
     assert shared.known(lambda done, total: None) is look.result()
-    assert shared.look(lambda done, total: None) is look.result(), "nothing changed: the same objects"
+    assert shared.started().result() is look.result(), "nothing changed: the same objects"
 
 
 class Step(RunIndex):
@@ -102,7 +102,7 @@ def test_of_a_long_first_reading_some_runs_are_enough(tmp_path: Path) -> None:
     assert told[0] == shared.progress == (20, 10_000)
     assert not shared.is_whole
     index.go_on.set()
-    assert [run.path.name for run in shared.look(lambda done, total: None)] == ["run"]
+    assert [run.path.name for run in shared.started().result()] == ["run"]
     assert shared.is_whole
     assert [run.path.name for run in shared.known(lambda done, total: None)] == ["run"]
 

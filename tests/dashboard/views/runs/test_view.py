@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
-from dashboard.views.runs.logic import saved_views
+from dashboard.views.runs.logic import look, saved_views
 from evidence.run.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard.views.runs.parts.groups import in_groups
 
 from dashboard.shared.tables.run_rows import Row, row_of
+from dashboard.views.runs.parts.groups import in_groups
 from evidence.index.runs import RunSummary
 
 
