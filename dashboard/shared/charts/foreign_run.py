@@ -105,15 +105,13 @@ def figures(view: ForeignRun) -> list[HeadlineFigure]:
     planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
     first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
     return [
-        HeadlineFigure(label="Steps", value=formats.count(found.steps_done), detail=planned),
-        HeadlineFigure(label="Last loss", value=formats.number(found.last_loss), detail=first),
-        HeadlineFigure(label="Mean loss", value=formats.number(found.mean_loss), detail="as stated, not computed here"),
-        HeadlineFigure(label="Tokens seen", value=formats.short_count(found.tokens_seen)),
-        HeadlineFigure(label="Training time", value=formats.duration(found.train_seconds)),
-        HeadlineFigure(label="Facts", value=formats.count(len(view.facts)), detail=f"{formats.count(facts)} inferred"),
-        HeadlineFigure(
-            label="Answers", value=formats.count(len(view.predictions)), detail="their scores are not recomputed"
-        ),
+        HeadlineFigure("Steps", formats.count(found.steps_done), planned),
+        HeadlineFigure("Last loss", formats.number(found.last_loss), first),
+        HeadlineFigure("Mean loss", formats.number(found.mean_loss), "as stated, not computed here"),
+        HeadlineFigure("Tokens seen", formats.short_count(found.tokens_seen)),
+        HeadlineFigure("Training time", formats.duration(found.train_seconds)),
+        HeadlineFigure("Facts", formats.count(len(view.facts)), f"{formats.count(facts)} inferred"),
+        HeadlineFigure("Answers", formats.count(len(view.predictions)), "their scores are not recomputed"),
     ]
 
 

@@ -27,7 +27,7 @@ VERDICTS: Mapping[str, Sign] = MappingProxyType(
 """What may come of a part of the training."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StripPart:
     """Some steps of a training.
 
@@ -51,16 +51,14 @@ def parts_so_far(events: Iterable[Mapping[str, Any]], *, steps: int) -> list[Str
         kind = event.get("event")
         if kind == "planned":
             planned = event.get("segments")
-            known |= {
-                each: StripPart(first_step=each[0], last_step=each[1], verdict="planned") for each in _ends(planned)
-            }
+            known |= {each: StripPart(each[0], each[1], "planned") for each in _ends(planned)}
         elif kind == "segment":
             for part in _parts([event]):
                 known[part.first_step, part.last_step] = part
         elif kind == "step" and isinstance(step := event.get("step"), int):
             for ends, part in known.items():
                 if part.verdict == "planned" and ends[0] < step <= ends[1]:
-                    known[ends] = StripPart(first_step=ends[0], last_step=ends[1], verdict="under way")
+                    known[ends] = StripPart(ends[0], ends[1], "under way")
     return _with_gaps(known.values(), steps=steps)
 
 
@@ -95,7 +93,7 @@ def describe(part: StripPart) -> str:
 
 def _parts(found: Any) -> list[StripPart]:
     return [
-        StripPart(first_step=first, last_step=last, verdict=verdict, difference=str(one.get("difference") or ""))
+        StripPart(first, last, verdict, str(one.get("difference") or ""))
         for one in (found if isinstance(found, list) else [])
         for first, last in _ends([one])
         if (verdict := one.get("verdict")) in VERDICTS
@@ -121,9 +119,9 @@ def _with_gaps(parts: Iterable[StripPart], *, steps: int) -> list[StripPart]:
     reached = 0
     for part in sorted(parts, key=lambda part: (part.first_step, part.last_step)):
         if part.first_step > reached:
-            whole.append(StripPart(first_step=reached, last_step=part.first_step, verdict="not tried"))
+            whole.append(StripPart(reached, part.first_step, "not tried"))
         whole.append(part)
         reached = max(reached, part.last_step)
     if reached < steps:
-        whole.append(StripPart(first_step=reached, last_step=steps, verdict="not tried"))
+        whole.append(StripPart(reached, steps, "not tried"))
     return whole

@@ -15,7 +15,7 @@ from schemas.reading.values import flag_at, number_at, objects_at, text_at
 Document = Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Forecast:
     """One figure, planned and observed, and a remark on how they relate."""
 
@@ -43,10 +43,10 @@ def parts(plan: Document) -> list[tuple[str, str, str]]:
 def _device(plan: Document, manifest: Document) -> Forecast:
     planned, observed = text_at(plan, "target", "name"), text_at(manifest, "devices", "kind")
     return Forecast(
-        what="Device",
-        planned=_times(number_at(plan, "target", "devices"), planned),
-        observed=_times(number_at(manifest, "devices", "count"), observed),
-        remark="Planned for another device." if planned and observed and planned != observed else "",
+        "Device",
+        _times(number_at(plan, "target", "devices"), planned),
+        _times(number_at(manifest, "devices", "count"), observed),
+        "Planned for another device." if planned and observed and planned != observed else "",
     )
 
 
@@ -68,10 +68,10 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
             "of the run's arrays."
         )
     return Forecast(
-        what=what,
-        planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None and planned else ""),
-        observed=formats.size(observed),
-        remark=remark,
+        what,
+        formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None and planned else ""),
+        formats.size(observed),
+        remark,
     )
 
 
@@ -91,10 +91,10 @@ def _step(plan: Document, manifest: Document) -> list[Forecast]:
         )
     return [
         Forecast(
-            what="Time of a step",
-            planned=f"{formats.duration(band.likely)} ({formats.duration(band.low)} to {formats.duration(band.high)})",
-            observed=formats.duration(observed),
-            remark=remark,
+            "Time of a step",
+            f"{formats.duration(band.likely)} ({formats.duration(band.low)} to {formats.duration(band.high)})",
+            formats.duration(observed),
+            remark,
         )
     ]
 
@@ -103,10 +103,10 @@ def _verdict(plan: Document, manifest: Document) -> Forecast:
     verdict = (text_at(plan, "verdict") or "unknown").replace("_", " ")
     stopped = text_at(manifest, "result", "stopped_because")
     return Forecast(
-        what="Fits",
-        planned=f"{verdict}, {formats.size(number_at(plan, 'available_bytes'))} available",
-        observed=stopped or formats.NOTHING,
-        remark="Started although the plan said that it does not fit." if flag_at(plan, "forced") is True else "",
+        "Fits",
+        f"{verdict}, {formats.size(number_at(plan, 'available_bytes'))} available",
+        stopped or formats.NOTHING,
+        "Started although the plan said that it does not fit." if flag_at(plan, "forced") is True else "",
     )
 
 

@@ -14,7 +14,7 @@ from schemas.reading.values import number_at, text_at
 Document = Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HeadlineFigure:
     """A label, a value with its unit, and a detail in a smaller type (empty for none)."""
 
@@ -57,9 +57,7 @@ def _steps(manifest: Document, series: Series) -> HeadlineFigure:
     done = series.last("step") or number_at(manifest, "training", "steps_done")
     planned = number_at(manifest, "training", "steps_planned")
     return HeadlineFigure(
-        label="Steps",
-        value=formats.count(done),
-        detail=f"of {formats.count(planned)} planned" if planned is not None else "",
+        "Steps", formats.count(done), f"of {formats.count(planned)} planned" if planned is not None else ""
     )
 
 
@@ -69,12 +67,12 @@ def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
     details = [f"from {formats.number(first)}"] if first is not None else []
     if best is not None:
         details.append(f"best {formats.number(best)}")
-    return HeadlineFigure(label="Last loss", value=formats.number(last), detail=", ".join(details))
+    return HeadlineFigure("Last loss", formats.number(last), ", ".join(details))
 
 
 def _score(eval_summary: Document) -> HeadlineFigure:
     if eval_summary is None:
-        return HeadlineFigure(label="Exact match", value=formats.NOTHING, detail="not evaluated")
+        return HeadlineFigure("Exact match", formats.NOTHING, "not evaluated")
     low = number_at(eval_summary, "metrics", "exact_match", "interval", "low")
     high = number_at(eval_summary, "metrics", "exact_match", "interval", "high")
     count = number_at(eval_summary, "metrics", "exact_match", "n")
@@ -87,9 +85,7 @@ def _score(eval_summary: Document) -> HeadlineFigure:
         before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
         details.append(f"leniently {formats.percent(lenient)}{before}")
     return HeadlineFigure(
-        label="Exact match",
-        value=formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")),
-        detail="; ".join(details),
+        "Exact match", formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")), "; ".join(details)
     )
 
 
@@ -97,9 +93,7 @@ def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
     seen = live.last("tokens_seen") if live is not None and live.rows else number_at(manifest, "result", "tokens_seen")
     per_step = number_at(manifest, "training", "tokens_per_step")
     return HeadlineFigure(
-        label="Tokens seen",
-        value=formats.short_count(seen),
-        detail=f"{formats.count(per_step)} per step" if per_step is not None else "",
+        "Tokens seen", formats.short_count(seen), f"{formats.count(per_step)} per step" if per_step is not None else ""
     )
 
 
@@ -109,14 +103,14 @@ def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
     steps = number_at(manifest, "training", "steps_done")
     if tokens and seconds and steps:
         mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
-        return HeadlineFigure(label="Speed", value=formats.rate(tokens / seconds, "tokens"), detail=mean)
+        return HeadlineFigure("Speed", formats.rate(tokens / seconds, "tokens"), mean)
     if live is None:
-        return HeadlineFigure(label="Speed", value=formats.NOTHING)
+        return HeadlineFigure("Speed", formats.NOTHING)
     step = live.last("step_seconds")
     return HeadlineFigure(
-        label="Speed",
-        value=formats.rate(live.last("tokens_per_second"), "tokens"),
-        detail=f"{formats.number(step, 3)} s for the last step" if step is not None else "",
+        "Speed",
+        formats.rate(live.last("tokens_per_second"), "tokens"),
+        f"{formats.number(step, 3)} s for the last step" if step is not None else "",
     )
 
 
@@ -126,7 +120,7 @@ def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
     details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
     if planned is not None:
         details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
-    return HeadlineFigure(label="Peak memory", value=formats.size(peak), detail=", ".join(details))
+    return HeadlineFigure("Peak memory", formats.size(peak), ", ".join(details))
 
 
 def _duration(manifest: Document, series: Series) -> HeadlineFigure:
@@ -135,7 +129,5 @@ def _duration(manifest: Document, series: Series) -> HeadlineFigure:
     if whole is None or whole < 0:
         whole = series.last("seconds")
     return HeadlineFigure(
-        label="Duration",
-        value=formats.duration(whole),
-        detail=f"{formats.duration(training)} of training" if training is not None else "",
+        "Duration", formats.duration(whole), f"{formats.duration(training)} of training" if training is not None else ""
     )

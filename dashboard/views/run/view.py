@@ -8,17 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import (
-    course,
-    curves,
-    freshness,
-    gate,
-    launching,
-    markup,
-    notes_dialog,
-    rehearsed,
-    share,
-)
+from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, rehearsed, share
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
