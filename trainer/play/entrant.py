@@ -11,6 +11,9 @@ from evidence.run import layout
 from schemas.validate import read_document, read_rows
 from trainer.challenge_run import form_stated
 from trainer.config.tree import Config
+from trainer.data.answers import scoring_from
+from trainer.data.chat_template import has_template
+from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluate_run import scoring_for
 from trainer.evaluation.bundled_params import no_params, param_readers, shipped_params, source_of
@@ -99,6 +102,33 @@ def untrained_entrant(trained: Entrant) -> Entrant:
             return initial_params(task)
 
     return replace(trained, name=f"{trained.name}, untrained", task=task, where=where, load=load)
+
+
+def bare_entrant(config: Config, devices: Devices) -> Entrant:
+    """Return a model that no run trained; one whose tokenizer has a chat template is asked in a user's turn.
+
+    Raises:
+        ProblemError: exit code 2; its files are not there, or it is of no family that is known here.
+    """
+    source = resolve(config.model.name, config.model.revision)
+    task, tokenizer = Task.of(config, source, build_mesh(devices.list)), source.tokenizer()
+
+    def load() -> Params:
+        with explain_full_device(config.model.name):
+            return initial_params(task)
+
+    sampler = Sampler(
+        settings=config.evaluation,
+        form=PromptForm(conversation=has_template(tokenizer)),
+        scoring=scoring_from(config.evaluation, (), ()),
+        tokenizer=tokenizer,
+        graphdef=task.model.graphdef,
+        max_positions=source.spec.max_positions,
+        options=task.compiler_options,
+    )
+    where = source.name if task.model.reads_weights else f"seed {config.seed}"
+    name, folder = Path(source.name).name, Path(config.model.name)
+    return Entrant(name=name, folder=folder, task=task, sampler=sampler, items=None, where=where, load=load)
 
 
 def asked_of(folder: Path, config: Config) -> tuple[str | None, RowFile | None]:

@@ -11,6 +11,7 @@ from typing import Any
 from evidence.run import layout
 from evidence.scores.reading import accepted_of
 from schemas.problems.problem import ProblemError
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.evaluable import config_of_run
@@ -24,7 +25,7 @@ from trainer.planning.estimate.programs import decode_parts
 from trainer.planning.estimate.workload import workload_of
 from trainer.planning.program_memory import parts_document, verdict
 from trainer.planning.words import does_not_fit, in_words
-from trainer.play.entrant import Entrant, trained_entrant, untrained_entrant
+from trainer.play.entrant import Entrant, bare_entrant, trained_entrant, untrained_entrant
 from trainer.play.question import PlayQuestion
 from trainer.recorder.progress import Watch
 
@@ -79,11 +80,14 @@ class Player:
         yield {"event": "done"}
 
 
-def open_entrants(folder: Path, *, beside: Path | None, untrained: bool, watch: Watch) -> Player:
+def open_entrants(
+    folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
+) -> Player:
     """Return the models that are requested, none of them loaded yet.
 
     Args:
-        folder: of the run.
+        folder: of the run. None: the first model is one by itself.
+        model: that model, as a configuration names it.
         beside: of another run, whose model answers too.
         untrained: whether the model that the run began with answers too.
         watch: told where other devices are used than the run's.
@@ -91,8 +95,13 @@ def open_entrants(folder: Path, *, beside: Path | None, untrained: bool, watch: 
     Raises:
         ProblemError: as `trained_entrant` and `untrained_entrant`.
     """
-    devices = devices_here(config_of_run(folder), watch)
-    first = trained_entrant(folder, devices)
+    if folder is None:
+        config = Config(model=ModelConfig(name=model or ""))
+        devices = devices_here(config, watch)
+        first = bare_entrant(config, devices)
+    else:
+        devices = devices_here(config_of_run(folder), watch)
+        first = trained_entrant(folder, devices)
     entrants = [first, *([untrained_entrant(first)] if untrained else [])]
     if beside is not None:
         entrants.append(trained_entrant(beside, devices))

@@ -17,7 +17,9 @@ from trainer.recorder.progress import Watch
 class PlayFlags:
     """The flags of `play`, as they were given."""
 
-    run: Path
+    run: Path | None
+    """None: the model is one by itself."""
+    model: str | None = None
     prompt: str | None = None
     item: str | None = None
     beside: Path | None = None
@@ -38,7 +40,9 @@ def play_on(flags: PlayFlags, tell: Callable[[Event], None]) -> None:
             or the run holds no parameters. Of a line only `tell` learns.
     """
     with Watch(quiet=flags.as_lines) as watch:
-        player = open_entrants(flags.run, beside=flags.beside, untrained=flags.untrained, watch=watch)
+        player = open_entrants(
+            flags.run, model=flags.model, beside=flags.beside, untrained=flags.untrained, watch=watch
+        )
     first = player.entrants[0]
     questions: Iterator[PlayQuestion | ProblemError] = iter(())
     if flags.prompt is not None or flags.item is not None:

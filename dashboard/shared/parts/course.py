@@ -18,8 +18,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from dashboard.shared.words.text import plain, shorten
-from evidence.compare.pairing import counterparts
-from evidence.compare.pairing import rehearsed_by
+from evidence.compare.pairing import counterparts, rehearsed_by
 from evidence.index.runs import RunSummary
 from evidence.run.layout import CONFIG, MANIFEST
 from launch import queue

@@ -15,6 +15,7 @@ from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
+from trainer.export_run import export_run
 from trainer.play import entrant as entrant_module
 from trainer.play import player as player_module
 from trainer.play.player import open_entrants
@@ -93,6 +94,26 @@ def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: 
         assert answer["event"] == "answer"
         assert "expected" not in answer
         assert all(answer["text"].startswith(text["text"]) for text in texts)
+
+
+def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
+    run_of: Callable[..., Path], played: Callable[..., list[dict]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    folder, exported = run_of(), tmp_path / "exported"
+    export_run(folder, exported, Watch(quiet=True))
+    prompt = "1+1="
+    asked = ["--prompt", f"{prompt}\n"]  # As the template of its rows writes it, which a checkpoint does not state.
+    events = played("--model", exported, *asked)
+    assert [model["name"] for model in events[1]["models"]] == ["exported"]
+    assert events[1]["models"][0]["where"] == str(exported)
+    text = next(event["text"] for event in events if event["event"] == "answer")
+    of_run = next(event["text"] for event in played(folder, "--prompt", prompt) if event["event"] == "answer")
+    assert text.startswith(of_run), "the run's answers are cut after six tokens"
+    assert refusal(capsys, "--model", tmp_path / "nowhere")[0] == 2
+    for wrong in (("--model", exported, "--untrained"), ("--model", exported, folder), ()):
+        code, said = refusal(capsys, *wrong)
+        assert code == 2
+        assert "Name a run, or --model alone" in " ".join(said.replace("│", " ").split())
 
 
 def test_the_terminal_reads_prompts_from_standard_input(
