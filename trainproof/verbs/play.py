@@ -24,7 +24,7 @@ def play(
         bool, typer.Option("--json-lines", help="One JSON object a line for programs, in and out.")
     ] = False,
 ) -> None:
-    """Ask a run's model, or any model, something and read the answer as it is written. Never evidence: nothing is recorded."""
+    """Ask a run's model, or any other, and read the answer as it is written. Never evidence: nothing is recorded."""
     if prompt is not None and item is not None:
         message = "--prompt and --item are two questions: give one of them."
         raise typer.BadParameter(message)
