@@ -107,6 +107,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         tokenizer=task.model.source.tokenizer(),
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
+        seed=config.seed,
         options=task.compiler_options,
     )
     platforms = {devices.platform, manifest["devices"]["platform"]}
@@ -170,7 +171,8 @@ def answer_questions(
 ) -> list[dict[str, Any]]:
     """Return the model's answers to a judge's questions, as rows of predictions."""
     items, prompts = questions.items.rows, sampler.prompts_of(questions.items)
-    completions = sampler.answer(params, [prompt for prompt in prompts if sampler.has_room(prompt)])
+    roomy = {item["id"]: prompt for item, prompt in zip(items, prompts, strict=True) if sampler.has_room(prompt)}
+    completions = sampler.answer(params, roomy)
     rows = []
     for item, prompt in zip(items, prompts, strict=True):
         if sampler.has_room(prompt):

@@ -76,10 +76,10 @@ def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
     """Yield which settings of generation differ."""
     one: Document = a.eval_summary["generation"] if a.eval_summary else {}
     other: Document = b.eval_summary["generation"] if b.eval_summary else {}
-    for field in one:
-        # The hash follows from the other fields and would only repeat them.
-        if field != "sha256" and one[field] != other.get(field):
-            yield f"Outputs were generated with {field} {one[field]!r} and {other.get(field)!r}."
+    for field in {**one, **other}:
+        # The hash follows from the other fields and would only repeat them; other seeds ask no other question.
+        if field not in ("sha256", "seed") and one.get(field) != other.get(field):
+            yield f"Outputs were generated with {field} {one.get(field)!r} and {other.get(field)!r}."
 
 
 def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:

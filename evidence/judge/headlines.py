@@ -68,7 +68,10 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
 
 
 def score_headlines(facts: Facts) -> tuple[Headline, ...]:
-    """Return exact match, format compliance and the untrained model's exact match, each with its interval."""
+    """Return exact match, format compliance and the untrained model's exact match, each with its interval.
+
+    Of several samples of each item also pass@k for one and for all tries, and the majority's score.
+    """
     summary: Document = facts.eval_summary or {}
     metrics, baseline = summary.get("metrics"), summary.get("baseline")
     return (
@@ -79,7 +82,20 @@ def score_headlines(facts: Facts) -> tuple[Headline, ...]:
             baseline and baseline["metrics"]["exact_match"],
             _lenient(baseline and baseline["metrics"]),
         ),
+        *(
+            score_headline(name, {**share, "n": summary["eval_set"]["items"]})
+            for name, share in sampled_shares(summary)
+        ),
     )
+
+
+def sampled_shares(summary: Document) -> list[tuple[str, Document]]:
+    """Return the scores of several samples under their names; none where each item has one answer."""
+    if (sampled := summary.get("sampled")) is None:
+        return []
+    one, *_, every = sampled["pass_at"]
+    tries = [(f"pass@{each['tries']}", each) for each in (one, every)]
+    return [*tries, (f"majority of {sampled['samples']}", sampled["majority"])]
 
 
 def _lenient(metrics: Document | None) -> Number | None:

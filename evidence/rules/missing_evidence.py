@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts, finding
+from evidence.rules.contradiction.scores import each_answer
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -109,10 +110,10 @@ def _of_rows(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
-    for line, row in enumerate(answers, start=1):
+    for line, pointer, row in each_answer(answers):
         if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
             what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
-            yield finding(facts.folder, LEFT_OUT, file, what, line=line)
+            yield finding(facts.folder, LEFT_OUT, file, what, line=line, pointer=pointer)
 
 
 def _of_chain(facts: Facts) -> Iterator[Problem]:

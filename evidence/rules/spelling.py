@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts, finding
 from evidence.registry import built_in
-from evidence.rules.contradiction.scores import answers_of
+from evidence.rules.contradiction.scores import answers_of, each_answer
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
@@ -36,14 +36,19 @@ def texts_are_spelled_by_their_tokens(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_answers(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
-    for line, row in enumerate(rows, start=1):
+    generation = facts.eval_summary["generation"] if facts.eval_summary else {}
+    text = generation.get("stop")
+    for line, pointer, row in each_answer(rows):
         ids = [int(each) for each in row.get("output_token_ids", "").split()]
         if not ids or row["error"] is not None:
             continue
-        spelled = built_in.spell(ids[:-1] if row["finish_reason"] == "stop" else ids)
+        ended = row["finish_reason"] == "stop" and (text is None or ids[-1] == generation["stop_token_id"])
+        spelled = built_in.spell(ids[:-1] if ended else ids)
+        if text is not None and spelled is not None and text in spelled:
+            spelled = spelled[: spelled.index(text) + len(text)]
         if spelled != row["output_text"]:
             what = f"The tokens of {row['id']} spell {show(spelled)}; its text is {show(row['output_text'])}."
-            yield finding(facts.folder, OTHER_TOKENS, file, what, line=line, pointer="/output_text")
+            yield finding(facts.folder, OTHER_TOKENS, file, what, line=line, pointer=f"{pointer}/output_text")
 
 
 def _of_examples(facts: Facts, document: Document) -> Iterator[Problem]:

@@ -59,7 +59,7 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], level:
     return MeanInterval(mean=mean, standard_error=error, low=mean - reach, high=mean + reach, method="clustered t", n=n)
 
 
-def clustered_wilson(error: float | None, successes: int, n: int, groups: int) -> tuple[float, float]:
+def clustered_wilson(error: float | None, successes: float, n: int, groups: int) -> tuple[float, float]:
     """Return the 95 % interval of a share whose items come in groups: Wilson's, for the items that they are worth.
 
     n items in groups are worth `n* = p (1 − p) / error²` independent ones, and Wilson's interval is taken of n* with

@@ -16,6 +16,7 @@ import numpy as np
 
 from evidence.scores.clusters import are_clustered, cluster_of, clustered_error, clustered_wilson
 from evidence.scores.proportions import standard_error, wilson_interval
+from evidence.scores.samples import sampled_scores
 from schemas.reading.columns import Array, column
 
 GROUPINGS = ("section", "category", "difficulty")
@@ -68,8 +69,11 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
     return rates
 
 
-def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def scores_of(prediction_rows: Sequence[dict[str, Any]], samples: int = 1) -> dict[str, Any]:
     """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
+
+    With several samples of each item `metrics` is of the first, which is one draw as a user gets it, so that paired
+    tests and curves hold; `sampled` is of all of them.
 
     An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
     1 error is 0.75, not 1. Where items share a `group`, standard errors and intervals take the groups as the
@@ -90,6 +94,7 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             grouping: {name: members[name].metrics() for name in sorted(members)}
             for grouping, members in groups.items()
         },
+        **({"sampled": sampled_scores(prediction_rows, samples)} if samples > 1 else {}),
     }
 
 

@@ -6,6 +6,7 @@ The table covers the schema whole, so a new key without an effect fails here.
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from trainer.model.params import params_sha256
 from trainer.objectives.data import Data
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
+from trainer.replay.answers import sampler_of
 from trainer.run import RunRequest, run
 from trainproof.orders.train import TrainFlags, order_of
 
@@ -271,6 +273,11 @@ ELSEWHERE = {
     "evaluation.tolerance": "test_the_reader_of_answers",
     "evaluation.max_new_tokens": "test_the_evaluation",
     "evaluation.batch_size": "test_the_evaluation",
+    "evaluation.samples": "test_how_answers_are_drawn",
+    "evaluation.temperature": "test_how_answers_are_drawn",
+    "evaluation.top_k": "test_how_answers_are_drawn",
+    "evaluation.top_p": "test_how_answers_are_drawn",
+    "evaluation.stop": "test_how_answers_are_drawn",
 }
 
 
@@ -414,6 +421,27 @@ def test_the_reader_of_answers(tmp_path: Path):
     assert right("evaluation.answer=whole", "evaluation.compare=numeric") == outputs[1:2]
     near = ["evaluation.answer=whole", "evaluation.compare=numeric", "evaluation.tolerance=0.01"]
     assert right(*near) == outputs[1:3]
+
+
+def test_how_answers_are_drawn(tmp_path: Path):
+    """Each setting alone changes what an untrained model writes."""
+    task, data = inputs_of(configured(tmp_path, "evaluation.eval_set=eval_v1"))
+    params = first_state_of(task.config).trained
+    [item, *_] = data.items.file.rows
+
+    def texts(**settings: Any) -> list[str]:
+        of = replace(task.config.evaluation, max_new_tokens=12, batch_size=4, **settings)
+        sampler = replace(sampler_of(task, data, data.scoring), settings=of)
+        [answers] = sampler.answer(params, {item["id"]: data.items.prompts[0]})
+        return [sampler.text_of(each.tokens) for each in answers]
+
+    assert len(texts()) == 1
+    drawn = texts(samples=4)
+    assert len(set(drawn)) == 4
+    assert set(texts(samples=4, top_k=1)) == set(texts())
+    assert texts(samples=4, temperature=3.0) != drawn != texts(samples=4, top_p=0.5)
+    [stop] = drawn[0][3:4]
+    assert texts(samples=4, stop=stop)[0] == drawn[0][: drawn[0].index(stop) + 1]
 
 
 @pytest.mark.parametrize("baseline", [True, False])

@@ -186,6 +186,11 @@ class EvaluationConfig:
     tolerance: float = 1e-6
     max_new_tokens: int = 160
     batch_size: int = 32
+    samples: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    stop: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

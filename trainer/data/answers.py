@@ -34,11 +34,11 @@ UNREADABLE = Rule(
     "Every output to this item would count as wrong, whatever it says.",
     "Choose another evaluation.answer or evaluation.compare, or correct the item.",
 )
-READER_UNUSED = Rule(
+UNUSED = Rule(
     "TP009",
-    "Setting that reads no answer",
+    "Setting of the evaluation without effect",
     "A setting without effect would be declared and not be true.",
-    "Leave it out, or choose the reader that uses it.",
+    "Leave it out, or choose the reader or the samples that use it.",
 )
 OTHER_FORM = Rule(
     "TP087",
@@ -87,12 +87,16 @@ def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
         what = (
             f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
         )
-        problems.append((READER_UNUSED, "answer_regex", what))
+        problems.append((UNUSED, "answer_regex", what))
     usual = None if settings.answer is None else USUAL.get(settings.answer, "exact")
     compare = settings.compare or usual
     if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
         what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
-        problems.append((READER_UNUSED, "tolerance", what))
+        problems.append((UNUSED, "tolerance", what))
+    for key in ("temperature", "top_k", "top_p") if settings.samples == 1 else ():
+        if (value := getattr(settings, key)) != getattr(EvaluationConfig(), key):
+            what = f"evaluation.{key} is {value:g}, and evaluation.samples is 1: the likeliest tokens are taken."
+            problems.append((UNUSED, key, what))
     return [problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems]
 
 

@@ -17,10 +17,10 @@ from evidence.run.write import RowWriter
 from evidence.scores.fingerprint import fingerprint_of
 from evidence.scores.reading import Scoring, accepted_of, expected_line, scoring_of
 from evidence.scores.recompute import scores_of
+from evidence.scores.samples import MORE_SAMPLES, majority_fields
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.data.answers import SCORING, scoring_document
-from trainer.data.encode import Tokenizer
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
@@ -117,7 +117,8 @@ def answer_set(
     """
     started_at = now()
     prompts = sampler.prompts_of(items)
-    completions = sampler.answer(params, [prompt for prompt in prompts if sampler.has_room(prompt)])
+    roomy = {item["id"]: prompt for item, prompt in zip(items.rows, prompts, strict=True) if sampler.has_room(prompt)}
+    completions = sampler.answer(params, roomy)
     rows: list[dict[str, Any]] = []
     with RowWriter(path) as writer:
         for item, prompt in zip(items.rows, prompts, strict=True):
@@ -135,28 +136,36 @@ def answer_set(
     )
 
 
-def prediction_row(item: dict[str, Any], output: Completion, sampler: Sampler) -> dict[str, Any]:
-    """Return the row of an answered item."""
-    text = text_of(output.tokens, output.finish_reason, sampler.tokenizer)
+def prediction_row(item: dict[str, Any], outputs: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:
+    """Return the row of an answered item: its own fields are of the first sample.
+
+    The first is one draw, as a user gets it: its score is an unbiased pass@1, and one text has one verdict, one length
+    and one fingerprint. The majority has no text of its own, and its score depends on how many samples there are.
+    """
+    first, *others = (sample_of(item, output, sampler) for output in outputs)
+    row = identity(item) | first | {"error": None}
+    if not others:
+        return row
+    answers = [each["extracted_answer"] for each in (first, *others)]
+    return row | {MORE_SAMPLES: others} | majority_fields(answers, sampler.scoring, accepted_of(item))
+
+
+def sample_of(item: dict[str, Any], output: Completion, sampler: Sampler) -> dict[str, Any]:
+    """Return what a row states of one answer."""
+    text = sampler.text_of(output.tokens)
     fingerprint = None if output.states is None else fingerprint_of(output.states)
     kept = (
         {}
         if fingerprint is None
         else {"output_token_ids": " ".join(map(str, output.tokens)), "fingerprint": fingerprint}
     )
-    return identity(item) | {
+    return {
         "output_text": text,
         **sampler.scoring.verdict(text, output.finish_reason, accepted_of(item)),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
-        "error": None,
         **kept,
     }
-
-
-def text_of(tokens: Sequence[int], finish_reason: str, tokenizer: Tokenizer) -> str:
-    """Return the text of an answer, without the token that ended it."""
-    return str(tokenizer.decode(list(tokens[:-1] if finish_reason == "stop" else tokens)))
 
 
 def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_tokens: int) -> dict[str, Any]:
@@ -197,9 +206,15 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
 
 def generation_of(sampler: Sampler) -> dict[str, Any]:
     """Return how a model is prompted, as `eval_summary.json` states it."""
+    of = sampler.settings
+    drawn = {"samples": of.samples, "seed": sampler.seed} | {
+        key: getattr(of, key) for key in ("temperature", "top_k", "top_p")
+    }
     generation = {
-        "method": "greedy",
-        "max_new_tokens": sampler.settings.max_new_tokens,
+        "method": "greedy" if of.samples == 1 else "sampled",
+        **(drawn if of.samples > 1 else {}),
+        **({} if of.stop is None else {"stop": of.stop}),
+        "max_new_tokens": of.max_new_tokens,
         "stop_token_id": sampler.stop_token_id,
         "prompt_template": sampler.prompt_template,
     }
@@ -232,12 +247,12 @@ def summary_of(
         },
         "generation": generation_of(sampler),
         "scoring": scoring_document(sampler.scoring),
-        **score(trained),
-        "baseline": None if baseline is None else score(baseline),
+        **score(trained, sampler.settings.samples),
+        "baseline": None if baseline is None else score(baseline, sampler.settings.samples),
     }
 
 
-def score(answered: ModelAnswers) -> dict[str, Any]:
+def score(answered: ModelAnswers, samples: int) -> dict[str, Any]:
     """Return which parameters answered, the file of the answers, and the scores that follow from it."""
     evaluated = answered.evaluated
     return {
@@ -247,5 +262,5 @@ def score(answered: ModelAnswers) -> dict[str, Any]:
             "rows": len(evaluated.rows),
             "sha256": sha256_file(evaluated.path),
         },
-        **scores_of(evaluated.rows),
+        **scores_of(evaluated.rows, samples),
     }

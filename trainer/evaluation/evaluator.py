@@ -124,6 +124,7 @@ def evaluator_of(
             tokenizer=data.tokenizer,
             graphdef=task.model.graphdef,
             max_positions=task.model.source.spec.max_positions,
+            seed=task.config.seed,
             options=task.compiler_options,
         ),
         folder=recorder.folder,
@@ -142,5 +143,14 @@ def in_words(summary: dict[str, Any], name: str) -> str:
     before = ""
     if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
         before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
-    form = "" if (gain := gain_of_run(summary)) is None else f"; {gain}"
-    return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){form}"
+    after = samples_in_words(summary) + ("" if (gain := gain_of_run(summary)) is None else f"; {gain}")
+    return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){after}"
+
+
+def samples_in_words(summary: dict[str, Any]) -> str:
+    """Return what came of several samples: `; of 8 samples pass@1 0.250, pass@8 0.500, majority 0.300`."""
+    if (sampled := summary.get("sampled")) is None:
+        return ""
+    one, *_, every = sampled["pass_at"]
+    tries = ", ".join(f"pass@{each['tries']} {each['value']:.3f}" for each in (one, every))
+    return f"; of {sampled['samples']} samples {tries}, majority {sampled['majority']['value']:.3f}"

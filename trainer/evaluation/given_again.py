@@ -13,15 +13,14 @@ from typing import Any
 
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import identity, unanswered_row
-from trainer.evaluation.one_pass import follow_texts
 from trainer.evaluation.regenerate import (
     RepeatedAnswer,
-    difference,
+    differences,
     is_same,
     other_item,
     other_scores,
     reanswer,
-    stated_tokens,
+    traces_of,
 )
 from trainer.evaluation.sampler import Sampler
 from trainer.model.params import Params
@@ -97,20 +96,17 @@ def rows_reproduced(
     platforms: Collection[str],
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows whose answer the model takes, token by token, and whose fingerprint is that of its states."""
-    vocab, known = params["tokens.table"].shape[0], []
+    known = []
     for row in rows:
         prompt = prompts.get(row["id"])
         if prompt is None or not sampler.has_room(prompt):
             continue
         if other_item(row, identity(items[row["id"]])) or other_scores(row, sampler.scoring):
             continue
-        tokens = stated_tokens(row, sampler, vocab=vocab)
-        if tokens is not None:
-            known.append((row, (prompt, tokens)))
-    pairs, batch_size = [pair for _, pair in known], sampler.settings.batch_size
-    passes = follow_texts(sampler.graphdef, params, pairs, batch_size=batch_size, options=sampler.options)
-    for (row, _), passed in zip(known, passes, strict=True):
-        if not difference(row, passed, platforms)[0]:
+        known.append(row)
+    traces = traces_of(known, prompts, sampler, params)
+    for row in known:
+        if row["id"] in traces and not differences(row, traces[row["id"]], platforms)[0]:
             yield row
 
 

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 from numpy.typing import NDArray
 
 from trainer.generate.decode import padded
+from trainer.generate.sampling import DrawKeys, Sampling, draw_noise, kept_logits
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
@@ -32,7 +33,7 @@ class AnswerTrace:
     """
     margins: NDArray[np.float32]
     """`[tokens]`: by how much the largest logit is above that of the token that stands there; 0 where it is the
-    largest."""
+    largest. Of a drawn answer each logit has its noise added, so that 0 is the token that is drawn."""
     losses: NDArray[np.float32]
     """`[tokens]`: of each token, in nats."""
 
@@ -43,6 +44,7 @@ def follow_texts(
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     batch_size: int,
+    drawing: DrawKeys | None = None,
     options: CompilerOptions = (),
 ) -> Iterator[AnswerTrace]:
     """Yield what the model makes of each text, in order; all go through one program.
@@ -52,6 +54,7 @@ def follow_texts(
         params: by name; may be sharded over devices.
         texts: of each the prompt and the answer, in token ids, neither empty; together within a table of positions.
         batch_size: texts at a time.
+        drawing: how the answers were drawn, with a key for each text (`[texts 1]`). None: they are greedy, or given.
         options: options of the compiler.
     """
     width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))
@@ -67,7 +70,11 @@ def follow_texts(
             tokens[row, : len(prompt) + len(answer)] = [*prompt, *answer]
             places[row, : len(answer)] = np.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
             answers[row, : len(answer)] = answer
-        found = jax.device_get(call(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
+        given, settings = [*map(jnp.asarray, (tokens, places, answers))], {}
+        if drawing is not None:
+            given.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(texts) - 1), 0])
+            settings["sampling"] = drawing.sampling
+        found = jax.device_get(call(graphdef, params, *given, **settings))
         for row, (_, answer) in enumerate(batch):
             states, margins, losses = (each[row, : len(answer)] for each in found)
             yield AnswerTrace(states=states, margins=margins, losses=losses)
@@ -79,23 +86,52 @@ def follow(
     tokens: Int[Array, "batch seq"],
     places: Int[Array, "batch new"],
     answers: Int[Array, "batch new"],
+    keys: Key[Array, " batch"] | None = None,
+    *,
+    sampling: Sampling | None = None,
 ) -> tuple[Float[Array, "batch new embed"], Float[Array, "batch new"], Float[Array, "batch new"]]:
     """Return the states at some places of each row, how far the token named there is below the best, and its loss.
 
-    Logits are taken one row at a time, so that never more than `[new vocab]` of them exist.
+    Logits are taken one row at a time, so that never more than `[new vocab]` of them exist. A drawn token is the one
+    with the largest logit once the noise of its key and number is added, which is here added again.
     """
     decoder = bind(graphdef, params)
     hidden = jnp.take_along_axis(decoder.hidden(tokens), places[:, :, None], axis=1)
 
-    def of_row(row: tuple[Array, Array]) -> tuple[Array, Array]:
-        states, chosen = row
+    def of_row(row: tuple[Array, ...]) -> tuple[Array, Array]:
+        states, chosen, *key = row
         logits = decoder.logits(states)
         named = jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
-        return jnp.max(logits, axis=-1) - named, jax.nn.logsumexp(logits, axis=-1) - named
+        losses = jax.nn.logsumexp(logits, axis=-1) - named
+        if sampling is None:
+            return jnp.max(logits, axis=-1) - named, losses
+        return margins_of_draws(logits, chosen, key[0], sampling), losses
 
-    return hidden, *jax.lax.map(of_row, (hidden, answers))
+    given = (hidden, answers) if keys is None else (hidden, answers, keys)
+    return hidden, *jax.lax.map(of_row, given)
+
+
+def margins_of_draws(
+    logits: Float[Array, "new vocab"], chosen: Int[Array, " new"], key: Key[Array, ""], sampling: Sampling
+) -> Float[Array, " new"]:
+    """Return by how much the drawn logit is above that of each chosen token, both with their noise.
+
+    A token that is not among those drawn from is also as far off as its logit is below the least of them.
+    """
+    scaled = logits / jnp.float32(sampling.temperature)
+    noise = jax.vmap(lambda number: draw_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
+    kept = kept_logits(scaled, sampling)
+
+    def named(values: Array) -> Array:
+        taken: Array = jnp.take_along_axis(values, chosen[:, None], axis=-1)[:, 0]
+        return taken
+
+    least = jnp.min(jnp.where(jnp.isfinite(kept), kept, jnp.inf), axis=-1)
+    behind = jnp.max(kept + noise, axis=-1) - named(scaled + noise)
+    margins: Array = jnp.maximum(behind, least - named(scaled)) * jnp.float32(sampling.temperature)
+    return margins
 
 
 @cache
 def _follow_under(options: CompilerOptions) -> Any:
-    return jax.jit(follow, static_argnames=("graphdef",), compiler_options=dict(options) or None)
+    return jax.jit(follow, static_argnames=("graphdef", "sampling"), compiler_options=dict(options) or None)

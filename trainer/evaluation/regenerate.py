@@ -16,12 +16,14 @@ from typing import Any, Literal
 from evidence.run import layout
 from evidence.scores.fingerprint import StateDistance, agreement
 from evidence.scores.reading import Scoring, accepted_of
+from evidence.scores.samples import answers_in, majority_fields
 from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.evaluate import identity, prediction_row, text_of, unanswered_row
+from trainer.evaluation.evaluate import identity, prediction_row, unanswered_row
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts
 from trainer.evaluation.sampler import Sampler
 from trainer.evaluation.tolerance import allowance
+from trainer.generate.sampling import DrawKeys
 from trainer.model.params import Params
 
 Verdict = Literal["identical", "within tolerance", "followed", "different"]
@@ -78,16 +80,16 @@ def reanswer(
     prompts = dict(zip((item["id"] for item in items.rows), sampler.prompts_of(items), strict=True))
     by_id = {item["id"]: item for item in items.rows}
     known = [row for row in stated if row["id"] in prompts]
-    roomy = [prompts[row["id"]] for row in known if sampler.has_room(prompts[row["id"]])]
+    roomy = {row["id"]: prompts[row["id"]] for row in known if sampler.has_room(prompts[row["id"]])}
     completions = sampler.answer(params, roomy, like=[each for each in prompts.values() if sampler.has_room(each)])
     found: dict[str, dict[str, Any]] = {}
-    for row in known:
-        item, prompt = by_id[row["id"]], prompts[row["id"]]
-        if sampler.has_room(prompt):
-            found[row["id"]] = prediction_row(item, next(completions), sampler)
+    for each in dict.fromkeys(row["id"] for row in known):
+        item, prompt = by_id[each], prompts[each]
+        if each in roomy:
+            found[each] = prediction_row(item, next(completions), sampler)
         else:
             most = sampler.max_prompt_tokens
-            found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
+            found[each] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
         progress(len(found), len(stated))
     return compare_answers(sampler, params, stated, found, prompts, platforms)
 
@@ -111,14 +113,37 @@ def compare_answers(
         platforms: where both were computed.
     """
     others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
-    vocab = params["tokens.table"].shape[0]
-    tokens = {row["id"]: each for row in others if (each := stated_tokens(row, sampler, vocab=vocab)) is not None}
-    tokens = {each: answer for each, answer in tokens.items() if sampler.has_room(prompts[each])}
-    pairs = [(prompts[each], answer) for each, answer in tokens.items()]
-    rows, options = sampler.settings.batch_size, sampler.options
-    passes = follow_texts(sampler.graphdef, params, pairs, batch_size=rows, options=options)
-    by_id = dict(zip(tokens, passes, strict=True))
-    return tuple(judge(row, found.get(row["id"]), by_id.get(row["id"]), platforms, sampler.scoring) for row in stated)
+    traces = traces_of(others, prompts, sampler, params)
+    return tuple(
+        judge(row, found.get(row["id"]), traces.get(row["id"], ()), platforms, sampler.scoring) for row in stated
+    )
+
+
+def traces_of(
+    rows: Sequence[dict[str, Any]], prompts: Mapping[str, list[int]], sampler: Sampler, params: Params
+) -> dict[str, list[AnswerTrace]]:
+    """Return how the model follows every answer that rows state, by item.
+
+    Items of which not every answer can be followed, or that have another number of them than are drawn, are left out.
+    """
+    vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
+    asked: dict[str, list[list[int]]] = {}
+    for row in rows:
+        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in answers_in(row)]
+        whole = [each for each in tokens if each is not None]
+        if len(whole) == len(tokens) == samples and sampler.has_room(prompts[row["id"]]):
+            asked[row["id"]] = whole
+    traces = follow_texts(
+        sampler.graphdef,
+        params,
+        [(prompts[each], answer) for each, answers in asked.items() for answer in answers],
+        batch_size=sampler.settings.batch_size,
+        drawing=None
+        if sampler.sampling is None or not asked
+        else DrawKeys(keys=sampler.keys_of(list(asked)).reshape(-1, 1), sampling=sampler.sampling),
+        options=sampler.options,
+    )
+    return {each: [next(traces) for _ in range(samples)] for each in asked}
 
 
 def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> list[int] | None:
@@ -136,16 +161,20 @@ def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> li
         tokens = [*sampler.tokenizer.encode(row["output_text"], add_special_tokens=False), *[end] * ended]
     if not tokens or max(tokens) >= vocab or len(tokens) != row["output_tokens"]:
         return None
-    whole = tokens.index(end) == len(tokens) - 1 if ended and end in tokens else False
-    cut = not ended and end not in tokens and len(tokens) == sampler.settings.max_new_tokens
-    is_text = text_of(tokens, row["finish_reason"], sampler.tokenizer) == row["output_text"]
-    return tokens if (whole or cut) and is_text else None
+    stopped = sampler.tokens_to_stop(tokens)
+    if ended and end not in tokens:
+        whole = stopped == len(tokens)
+    elif ended:
+        whole = tokens.index(end) == len(tokens) - 1 and stopped in (None, len(tokens))
+    else:
+        whole = end not in tokens and len(tokens) == sampler.settings.max_new_tokens and stopped is None
+    return tokens if whole and sampler.text_of(tokens) == row["output_text"] else None
 
 
 def judge(
     stated: dict[str, Any],
     found: dict[str, Any] | None,
-    passed: AnswerTrace | None,
+    traces: Sequence[AnswerTrace],
     platforms: Collection[str],
     scoring: Scoring,
 ) -> RepeatedAnswer:
@@ -154,7 +183,7 @@ def judge(
     Args:
         stated: the run's row.
         found: the row of now. None: the set has no such item.
-        passed: how the model follows the stated answer. None: it is the same, or cannot be followed.
+        traces: how the model follows each stated answer. Empty: they are the same, or one cannot be followed.
         platforms: where both were computed.
         scoring: how answers are read.
     """
@@ -164,10 +193,10 @@ def judge(
         why = ""
     else:
         why = other_item(stated, found) or other_scores(stated, scoring)
-        if not why and passed is None:
+        if not why and not traces:
             why = "The stated answer is not one that the model's tokens can be."
-        if not why and passed is not None:
-            why, agreed = difference(stated, passed, platforms)
+        if not why:
+            why, agreed = differences(stated, traces, platforms)
         verdict = "different" if why else "within tolerance"
     return RepeatedAnswer(
         id=stated["id"],
@@ -199,11 +228,29 @@ def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
     """Return in which way an answer was scored otherwise than its text states; empty if it was not."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
-    verdict = scoring.verdict(stated["output_text"], stated["finish_reason"], accepted_of(stated))
-    for key, value in verdict.items():
-        if key in stated and stated[key] != value:
-            return f"By its text, {key} is {value!r}; the run states {stated[key]!r}."
+    answers = list(answers_in(stated))
+    verdicts = [scoring.verdict(each["output_text"], each["finish_reason"], accepted_of(stated)) for each in answers]
+    for answer, verdict in zip(answers, verdicts, strict=True):
+        for key, value in verdict.items():
+            if key in answer and answer[key] != value:
+                return f"By its text, {key} is {value!r}; the run states {answer[key]!r}."
+    majority = majority_fields([each["extracted_answer"] for each in verdicts], scoring, accepted_of(stated))
+    for key, value in majority.items() if len(answers) > 1 else ():
+        if stated.get(key) != value:
+            return f"By its samples, {key} is {value!r}; the run states {stated.get(key)!r}."
     return ""
+
+
+def differences(
+    stated: dict[str, Any], traces: Sequence[AnswerTrace], platforms: Collection[str]
+) -> tuple[str, StateDistance | None]:
+    """Return why the model did not give one of the stated answers, as `difference`; of the first that it did not."""
+    found: tuple[str, StateDistance | None] = "", None
+    for answer, trace in zip(answers_in(stated), traces, strict=True):
+        found = difference(answer, trace, platforms)
+        if found[0]:
+            break
+    return found
 
 
 def difference(

@@ -18,17 +18,9 @@ from flax import nnx
 from jaxtyping import Array, Int, Key
 from numpy.typing import NDArray
 
-from trainer.generate.decode import (
-    Completion,
-    DecodeState,
-    Draws,
-    completion,
-    go_on,
-    nothing_written,
-    read_prompts,
-    with_token,
-)
+from trainer.generate.decode import Completion, completion
 from trainer.generate.sampling import Sampling
+from trainer.generate.steps import DecodeState, begin, go_on
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
@@ -79,10 +71,10 @@ class GroupPrograms:
             keys: of each continuation, `prompts × group_size` of them. Equal keys and states draw equal tokens.
         """
         first, further, taken = _programs(self.options)
-        stop, size = jnp.int32(self.stop_token_id), self.group_size
+        stop = jnp.int32(self.stop_token_id)
         settings: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "sampling": self.sampling}
-        state = first(self.graphdef, params, prompts, lengths, stop, keys, group_size=size, **settings)
-        lengths = jnp.repeat(lengths, size)
+        state = first(self.graphdef, params, prompts, lengths, stop, keys, **settings)
+        lengths = jnp.repeat(lengths, self.group_size)
         rows = np.arange(len(keys))
         written = _DrawnRows.empty(len(rows), self.max_new_tokens)
         for upto in range(CHUNK_TOKENS, self.max_new_tokens + CHUNK_TOKENS, CHUNK_TOKENS):
@@ -151,19 +143,12 @@ def first_tokens(
     stop: Int[Array, ""],
     keys: Key[Array, " rows"],
     *,
-    group_size: int,
     max_new_tokens: int,
     sampling: Sampling,
 ) -> DecodeState:
     """Return the state after the first new token of each continuation; each prompt is read once."""
-    decoder = bind(graphdef, params)
-    hidden, caches = read_prompts(decoder, prompts, lengths, max_new_tokens=max_new_tokens)
-    hidden, caches, lengths = jax.tree.map(
-        lambda each: jnp.repeat(each, group_size, axis=0, total_repeat_length=len(keys)), (hidden, caches, lengths)
-    )
-    nothing = jnp.zeros((len(keys), max_new_tokens), jnp.float32)
-    begun = nothing_written(caches, lengths, max_new_tokens, draws=Draws(keys, nothing, nothing))
-    return with_token(decoder, begun, hidden, caches, stop, sampling)
+    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": False, "sampling": sampling}
+    return begin(bind(graphdef, params), prompts, lengths, stop, keys, **settings)
 
 
 def further_tokens(
@@ -192,7 +177,7 @@ def take_rows(
 def _programs(options: CompilerOptions) -> tuple[Any, Any, Any]:
     """Return `first_tokens`, `further_tokens` and `take_rows` under `jax.jit`, compiled under further options."""
     told = dict(options) or None
-    static = ("graphdef", "group_size", "max_new_tokens", "sampling")
+    static = ("graphdef", "max_new_tokens", "sampling")
     return (
         jax.jit(first_tokens, static_argnames=static, compiler_options=told),
         jax.jit(

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from trainer.config.tree import EvaluationConfig
+
 MOST_TOP_K = 64
 """The largest `top_k`."""
 
@@ -31,6 +33,22 @@ class Sampling:
     """Only so many of the likeliest tokens are drawn from, `MOST_TOP_K` at most. 0: all."""
     top_p: float = 1.0
     """Only the likeliest tokens are drawn from, the fewest whose probabilities add up to it; above 0. 1: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawKeys:
+    """What decides drawn continuations, besides the model."""
+
+    keys: Key[Array, "prompts samples"]
+    """Of each continuation of each prompt."""
+    sampling: Sampling
+
+
+def sampling_of(settings: EvaluationConfig) -> Sampling | None:
+    """Return how an evaluation draws tokens; None: it takes the likeliest, since an item has one answer."""
+    if settings.samples == 1:
+        return None
+    return Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
 
 class DrawnTokens(NamedTuple):
@@ -55,12 +73,18 @@ def draw_tokens(
         sampling: how.
     """
     scaled = logits / jnp.float32(sampling.temperature)
-    noise = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, number), logits.shape[1:]))(keys)
+    noise = jax.vmap(lambda key: draw_noise(key, number, logits.shape[1]))(keys)
     # The largest of log-probability plus Gumbel noise is a draw from the softmax.
     tokens = jnp.argmax(kept_logits(scaled, sampling) + noise, axis=-1).astype(jnp.int32)
     normaliser = jax.nn.logsumexp(scaled, axis=-1)
     chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
     return DrawnTokens(tokens, chosen - normaliser, entropies_of(scaled, normaliser))
+
+
+def draw_noise(key: Key[Array, ""], number: Int[Array, ""], vocab: int) -> Float[Array, " vocab"]:
+    """Return the Gumbel noise that draws the new token of a number, from 0, in the row of a key."""
+    noise: Float[Array, " vocab"] = jax.random.gumbel(jax.random.fold_in(key, number), (vocab,))
+    return noise
 
 
 def entropies_of(logits: Float[Array, "batch vocab"], normaliser: Float[Array, " batch"]) -> Float[Array, " batch"]:

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Int
 
-from trainer.generate.decode import DecodeState, begin, go_on, pad_left, padded
+from trainer.generate.decode import pad_left, padded
+from trainer.generate.steps import DecodeState, begin, go_on
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
-from trainer.generate.decode import decode_under, padded
+from trainer.generate.decode import decode_under, padded, prompts_at_a_time
+from trainer.generate.sampling import sampling_of
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import (
@@ -218,8 +219,11 @@ def train_program(task: Task, length: int | None = None) -> Program:
 
 def decode_program(task: Task, asked: Asked) -> Program:
     """Return the answer to one batch of prompts, as `generate` requests it."""
-    rows, width = min(task.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    of, width = task.config.evaluation, padded(asked.longest_tokens)
+    rows = min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
     described: Any = jax.ShapeDtypeStruct
+    drawn = [] if of.samples == 1 else [described((rows * of.samples,), jax.eval_shape(jax.random.key, 0).dtype)]
+    sampling = {} if of.samples == 1 else {"sampling": sampling_of(of)}
     return Program(
         function=decode_under(task.compiler_options),
         arguments=(
@@ -228,8 +232,9 @@ def decode_program(task: Task, asked: Asked) -> Program:
             described((rows, width), jnp.int32),
             described((rows,), jnp.int32),
             described((), jnp.int32),
+            *drawn,
         ),
-        settings={"max_new_tokens": task.config.evaluation.max_new_tokens, "keep_states": True},
+        settings={"max_new_tokens": of.max_new_tokens, "keep_states": True, **sampling},
         static=(0,),
     )
 

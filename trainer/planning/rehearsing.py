@@ -98,7 +98,7 @@ def computing_seconds(
     learned = config.limits.steps * batch.microbatch_size * batch.accumulation_steps * devices * data.max_length
     operations = STEP_OPERATIONS * parameters * learned
     if asked is not None:
-        answered = asked.prompts * (asked.longest_tokens + evaluation.max_new_tokens)
+        answered = asked.prompts * (asked.longest_tokens + evaluation.samples * evaluation.max_new_tokens)
         operations += 2 * parameters * answered * (2 if evaluation.baseline else 1)
     known = target.peak_flops.get(config.precision.compute)
     return operations / (devices * known * LIKELY_EFFICIENCY if known else CPU_FLOPS)

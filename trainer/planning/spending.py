@@ -160,7 +160,7 @@ def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int)
         token = step_band(max(weights / task.mesh.size / target.memory_bandwidth, started))
         parts.append(
             evaluate_part(
-                prompts=subject.asked.prompts,
+                prompts=subject.asked.prompts * config.evaluation.samples,
                 batch_size=config.evaluation.batch_size,
                 tokens=config.evaluation.max_new_tokens,
                 token_seconds=token,

@@ -161,5 +161,6 @@ def sampler_of(folder: Path, config: Config, task: Task, items: RowFile | None) 
         tokenizer=task.model.source.tokenizer(),
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
+        seed=config.seed,
         options=task.compiler_options,
     )

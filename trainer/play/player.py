@@ -15,7 +15,6 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.evaluable import config_of_run
-from trainer.evaluation.evaluate import text_of
 from trainer.generate.stream import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
@@ -146,7 +145,7 @@ def write_answer(number: int, entrant: Entrant, params: Params, question: PlayQu
             text = str(sampler.tokenizer.decode(tokens)).rstrip(UNFINISHED)
             yield {"event": "text", "model": number, "text": text}
     finish_reason = "stop" if tokens[-1] == sampler.stop_token_id else "length"
-    text = text_of(tokens, finish_reason, sampler.tokenizer)
+    text = sampler.text_of(tokens)
     answer = {"event": "answer", "model": number, "text": text, "tokens": len(tokens), "finish_reason": finish_reason}
     if question.items is not None:
         verdict = sampler.scoring.verdict(text, finish_reason, accepted_of(dict(question.row)))

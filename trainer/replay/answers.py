@@ -67,6 +67,7 @@ def sampler_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
         tokenizer=data.tokenizer,
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
+        seed=task.config.seed,
         options=task.compiler_options,
     )
 

@@ -141,13 +141,16 @@ def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
 
 
 def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
-    """Yield problems where the set or the length of outputs is not what config.yaml requests."""
+    """Yield problems where the set, the length of outputs or how they are drawn is not what config.yaml requests."""
     if facts.config is None or facts.eval_summary is None:
         return
     declared = facts.config.get("evaluation", {})
+    generation = facts.eval_summary["generation"]
+    drawn = ("temperature", "top_k", "top_p") if "samples" in generation else ()
     pairs = (
         ("eval_set", "/eval_set/name", facts.eval_summary["eval_set"]["name"]),
-        ("max_new_tokens", "/generation/max_new_tokens", facts.eval_summary["generation"]["max_new_tokens"]),
+        ("samples", "/generation/samples", generation.get("samples", 1)),
+        *((key, f"/generation/{key}", generation.get(key)) for key in ("max_new_tokens", "stop", *drawn)),
     )
     for key, pointer, effective in pairs:
         asked = declared.get(key)

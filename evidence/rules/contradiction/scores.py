@@ -12,6 +12,7 @@ from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Scoring, accepted_of, scoring_of
 from evidence.scores.recompute import scores_of
+from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import show
@@ -61,9 +62,10 @@ def answers_of(facts: Facts) -> Iterator[EvaluatedModel]:
 
 def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each stated score that the rows do not give."""
+    samples = facts.eval_summary["generation"].get("samples", 1) if facts.eval_summary else 1
     for answers in answers_of(facts):
-        computed = scores_of(answers.rows)
-        stated = {key: answers.stated[key] for key in computed}
+        computed = scores_of(answers.rows, samples)
+        stated = {key: answers.stated.get(key) for key in ("metrics", "groups", "sampled") if key in answers.stated}
         yield from first_few(
             finding(
                 facts.folder,
@@ -94,10 +96,11 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
 def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose ending, length and error do not fit together."""
     generation = facts.eval_summary["generation"] if facts.eval_summary else {}
-    limit, stop = generation.get("max_new_tokens"), generation.get("stop_token_id")
     for file, rows in _prediction_files(facts):
-        yield from first_few(_odd_outputs(facts, file, rows, limit))
-        yield from first_few(_odd_ends(facts, file, rows, stop))
+        if generation:
+            yield from first_few(_other_samples(facts, file, rows, generation.get("samples", 1)))
+        yield from first_few(_odd_outputs(facts, file, rows, generation.get("max_new_tokens")))
+        yield from first_few(_odd_ends(facts, file, rows, generation))
         yield from first_few(_texts_of_one_answer(facts, file, rows))
 
 
@@ -122,18 +125,45 @@ def _leaves_that_differ(
 def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring) -> Iterator[Problem]:
     # Rows of earlier versions do not state what is right leniently; either all of a file do, or none.
     is_lenient = any("lenient_correct" in row for row in rows)
-    for line, row in enumerate(rows, start=1):
+    for line, pointer, row in each_answer(rows):
         right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))
-        for key, value in right.items():
-            if row.get(key) != value and (is_lenient or key != "lenient_correct"):
-                what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(value)}."
-                yield finding(
-                    facts.folder, OTHER_VERDICT, file, what, expected=show(value), line=line, pointer=f"/{key}"
-                )
+        wrong = [key for key in right if row.get(key) != right[key] and (is_lenient or key != "lenient_correct")]
+        for key in wrong:
+            what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(right[key])}."
+            at = f"{pointer}/{key}"
+            yield finding(facts.folder, OTHER_VERDICT, file, what, expected=show(right[key]), line=line, pointer=at)
+    for line, row in enumerate(rows, start=1):
+        if MORE_SAMPLES not in row:
+            continue
+        answers = [each["extracted_answer"] for each in answers_in(row)]
+        for key, value in majority_fields(answers, scoring, accepted_of(row)).items():
+            if row.get(key) != value:
+                what = f"{key} of {row['id']} is {show(row.get(key))}; its samples give {show(value)}."
+                at = f"/{key}"
+                yield finding(facts.folder, OTHER_VERDICT, file, what, expected=show(value), line=line, pointer=at)
+
+
+def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]:
+    """Yield every answer of every row, with its line and the pointer to it."""
+    for line, row in enumerate(rows, start=1):
+        if MORE_SAMPLES not in row:
+            yield line, "", row
+            continue
+        for number, answer in enumerate(answers_in(row)):
+            yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
+
+
+def _other_samples(facts: Facts, file: str, rows: Sequence[Document], samples: int) -> Iterator[Problem]:
+    """Yield each answered row with another number of answers than the summary states."""
+    for line, row in enumerate(rows, start=1):
+        found = 1 + len(row.get(MORE_SAMPLES, ()))
+        if row["error"] is None and found != samples:
+            what = f"{row['id']} has {found} answers; the evaluation states {samples} for each item."
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{MORE_SAMPLES}")
 
 
 def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int | None) -> Iterator[Problem]:
-    for line, row in enumerate(rows, start=1):
+    for line, pointer, row in each_answer(rows):
         reason, tokens = row["finish_reason"], row["output_tokens"]
         failed = row["error"] is not None
         if failed != (reason == "error"):
@@ -148,33 +178,43 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
             key, what = strange
         else:
             continue
-        yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+        yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/{key}")
 
 
-def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], stop: int | None) -> Iterator[Problem]:
-    """Yield each row whose tokens hold the end token elsewhere than at the end that the row states."""
-    for line, row in enumerate(rows, start=1):
+def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Document) -> Iterator[Problem]:
+    """Yield each row whose tokens hold the end token elsewhere than at the end that the row states.
+
+    And each whose text goes on after the stop text.
+    """
+    stop, text = generation.get("stop_token_id"), generation.get("stop")
+    for line, pointer, row in each_answer(rows):
+        _, found, after = row["output_text"].partition(text) if text else ("", "", "")
+        if after:
+            what = f"{row['id']} goes on after {show(text)}, with which an output ends."
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_text")
         ids = row.get("output_token_ids", "").split()
         if not ids or stop is None or row["error"] is not None:
             continue
         places = [place for place, each in enumerate(ids) if int(each) == stop]
-        if places != ([len(ids) - 1] if row["finish_reason"] == "stop" else []):
+        ends = [len(ids) - 1] if row["finish_reason"] == "stop" else []
+        # The stop text ends an output before its end token, unless that is part of the very token.
+        if places != ends and not (found and ends and not places):
             stands = f"stands at place {places[0] + 1} of {len(ids)}" if places else f"is none of {len(ids)}"
             what = f"{row['id']} ended by {row['finish_reason']}, and the end token {stop} {stands}."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_token_ids")
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_token_ids")
 
 
 def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
     """Yield each row whose tokens are those of another row, and whose text is not: one tokenizer decodes both."""
     first: dict[tuple[str, str], Document] = {}
-    for line, row in enumerate(rows, start=1):
+    for line, pointer, row in each_answer(rows):
         ids = row.get("output_token_ids")
         if not ids:
             continue
         other = first.setdefault((ids, row["finish_reason"]), row)
         if other["output_text"] != row["output_text"]:
             what = f"{row['id']} has the very tokens of {other['id']} and another text."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_text")
+            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_text")
 
 
 def _strange_trace(row: Document) -> tuple[str, str] | None:

@@ -38,14 +38,14 @@ def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, 
     changed = STATES * (1 + noise * np.random.default_rng(1).standard_normal(STATES.shape))
     margins = np.full(40, margin, np.float32)
     passed = AnswerTrace(states=changed.astype(np.float32), margins=margins, losses=margins)
-    return judge(stated, ELSEWHERE, passed, platforms, Scoring())
+    return judge(stated, ELSEWHERE, [passed], platforms, Scoring())
 
 
 def test_the_same_bits_are_identical():
-    found = judge(ROW, dict(ROW), None, (), Scoring())
+    found = judge(ROW, dict(ROW), (), (), Scoring())
     assert (found.verdict, found.why, found.agreement) == ("identical", "", None)
     without = {key: value for key, value in ROW.items() if key not in ("fingerprint", "output_token_ids")}
-    assert judge(without, ROW, None, (), Scoring()).verdict == "identical"  # an earlier run states less
+    assert judge(without, ROW, (), (), Scoring()).verdict == "identical"  # an earlier run states less
 
 
 def test_states_that_hardware_moves_a_little_are_within_tolerance():
@@ -86,7 +86,7 @@ def test_what_was_edited_is_named(change: dict[str, Any], why: str):
 
 
 def test_an_item_that_the_set_does_not_have_is_named():
-    assert judge(ROW, None, None, (), Scoring()).why == "The evaluation set has no item of this id."
+    assert judge(ROW, None, (), (), Scoring()).why == "The evaluation set has no item of this id."
 
 
 def test_fewer_bits_allow_more():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trainer.data.prompts import Asked
-from trainer.generate.decode import padded
+from trainer.generate.decode import padded, prompts_at_a_time
 from trainer.loop.task import Task
 from trainer.planning.estimate.layers import (
     inside_part,
@@ -156,8 +156,9 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
     wider than the compute type are copied once, outside the loop over tokens.
     """
     spec, item = work.spec, work.compute_item
-    rows, width = min(work.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
-    slots = width + work.config.evaluation.max_new_tokens
+    of, width = work.config.evaluation, padded(asked.longest_tokens)
+    rows = of.samples * min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
+    slots = width + of.max_new_tokens
     numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
     scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
     of_a_layer = rows * slots * numbers * item // spec.layers
