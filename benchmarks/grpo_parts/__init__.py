@@ -1,0 +1,1 @@
+"""The loops that `benchmarks/grpo.py` compares."""
