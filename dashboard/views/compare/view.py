@@ -102,7 +102,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         return
     runs = {name: reading.run_of(known[name].path) for name in names}
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
-    # The browser has the curves while the differences are computed, and while it loads what draws them.
+    # The browser has the curves while the differences are computed; their picture comes last, as it loads Plotly.
     above = st.container()
     waiting = above.empty()
     if st.session_state.get(_DRAWN) != names:
@@ -112,6 +112,10 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     with row:
         comparison.export(compared)
         share.button([known[name].path for name in names])
+    comparison.headlines(compared)
+    comparison.scores_of_other_tools(of_other_tools)
+    comparison.settings(compared)
+    answers.draw(compared, runs)
     waiting.empty()
     st.session_state[_DRAWN] = names
     with above:
@@ -119,10 +123,6 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         comparison.of_other_tools(of_other_tools)
         if compared.smoke is not None:
             markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")
-    comparison.headlines(compared)
-    comparison.scores_of_other_tools(of_other_tools)
-    comparison.settings(compared)
-    answers.draw(compared, runs)
 
 
 def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
