@@ -124,6 +124,7 @@ def bare_entrant(config: Config, devices: Devices) -> Entrant:
         tokenizer=tokenizer,
         graphdef=task.model.graphdef,
         max_positions=source.spec.max_positions,
+        seed=config.seed,
         options=task.compiler_options,
     )
     where = source.name if task.model.reads_weights else f"seed {config.seed}"
