@@ -18,7 +18,7 @@ from evidence.rules.integrity import LINE_ENDS
 from evidence.run import layout
 from evidence.run.figures import Figures
 from evidence.scores.recompute import result_of
-from foreign.checks.figures import figures_of
+from foreign.checks.judgement import figures_of
 from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed

@@ -15,7 +15,6 @@ from evidence.rules import (
     registry,
     rewarding,
     spelling,
-    whole_config,
 )
 
 CHECKS = (
@@ -29,7 +28,6 @@ CHECKS = (
     *envelope.CHECKS,
     *completeness.CHECKS,
     *missing_evidence.CHECKS,
-    *whole_config.CHECKS,
     *hygiene.CHECKS,
     *imported.CHECKS,
 )

@@ -13,8 +13,7 @@ from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from foreign import rules
 from foreign.checks.judgement import findings_of
-from foreign.readers.folder import absent_shards
-from foreign.readers.view import ForeignRun
+from foreign.readers.view import ForeignRun, absent_shards
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.facts import Facts, finding
-from evidence.rules.contradiction.events import SEALED
+from evidence.rules.contradiction.log import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.run.unreadable import is_lfs_pointer

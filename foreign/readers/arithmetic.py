@@ -9,7 +9,7 @@ from typing import Any
 
 from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS, plain
 from foreign.readers.scores import metric_and_scope
-from foreign.readers.statement import Citation, Scope, Statement
+from foreign.readers.statement import Citation, Scope, Statement, infer
 from foreign.readers.text import agree
 
 _RIGHT = ("correct", "num_correct", "n_correct", "correct_count", "total_correct", "correct_answers", "right")
@@ -59,16 +59,14 @@ def from_counts(numbers: Mapping[str, float], groups: str, source: Citation) -> 
         is_of_others = any(agree(numbers.get(name, 0.0), other, decimals_stated=2) for other in others)
         if name in numbers and not (is_of_others and not agree(numbers[name], share, decimals_stated=2)):
             metric, scope = metric_and_scope(f"{groups}{name}", source.file)
-            yield Statement(
-                fact=f"score.{metric}",
-                value=share,
-                source=source,
-                kind="measured",
-                how="inferred",
+            yield infer(
+                f"score.{metric}",
+                share,
+                source,
+                f"{right:g} of {total:g} right ({source}) are {share:.4g}",
                 scope=scope,
                 low=share - 1e-9,
                 high=share + 1e-9,
-                told=f"{right:g} of {total:g} right ({source}) are {share:.4g}",
             )
 
 
@@ -84,16 +82,14 @@ def from_speeds(numbers: Mapping[str, float], source: Citation) -> Iterator[Stat
             continue
         slack = _SPEED_ROUNDED * (10 if f"{rate:.3f}".endswith("0") else 1)  # Some versions round to two.
         low, high = (rate - slack) * seconds, (rate + slack) * seconds
-        yield Statement(
-            fact=fact,
-            value=round(rate * seconds),
-            source=source,
-            kind="measured",
-            how="inferred",
+        yield infer(
+            fact,
+            round(rate * seconds),
+            source,
+            f"{rate:g} a second over {seconds:g} seconds ({source}) are {rate * seconds:.0f}",
             scope=metric_and_scope("eval_accuracy", source.file)[1] if fact == "evaluation.items" else Scope(),
             low=low - 1.0,
             high=high + 1.0,
-            told=f"{rate:g} a second over {seconds:g} seconds ({source}) are {rate * seconds:.0f}",
         )
 
 
@@ -111,16 +107,14 @@ def from_loss(numbers: Mapping[str, float], groups: str, source: Citation) -> It
         return
     metric, scope = metric_and_scope(f"{groups}{name}", source.file)
     perplexity = math.exp(loss)
-    yield Statement(
-        fact=f"score.{metric}",
-        value=perplexity,
-        source=source,
-        kind="measured",
-        how="inferred",
+    yield infer(
+        f"score.{metric}",
+        perplexity,
+        source,
+        f"the exponential of the loss {loss:g} beside it ({source}) is {perplexity:.4g}",
         scope=scope,
         low=0.98 * perplexity,
         high=1.02 * perplexity,
-        told=f"the exponential of the loss {loss:g} beside it ({source}) is {perplexity:.4g}",
     )
 
 
@@ -136,16 +130,14 @@ def from_precision(numbers: Mapping[str, float], groups: str, source: Citation) 
             continue
         metric, scope = metric_and_scope(f"{groups}{name}", source.file)
         most = (precision + recall) / 2
-        yield Statement(
-            fact=f"score.{metric}",
-            value=most,
-            source=source,
-            kind="measured",
-            how="inferred",
+        yield infer(
+            f"score.{metric}",
+            most,
+            source,
+            f"precision {precision:g} and recall {recall:g} beside it ({source}) allow {most:.4g} at most",
             scope=scope,
             low=0.0,
             high=most + 0.01 * max(1.0, most),
-            told=f"precision {precision:g} and recall {recall:g} beside it ({source}) allow {most:.4g} at most",
         )
 
 
@@ -170,16 +162,14 @@ def from_parts(
                 continue
             low, high = _mean_of(parts, given, next((numbers[one] for one in _ALL if one in numbers), None))
             metric, scope = metric_and_scope(f"{groups}{name}", source.file)
-            yield Statement(
-                fact=f"score.{metric}",
-                value=high,
-                source=source,
-                kind="measured",
-                how="inferred",
+            yield infer(
+                f"score.{metric}",
+                high,
+                source,
+                f"its {len(given)} parts under {key} ({source}) give {_between(low, high)}",
                 scope=scope,
                 low=low,
                 high=high,
-                told=f"its {len(given)} parts under {key} ({source}) give {_between(low, high)}",
             )
 
 
@@ -218,14 +208,12 @@ def standard_error(
         return
     given = math.sqrt(value * (1 - value) / (items - 1))
     yield Statement(fact=f"stderr.{name}", value=stated, source=source, kind="measured", scope=scope)
-    yield Statement(
-        fact=f"stderr.{name}",
-        value=given,
-        source=source,
-        kind="measured",
-        how="inferred",
+    yield infer(
+        f"stderr.{name}",
+        given,
+        source,
+        f"{value:g} of {items:g} items has the standard error {given:.4g}",
         scope=scope,
         low=0.97 * given - 1e-4,
         high=1.03 * given + 1e-4,
-        told=f"{value:g} of {items:g} items has the standard error {given:.4g}",
     )

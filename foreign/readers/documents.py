@@ -21,9 +21,8 @@ from foreign.readers.keys import (
     plain,
 )
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values
-from foreign.readers.settings import is_command, settings_of
+from foreign.readers.settings import EXAMPLE_KEY, UNFILLED, is_command, settings_of
 from foreign.readers.statement import Citation, Fact, Scalar, Statement
-from foreign.readers.template import EXAMPLE_KEY, UNFILLED
 from foreign.readers.text import finite, number_of
 from foreign.readers.view import ForeignScore, MetricRow
 from schemas.problems.problem import Lines, pointer_to

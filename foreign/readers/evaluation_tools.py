@@ -11,7 +11,7 @@ from foreign.readers.arithmetic import BINARY, MOST_ITEMS, standard_error
 from foreign.readers.keys import SCORE_KEYS, plain
 from foreign.readers.predictions import text_of
 from foreign.readers.scores import metric_and_scope
-from foreign.readers.statement import Citation, Fact, Statement
+from foreign.readers.statement import Citation, Fact, Statement, infer
 from foreign.readers.text import finite
 from foreign.readers.view import FileReading, ForeignScore, Prediction
 from schemas.problems.problem import Lines, pointer_to
@@ -62,16 +62,14 @@ def _recompute(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterator
             continue
         mean = sum(numbers) / len(numbers)
         metric, scope = metric_and_scope(plain(key) + ("" if name == "none" else f".{plain(name)}"), file)
-        yield Statement(
-            fact=f"score.{metric}",
-            value=mean,
-            source=Citation(file=file),
-            kind="measured",
-            how="inferred",
+        yield infer(
+            f"score.{metric}",
+            mean,
+            Citation(file=file),
+            f"the {quantity(len(numbers), 'sample')} in {file} give {mean:.4g}",
             scope=scope,
             low=mean - 1e-9,
             high=mean + 1e-9,
-            told=f"the {quantity(len(numbers), 'sample')} in {file} give {mean:.4g}",
         )
 
 
@@ -226,14 +224,12 @@ def _given_accuracy(answers: Sequence[Prediction], file: str) -> Iterator[Statem
     metric, scope = metric_and_scope("accuracy", file)
     source = answers[-1].source
     yield Statement(fact="evaluation.items", value=len(answers), source=source, kind="measured", series="matches")
-    yield Statement(
-        fact=f"score.{metric}",
-        value=share,
-        source=Citation(file=file),
-        kind="measured",
-        how="inferred",
+    yield infer(
+        f"score.{metric}",
+        share,
+        Citation(file=file),
+        f"{sum(judged)} of its {len(judged)} matches are right, {share:.4g}",
         scope=scope,
         low=share - 1e-9,
         high=share + 1e-9,
-        told=f"{sum(judged)} of its {len(judged)} matches are right, {share:.4g}",
     )

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from foreign.readers.keys import metric_of
-from foreign.readers.statement import Citation, Statement
+from foreign.readers.statement import Citation, Statement, infer
 from foreign.readers.text import finite, number_of
 from foreign.readers.view import ForeignRun, MetricRow
 
@@ -88,7 +88,7 @@ def _times(view: ForeignRun) -> Iterator[Statement]:
         if one is None or two is None or (one.tzinfo is None) != (two.tzinfo is None):
             continue
         seconds = (two - one).total_seconds()
-        yield Statement(fact="run.seconds", value=seconds, source=finished.source, kind="measured", how="inferred")
+        yield infer("run.seconds", seconds, finished.source)
         began = f"it began at {started.value} ({started.source}) and ended at {finished.value}"
         yield Statement(fact="run.seconds", value=0, source=started.source, low=0.0, told=began)
         yield _at_most(seconds, finished.source, f"the run lasted {seconds:g} seconds from start to end ({file})")
@@ -114,16 +114,7 @@ def _clock(view: ForeignRun) -> Iterator[Statement]:
 def _at_most(seconds: float, source: Citation, told: str) -> Statement:
     """Return that a training took no longer than what was around it; clocks start and stop at different moments."""
     most = max(seconds, 0.0) * 1.1 + 60.0
-    return Statement(
-        fact="result.train_seconds",
-        value=seconds,
-        source=source,
-        kind="measured",
-        how="inferred",
-        low=0.0,
-        high=most,
-        told=told,
-    )
+    return infer("result.train_seconds", seconds, source, told, low=0.0, high=most)
 
 
 Rows = list[MetricRow]

@@ -122,3 +122,29 @@ class Statement:
 def state(fact: Fact, kind: Kind = "effective") -> Statement:
     """Return what a fact states."""
     return Statement(fact=fact.name, value=fact.value, source=fact.source, how=fact.how, kind=kind)
+
+
+def infer(
+    fact: str,
+    value: Scalar,
+    source: Citation,
+    told: str = "",
+    *,
+    scope: Scope | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    series: str = "",
+) -> Statement:
+    """Return what follows from measured figures; the arguments are the fields of a statement."""
+    return Statement(
+        fact=fact,
+        value=value,
+        source=source,
+        kind="measured",
+        how="inferred",
+        scope=scope or Scope(),
+        low=low,
+        high=high,
+        series=series,
+        told=told,
+    )

@@ -19,8 +19,8 @@ from foreign.readers.documents import (
 from foreign.readers.evaluation_tools import is_record, is_samples, read_record, read_samples, results_of
 from foreign.readers.predictions import predictions_in, predictions_of
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values
+from foreign.readers.settings import is_example_name, remark_of, unfilled_places
 from foreign.readers.statement import Citation, Fact
-from foreign.readers.template import is_example_name, remark_of, unfilled_places
 from foreign.readers.text import Text, finite
 from foreign.readers.training_tools import is_history, read_history
 from foreign.readers.view import FileReading, MetricRow

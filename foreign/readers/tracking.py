@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from foreign import rules
-from foreign.readers.folder import other_runs
 from foreign.readers.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from foreign.readers.statement import Citation, Fact
 from foreign.readers.structured import HF_TRAINER, read_json_file
 from foreign.readers.text import Text, finite, number_of, read_text
-from foreign.readers.view import FileReading, ForeignScore, MetricRow
+from foreign.readers.view import FileReading, ForeignScore, MetricRow, other_runs
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed

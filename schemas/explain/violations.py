@@ -12,11 +12,9 @@ from functools import cache
 from typing import Any
 
 from schemas.catalog import resolve, schema, schemas_of
-from schemas.explain.expectations import expected_words
-from schemas.explain.hints import hint, repair
-from schemas.explain.sentences import SENTENCES, BrokenRule
+from schemas.explain.hints import first_wrong, hint, repair
+from schemas.explain.sentences import SENTENCES, BrokenRule, expected_words
 from schemas.explain.validators import Path, validator_of
-from schemas.explain.wrong_part import first_wrong
 from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, show

@@ -21,7 +21,7 @@ from trainer.loop.state import initial_params, some_params, with_shardings
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params, params_bytes
 from trainer.methods.method import combine
-from trainer.model.adapters.names import modules
+from trainer.model.adapters.config import modules
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import ModelSource, of_somebody_else, resolve

@@ -26,7 +26,7 @@ from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.loop.trained_params import MOST_HEADER_BYTES, are_kept, arrays_in, params_bytes
-from trainer.model.placing import own_copy
+from trainer.model.stacking import own_copy
 
 MOST_STATES = 4
 """States that a run keeps at most."""

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from trainer.config.tree import OptimizerConfig
-from trainer.model.runs import is_stack
+from trainer.model.stacking import is_stack
 
 
 def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:

@@ -26,7 +26,7 @@ from trainer.methods.method import combine
 from trainer.model.files.shrinking import made_small
 from trainer.model.params import Params, parameter_count, params_sha256
 from trainer.model.quantised import is_quantised, is_scales
-from trainer.model.runs import is_stack
+from trainer.model.stacking import is_stack
 from trainer.objectives.data import Data
 from trainer.recorder.recorder import Recorder
 

@@ -18,7 +18,7 @@ from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.params import Params, params_sha256
-from trainer.model.placing import own_copy
+from trainer.model.stacking import own_copy
 from trainer.recorder.failure import explain_full_device
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)

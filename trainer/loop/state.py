@@ -26,8 +26,7 @@ from trainer.model.build import build
 from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
 from trainer.model.params import Params, flatten
-from trainer.model.runs import members
-from trainer.model.stacking import stack_params
+from trainer.model.stacking import members, stack_params
 
 
 def with_shardings(shapes: Any, task: Task) -> Any:

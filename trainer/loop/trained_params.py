@@ -24,8 +24,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
 from trainer.model.params import Params
-from trainer.model.placing import own_copy
-from trainer.model.stacking import apart
+from trainer.model.stacking import apart, own_copy
 
 BAD_PARAMS = Rule(
     "TP056",

@@ -19,7 +19,7 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.methods.method import Method
-from trainer.model.adapters.names import modules
+from trainer.model.adapters.config import modules
 from trainer.model.files.source import ModelSource
 from trainer.model.lora import Lora, is_lora
 from trainer.model.quantised import Kind, can_be_quantised

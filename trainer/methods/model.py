@@ -23,9 +23,8 @@ from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten, parameter_count
 from trainer.model.quantised import Kind
-from trainer.model.runs import members, runs_of
 from trainer.model.spec import ModelSpec
-from trainer.model.stacking import apart
+from trainer.model.stacking import apart, members, runs_of
 from trainer.model.stacks import Remat
 from trainer.recorder.processor import NATIVE
 

@@ -19,8 +19,8 @@ from trainer.model.decoder import Decoder
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Lora, first_matrices
 from trainer.model.quantised import Kind
-from trainer.model.runs import members, stack_of
 from trainer.model.spec import BlockSpec, ModelSpec
+from trainer.model.stacking import members, stack_of
 from trainer.model.stacks import Remat
 
 

@@ -18,8 +18,8 @@ from trainer.model.attention import Context, LayerVariation, text_lengths
 from trainer.model.layer import Layer
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Dropout
-from trainer.model.runs import stack_name, stack_of
 from trainer.model.spec import BlockSpec, ModelSpec
+from trainer.model.stacking import stack_name, stack_of
 
 Remat = Literal["none", "layer"]
 

@@ -60,3 +60,8 @@ def left_out(questions: dict[str, Any]) -> str:
     if count is None:
         return "; the training rows are not here, so it was not looked whether training asks them too"
     return f"; {count} more left out, which training asks too" if count else ""
+
+
+def replay_text(receipt: dict[str, Any]) -> str:
+    """Return a receipt of a repetition as the terminal shows it: what came of it, then a judge's questions."""
+    return as_lines([f"{receipt['run_id']}: {receipt['said']}", *(f"  {line}" for line in for_judges(receipt))])

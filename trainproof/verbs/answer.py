@@ -21,7 +21,7 @@ def answer(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("answer", how="and nothing was written"):
-        from trainproof.orders.answer import pack_answer
+        from trainproof.orders.replay import pack_answer
 
         count = pack_answer(run, states, output)
     sys.stdout.write(f"{output}: {count} of the states of {run.resolve().name}, as its chain states them.\n")

@@ -26,7 +26,7 @@ def compare(
 
     Exit 1: scores cannot be compared, or a requirement is not met.
     """
-    from trainproof.terminal.gates import format_gate, outcome_of
+    from trainproof.terminal.comparisons import format_gate, outcome_of
 
     outcome = outcome_of(runs, require=require or (), baseline=baseline, no_worse_than=no_worse_than)
     sys.stdout.write(format_gate(outcome, as_json=as_json))

@@ -63,7 +63,7 @@ def replay(
             raise typer.Exit(0)
         receipt, code = run_replay(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
     from evidence.run.write import as_json_text
-    from trainproof.terminal.replays import replay_text
+    from trainproof.terminal.challenges import replay_text
 
     sys.stdout.write(as_json_text(receipt) if as_json else replay_text(receipt))
     raise typer.Exit(code)

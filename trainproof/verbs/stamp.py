@@ -15,6 +15,6 @@ def stamp(
     certificate: Annotated[Path | None, typer.Option(help="Its root certificate (PEM), to check the answer.")] = None,
 ) -> None:
     """Have a time authority attest that a run or a zip exists now. It receives a hash and nothing else."""
-    from trainproof.terminal.stamps import stamped_now
+    from trainproof.terminal.signatures import stamped_now
 
     sys.stdout.write(stamped_now(path, authority, certificate))

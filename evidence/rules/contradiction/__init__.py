@@ -2,9 +2,8 @@
 
 One file for each fact: `identity` (which run), `settings` (declared and effective), `restated` (what is only
 repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
-`results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another), `kept` (what it
-ended with), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation), `rollouts` (learning
-from rewards).
+`results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another, and what it
+ended with), `ending` (status), `log` (events), `scores` and `questions` (evaluation), `rollouts` (learning from rewards).
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from evidence.rules.contradiction import (
     chain,
     devices,
     ending,
-    events,
     examples,
     identity,
-    kept,
     log,
     order,
     questions,
@@ -38,10 +35,8 @@ MODULES = (
     results,
     order,
     chain,
-    kept,
     ending,
     log,
-    events,
     scores,
     questions,
     rollouts,

@@ -1,14 +1,17 @@
-"""What the log states of a run against what its documents state: the same fact, written down when it happened."""
+"""What the log states of a run against what its documents state: the same fact, written down when it happened.
+
+A run of the trainer logs the same few things, one after the other (TP365).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from evidence.records.facts import Facts, finding
+from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
-from schemas.problems.words import show
+from schemas.problems.words import listed, show
 
 OTHER_IN_LOG = Rule(
     "TP360",
@@ -68,4 +71,80 @@ def _other_scores(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
 
 
-CHECKS = (log_ends_with_the_run, prompts_are_put_as_logged)
+OTHER_EVENTS = Rule(
+    "TP365",
+    "Log that no run writes",
+    "A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
+    "Restore log.jsonl as the run wrote it.",
+)
+
+SEALED = "run_sealed"
+CONTINUED = "continued"
+"""Event of a run that goes on from the checkpoint of another."""
+IN_ORDER = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
+"""Events of the trainer in the order of their first occurrence."""
+_OF_EVERY_RUN = {"run_started", "devices_chosen", "planned", "compiled", "trained", SEALED}
+_EARLIEST = "1.0"
+_ENOUGH = 3
+"""Events of `IN_ORDER`, or the seal alone, from which on a log of the earliest version is the trainer's own."""
+
+
+def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for events that are missing, stand in another order, or stand again."""
+    log = facts.log or []
+    events = [record["event"] for record in log]
+    if facts.manifest is None or not facts.is_sealed:
+        return
+    few = SEALED not in events and len(_OF_EVERY_RUN & set(events)) < _ENOUGH
+    if few and facts.manifest["schema_version"] == _EARLIEST:
+        return
+    yield from _missing(facts, events)
+    known = [event for event in events if event in IN_ORDER]
+    for event in IN_ORDER:
+        again = [line for line, name in enumerate(events, start=1) if name == event][1:]
+        if again and event != SEALED:
+            yield _other(facts, f"The event {event} was logged already.", again[0])
+    firsts = list(dict.fromkeys(known))
+    right = [event for event in IN_ORDER if event in firsts]
+    if firsts != right:
+        event, before = next((one, other) for one, other in zip(firsts, right, strict=True) if one != other)
+        line = events.index(event) + 1
+        yield _other(facts, f"The event {event} comes before {before}.", line)
+    if SEALED in events and events[-1] != SEALED:
+        yield _other(facts, f"The event {events[-1]} comes after the seal.", len(events))
+    yield from _checkpoint(facts, log)
+    if CONTINUED in events and facts.manifest["parent"] is None:
+        yield _other(
+            facts, f"The event {CONTINUED} stands in the log of a run without a parent.", events.index(CONTINUED) + 1
+        )
+
+
+def _missing(facts: Facts, events: list[str]) -> Iterator[Problem]:
+    expected = _OF_EVERY_RUN if facts.succeeded else {"run_started", SEALED}
+    if facts.succeeded and facts.eval_summary is not None and events.count(SEALED) == 1:
+        expected = expected | {"evaluated"}  # one that was added later seals the run again instead
+    absent = [event for event in IN_ORDER if event in expected and event not in events]
+    if absent:
+        verb = "is" if len(absent) == 1 else "are"
+        yield _other(facts, f"{listed(absent, last='and')} {verb} missing.", None)
+    for line, event in enumerate(events, start=1):
+        if event == SEALED and "manifest_sha256" not in (facts.log or [])[line - 1]["fields"]:
+            yield _other(facts, f"The event {SEALED} states no manifest_sha256.", line)
+
+
+def _checkpoint(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
+    """Yield a problem where the last checkpoint in the log is not of the last step; every run that trained saves it."""
+    saved = [(line, record) for line, record in enumerate(log, start=1) if record["event"] == "checkpoint_saved"]
+    if facts.training is None or not facts.succeeded:
+        return
+    done = facts.training["steps_done"]
+    if not saved or saved[-1][1]["fields"].get("step") != done:
+        what = f"No checkpoint was saved at step {done}, the last one."
+        yield _other(facts, what, saved[-1][0] if saved else None)
+
+
+def _other(facts: Facts, what: str, line: int | None) -> Problem:
+    return finding(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
+
+
+CHECKS = (log_ends_with_the_run, prompts_are_put_as_logged, events_are_those_of_a_run)

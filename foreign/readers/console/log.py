@@ -18,7 +18,7 @@ from foreign.readers.console.notes import (
 )
 from foreign.readers.documents import MEAN_NOTE
 from foreign.readers.keys import plain
-from foreign.readers.template import Region, is_example_name, regions
+from foreign.readers.settings import Region, is_example_name, regions
 from foreign.readers.text import LogLine, Text
 from foreign.readers.view import FileReading, MetricRow
 from schemas.problems.problem import Problem

@@ -13,7 +13,7 @@ from evidence.scores.recompute import scores_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainproof import command
-from trainproof.terminal.gates import format_gate, outcome_of
+from trainproof.terminal.comparisons import format_gate, outcome_of
 
 
 def score(run: Path) -> float:

@@ -13,7 +13,7 @@ from event_files import event, record
 from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
-from foreign.checks.figures import figures_of
+from foreign.checks.judgement import figures_of
 
 
 def rounded() -> tools.Folder:

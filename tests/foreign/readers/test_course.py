@@ -8,7 +8,7 @@ import pytest
 
 from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
-from foreign.checks.figures import Figures, figures_of
+from foreign.checks.judgement import Figures, figures_of
 from foreign.readers.rows import course_of
 from foreign.readers.statement import Citation
 from foreign.readers.view import MetricRow

@@ -17,8 +17,7 @@ from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.lora import Lora
 from trainer.model.params import bind, flatten, params_sha256
-from trainer.model.runs import is_stack, members, runs_of
-from trainer.model.stacking import apart, apart_on_devices, stack_params
+from trainer.model.stacking import apart, apart_on_devices, is_stack, members, runs_of, stack_params
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"

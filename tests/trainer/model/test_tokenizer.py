@@ -9,8 +9,7 @@ from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.tokenizer import FOLDER
-from trainer.model.tokenizer.__main__ import main
-from trainer.model.tokenizer.training import MARKS
+from trainer.model.tokenizer.__main__ import MARKS, main
 
 LONGEST_ROW = 64
 TOKENIZER = PreTrainedTokenizerFast.from_pretrained(FOLDER)

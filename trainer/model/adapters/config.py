@@ -1,4 +1,7 @@
-"""Reads PEFT's adapter_config.json, and refuses by name what is not computed here."""
+"""Reads PEFT's adapter_config.json, and refuses by name what is not computed here.
+
+GPT-2 keeps query, key and value in one module, which is three projections here.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.model.files.source import ModelSource
 
 CONFIG = "adapter_config.json"
 
@@ -168,3 +172,16 @@ def refusal(file: Path, what: str, why: str | None = None) -> ProblemError:
     """Return the refusal of an adapter."""
     problem = problem_of(BAD_ADAPTER, file=str(file), what=what, why=why or BAD_ADAPTER.meaning)
     return ProblemError([problem], exit_code=2)
+
+
+PREFIX = "base_model.model."
+"""What PEFT puts before the name of a module."""
+
+
+def modules(source: ModelSource) -> Mapping[str, tuple[str, ...]]:
+    """Return the projections in each module, by the module's full name; a module of several keeps their order."""
+    return {
+        link.tensor.removesuffix(".weight"): tuple(name.removesuffix(".kernel") for name in link.params)
+        for link in source.family.links(source.spec)
+        if all(name.endswith(".kernel") for name in link.params)
+    }

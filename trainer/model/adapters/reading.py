@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
-from trainer.model.adapters.config import BAD_ADAPTER, AdapterConfig, read_adapter_config, refusal
-from trainer.model.adapters.names import PREFIX, modules
+from trainer.model.adapters.config import BAD_ADAPTER, PREFIX, AdapterConfig, modules, read_adapter_config, refusal
 from trainer.model.build import abstract
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import StoredTensor, open_file, plain_name

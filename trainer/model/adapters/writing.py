@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from evidence.run.write import write_json
-from trainer.model.adapters.config import CONFIG
-from trainer.model.adapters.names import PREFIX, modules
+from trainer.model.adapters.config import CONFIG, PREFIX, modules
 from trainer.model.adapters.reading import FIRST, SECOND, WEIGHTS
 from trainer.model.files.export import refuse_taken
 from trainer.model.files.source import ModelSource

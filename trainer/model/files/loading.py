@@ -23,8 +23,8 @@ from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
 from trainer.model.gguf.tensors import placed_tensors
 from trainer.model.params import Params
-from trainer.model.placing import own_copy
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
+from trainer.model.stacking import own_copy
 
 OTHER_MODEL = Rule(
     "TP044",
