@@ -150,13 +150,7 @@ def evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fro
     refuse_a_part(folder, trained, evaluator.stop)
     for problem in evaluator.unread(trained):
         evaluator.watch.say(f"{problem.code}: {as_sentence(problem)}")
-    summary = summary_of(
-        trained,
-        None,
-        run_id=folder.resolve().name,
-        items=evaluator.items,
-        sampler=evaluator.sampler,
-    )
+    summary = summary_of(trained, None, run_id=folder.resolve().name, items=evaluator.items, sampler=evaluator.sampler)
     summary["predictions"]["path"] = layout.PREDICTIONS
     # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
     stopped = stated_evaluation(folder)

@@ -119,8 +119,5 @@ def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
 def export_stopped(target: Path, reason: str) -> Problem:
     """Return the problem of an export that was interrupted."""
     return problem_of(
-        STOPPED,
-        file=str(target),
-        what=f"The export was stopped ({reason}); nothing of it is left.",
-        why=None,
+        STOPPED, file=str(target), what=f"The export was stopped ({reason}); nothing of it is left.", why=None
     )

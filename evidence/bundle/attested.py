@@ -12,13 +12,7 @@ from evidence.judge.grade import Grade
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
 from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refusal
 from evidence.proof.stamps.authority import stamp_path
-from evidence.proof.stamps.record import (
-    stamp_beside,
-    stamp_is_refuted,
-    stamp_sentence,
-    stamp_worth,
-    trusted_roots,
-)
+from evidence.proof.stamps.record import stamp_beside, stamp_is_refuted, stamp_sentence, stamp_worth, trusted_roots
 from evidence.proof.verification import Proof, graded_with
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import STAMPS

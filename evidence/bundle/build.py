@@ -25,14 +25,7 @@ from evidence.bundle.format.rules import (
     UNREADABLE_FILE,
     refusal,
 )
-from evidence.bundle.inspection import (
-    Advance,
-    ChecklistItem,
-    Inspection,
-    challenge_line,
-    folder_problems,
-    inspect_runs,
-)
+from evidence.bundle.inspection import Advance, ChecklistItem, Inspection, challenge_line, folder_problems, inspect_runs
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle

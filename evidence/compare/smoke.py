@@ -106,10 +106,7 @@ def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[G
         full=full_name,
         answers=answers,
         proved=tuple(_proven(smoke, smoke_facts.eval_summary, smoke_grade)),
-        not_proved=(
-            *_not_proved(smoke, full, answers, full_grade),
-            *_not_evaluated(smoke_facts, full_facts),
-        ),
+        not_proved=(*_not_proved(smoke, full, answers, full_grade), *_not_evaluated(smoke_facts, full_facts)),
     )
 
 

@@ -76,12 +76,7 @@ class RunIndex:
     """
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        follow_links: bool = True,
-        columns_in: Path | None = None,
-        entries_in: Path | None = None,
+        self, root: Path, *, follow_links: bool = True, columns_in: Path | None = None, entries_in: Path | None = None
     ) -> None:
         self.root = Path(root)
         self._columns_in = columns_in

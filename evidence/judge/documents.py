@@ -104,13 +104,7 @@ def errors_of(folder: Path, name: str, findings: Iterable[Problem]) -> list[Prob
 
 def _given_state(name: str, given: Sequence[object]) -> DocumentState:
     return DocumentState(
-        name=name,
-        schema="",
-        version=None,
-        is_there=bool(given),
-        rows=len(given),
-        errors=0,
-        seal="not stated",
+        name=name, schema="", version=None, is_there=bool(given), rows=len(given), errors=0, seal="not stated"
     )
 
 

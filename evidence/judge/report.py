@@ -59,12 +59,7 @@ class Report:
         """Return the report as `trainproof check --json` prints it."""
         return {
             "runs": [
-                {
-                    "path": str(run.path),
-                    **run.grade.document(),
-                    "findings": as_dicts(run.findings),
-                }
-                for run in self.runs
+                {"path": str(run.path), **run.grade.document(), "findings": as_dicts(run.findings)} for run in self.runs
             ],
             "documents": [
                 {

@@ -22,7 +22,5 @@ def exact_answer(attempt: Attempt, *, scoring: Scoring) -> float:
 def exact_of(_options: RewardOptions, scoring: Scoring) -> RewardRule:
     """Return the reward; it takes no option."""
     return RewardRule(
-        value=partial(exact_answer, scoring=scoring),
-        lacks=partial(lacks_answer, scoring=scoring),
-        needs_answer=True,
+        value=partial(exact_answer, scoring=scoring), lacks=partial(lacks_answer, scoring=scoring), needs_answer=True
     )

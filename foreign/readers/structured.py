@@ -9,13 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from foreign import rules
-from foreign.readers.documents import (
-    MEAN_NOTE,
-    DocumentWalk,
-    is_evaluation,
-    is_model,
-    walk,
-)
+from foreign.readers.documents import MEAN_NOTE, DocumentWalk, is_evaluation, is_model, walk
 from foreign.readers.evaluation_tools import is_record, is_samples, read_record, read_samples, results_of
 from foreign.readers.predictions import predictions_in, predictions_of
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values

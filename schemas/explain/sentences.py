@@ -100,10 +100,7 @@ OUT_OF_RANGE = Rule(
     "TP125", "Out of range", "A number is below the least or above the largest that its field allows.", "Correct it."
 )
 TOO_SHORT = Rule(
-    "TP126",
-    "Too short",
-    "A text or list has fewer characters or items than its field needs.",
-    "Add what is missing.",
+    "TP126", "Too short", "A text or list has fewer characters or items than its field needs.", "Add what is missing."
 )
 TOO_LONG = Rule("TP128", "Too long", "A text has more characters than its field takes.", "Shorten it.")
 

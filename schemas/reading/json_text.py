@@ -55,10 +55,7 @@ class _JsonReader:
     def __init__(self) -> None:
         self.is_odd = False
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object,
-            parse_float=self._float,
-            parse_int=self._int,
-            parse_constant=self._constant,
+            object_pairs_hook=self._object, parse_float=self._float, parse_int=self._int, parse_constant=self._constant
         )
 
     def read(self, text: str) -> Any:

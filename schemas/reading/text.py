@@ -43,12 +43,7 @@ NUL_BYTES = Rule(
     "Restore the file from a copy, or write it again.",
 )
 
-BOMS = {
-    b"\xff\xfe\x00\x00": "UTF-32",
-    b"\x00\x00\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
+BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_BOM = b"\xef\xbb\xbf"
 
 

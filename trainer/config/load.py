@@ -39,11 +39,7 @@ SETTING = re.compile(r"(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
 
 
 def load_config(
-    path: Path,
-    *,
-    overlay: Path | None = None,
-    flags: Mapping[str, Any] | None = None,
-    settings: Sequence[str] = (),
+    path: Path, *, overlay: Path | None = None, flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> Config:
     """Return the resolved configuration of a YAML file.
 

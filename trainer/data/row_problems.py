@@ -61,10 +61,7 @@ class Where:
 def no_end_token(file: str) -> Problem:
     """Return the problem of a tokenizer without an end token."""
     return problem_of(
-        NO_END,
-        file=file,
-        what="The model's tokenizer has no end token.",
-        expected="eos_token in tokenizer_config.json",
+        NO_END, file=file, what="The model's tokenizer has no end token.", expected="eos_token in tokenizer_config.json"
     )
 
 

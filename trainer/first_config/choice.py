@@ -75,10 +75,7 @@ def choose(looked: ModelAndData, target: Target, config: Config) -> Choice:
     config = replace(
         config,
         data=replace(
-            config.data,
-            kind="text" if looked.rows.kind == "text" else "rows",
-            max_length=length,
-            packing=packing,
+            config.data, kind="text" if looked.rows.kind == "text" else "rows", max_length=length, packing=packing
         ),
         objective=ObjectiveConfig(kind=kind),
         memory=MemoryConfig(remat="none" if target.platform == "cpu" else "layer"),

@@ -84,11 +84,7 @@ class WrittenConfig:
                 "duplicates": self.looked.data.document()["duplicates"],
             },
             "evaluation": {"items": len(evaluated.items) or None, "because": evaluated.because},
-            "memory": {
-                "need_bytes": need.peak_bytes,
-                "available_bytes": need.available_bytes,
-                "verdict": need.verdict,
-            },
+            "memory": {"need_bytes": need.peak_bytes, "available_bytes": need.available_bytes, "verdict": need.verdict},
             "settings": [{"key": each.key, "value": each.value, "because": each.because} for each in self.reasons],
             "findings": [
                 {"code": each.code, "severity": each.severity, "file": each.file, "what": each.what, "next": each.next}

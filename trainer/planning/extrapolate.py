@@ -48,10 +48,7 @@ def anchor_of(few: ProgramMemory, whole: ProgramMemory, parts: tuple[Part, ...])
     """Return what a program teaches that was asked about by its few layers first, and then whole."""
     assert few.few_bytes is not None, "its few layers were compiled"
     return Anchor(
-        few_bytes=few.few_bytes,
-        sum_bytes=total_bytes(parts),
-        said_bytes=few.peak_bytes,
-        whole_bytes=whole.peak_bytes,
+        few_bytes=few.few_bytes, sum_bytes=total_bytes(parts), said_bytes=few.peak_bytes, whole_bytes=whole.peak_bytes
     )
 
 

@@ -112,13 +112,9 @@ def made_small(config: Config) -> Config:
         model=replace(config.model, shape="small", weights=None),
         data=replace(config.data, generated_rows=min(config.data.generated_rows, 1_000)),
         batch=replace(
-            batch,
-            microbatch_size=min(batch.microbatch_size, 4),
-            accumulation_steps=min(batch.accumulation_steps, 2),
+            batch, microbatch_size=min(batch.microbatch_size, 4), accumulation_steps=min(batch.accumulation_steps, 2)
         ),
         evaluation=replace(
-            evaluation,
-            max_new_tokens=min(evaluation.max_new_tokens, 16),
-            batch_size=min(evaluation.batch_size, 50),
+            evaluation, max_new_tokens=min(evaluation.max_new_tokens, 16), batch_size=min(evaluation.batch_size, 50)
         ),
     )

@@ -208,13 +208,7 @@ def _short(value: float) -> float:
 
 
 def run_figures(
-    subject: Subject,
-    target: Target,
-    step: PredictedStep,
-    parts: list[SessionPart],
-    checkpoint: int,
-    *,
-    file: str,
+    subject: Subject, target: Target, step: PredictedStep, parts: list[SessionPart], checkpoint: int, *, file: str
 ) -> RunFigures:
     """Return what is known of the run, for the checks of its spending."""
     task = subject.task

@@ -81,12 +81,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     say("reading the rows")
     read = _dataset_shape(replace(config, mesh=type(config.mesh)()))
     return Subject(
-        task=task,
-        asked=read.asked,
-        tokens=read.tokens,
-        longest=read.longest,
-        warnings=read.warnings,
-        seen=read.seen,
+        task=task, asked=read.asked, tokens=read.tokens, longest=read.longest, warnings=read.warnings, seen=read.seen
     )
 
 

@@ -23,11 +23,7 @@ def in_words(plan: dict[str, Any]) -> str:
     need = f"needs about {size(plan['need_bytes'])} on each device ({how}, within {plan['error_fraction']:.0%})"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
-    verdicts = {
-        "fits": "it fits",
-        "tight": "it is tight and may not fit",
-        "does_not_fit": "it does not fit",
-    }
+    verdicts = {"fits": "it fits", "tight": "it is tight and may not fit", "does_not_fit": "it does not fit"}
     return f"{need}, of {size(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
 
 

@@ -131,11 +131,7 @@ def carried_out(
 
 
 def answers_of_trained(
-    run: RecordedRun,
-    states: States,
-    ended: TrainState | None,
-    give_again: Callable[..., Sequence[Any]],
-    say: Say,
+    run: RecordedRun, states: States, ended: TrainState | None, give_again: Callable[..., Sequence[Any]], say: Say
 ) -> Sequence[Any]:
     """Give the answers of the trained model again, or report why none is."""
     params, where = trained_params(run, states, ended)

@@ -55,9 +55,7 @@ class DemoRun:
 
 
 SMOKE = DemoRun(
-    name="first-smoke",
-    what="a smoke run: two steps of the demo model, to prove the pipeline",
-    smoke_steps=2,
+    name="first-smoke", what="a smoke run: two steps of the demo model, to prove the pipeline", smoke_steps=2
 )
 FULL = DemoRun(name="first-full", what="a full run: the demo model learns to reason in a few minutes")
 LORA = DemoRun(
@@ -133,7 +131,7 @@ def train_if_missing(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
     flags = TrainFlags(smoke_steps=demo_run.smoke_steps).overrides() | {
-        "model.name": None if base is None else str(export_if_missing(base, watch)),
+        "model.name": None if base is None else str(export_if_missing(base, watch))
     }
     order = RunRequest(
         config=load_config(demo_run.config, flags=flags),

@@ -99,11 +99,7 @@ def order_of(flags: TrainFlags) -> RunRequest:
     config = resolved_config(flags)
     folder = flags.output or RUNS / new_run_id(config.name, datetime.now(UTC))
     return RunRequest(
-        config=config,
-        folder=folder,
-        command=["trainproof", *sys.argv[1:]],
-        forced=flags.force,
-        resume=flags.resume,
+        config=config, folder=folder, command=["trainproof", *sys.argv[1:]], forced=flags.force, resume=flags.resume
     )
 
 

@@ -61,11 +61,7 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
 
 def as_text(comparison: Comparison) -> str:
     """Return the comparison as the terminal shows it: settings first, then figures, then the score."""
-    parts = [
-        _settings_text(comparison),
-        _headlines_text(comparison),
-        *(_pair_text(pair) for pair in comparison.pairs),
-    ]
+    parts = [_settings_text(comparison), _headlines_text(comparison), *(_pair_text(pair) for pair in comparison.pairs)]
     if comparison.smoke:
         parts.append(_smoke_text(comparison.smoke))
     return "\n".join(parts)

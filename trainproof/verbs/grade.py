@@ -13,8 +13,7 @@ from trainproof.verbs.options import AsJson
 
 
 def grade(
-    paths: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
-    as_json: AsJson = False,
+    paths: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")], as_json: AsJson = False
 ) -> None:
     """Say what each run is worth, and why."""
     from evidence.index.check import check_paths

@@ -77,8 +77,7 @@ def retry(job: JobName, root: Root = RUNS) -> None:
 
 @queue.command()
 def resume(
-    run: Annotated[Path, typer.Argument(help="Run folder in the root that stopped before its end.")],
-    root: Root = RUNS,
+    run: Annotated[Path, typer.Argument(help="Run folder in the root that stopped before its end.")], root: Root = RUNS
 ) -> None:
     """Put the continuation of a stopped run into the queue, as a new run that names this one."""
     need("queue", "train")

@@ -95,11 +95,7 @@ def content_sha256(files: Iterable[FileHash]) -> str:
 
 
 def bundle_manifest(
-    files: Sequence[FileHash],
-    runs: Sequence[StatedRun],
-    *,
-    partial: bool,
-    redactions: Sequence[dict[str, Any]] = (),
+    files: Sequence[FileHash], runs: Sequence[StatedRun], *, partial: bool, redactions: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """Return bundle_manifest.json: `files` are all files but the two lists themselves."""
     ordered = sorted(files, key=lambda file: file.path)

@@ -19,12 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.format.rules import (
-    LINK_IN_RUN,
-    NAME_IN_RUN,
-    UNREADABLE_FILE,
-    refusal,
-)
+from evidence.bundle.format.rules import LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, refusal
 from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.problems.problem import Problem
 

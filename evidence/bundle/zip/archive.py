@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.format.rules import (
-    OVERLAP,
-    STRAY_BYTES,
-    TWO_HEADERS,
-    UNPORTABLE_NAME,
-    UNREADABLE,
-)
+from evidence.bundle.format.rules import OVERLAP, STRAY_BYTES, TWO_HEADERS, UNPORTABLE_NAME, UNREADABLE
 from schemas.problems.rule import Rule
 from schemas.problems.words import quantity
 

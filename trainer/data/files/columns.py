@@ -27,12 +27,7 @@ OTHER_COLUMNS = Rule(
     "Rename the columns, or convert the file.",
 )
 
-OWN = (
-    ("messages",),
-    ("prompt", "completion"),
-    ("prompt", "steps", "final_answer"),
-    ("prompt", "task"),
-)
+OWN = (("messages",), ("prompt", "completion"), ("prompt", "steps", "final_answer"), ("prompt", "task"))
 """Columns of the shapes of `dataset_row.schema.json`."""
 
 KNOWN = frozenset({"meta", "trace_version"}.union(*OWN))

@@ -50,12 +50,7 @@ class ConfigReader:
     """
 
     def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        file: str,
-        path: tuple[str, ...] = (),
-        problems: list[Problem] | None = None,
+        self, config: Mapping[str, Any], *, file: str, path: tuple[str, ...] = (), problems: list[Problem] | None = None
     ) -> None:
         self.config = config
         self.defaults: Mapping[str, Any] = {}

@@ -19,10 +19,7 @@ def read_config(config: ConfigReader) -> ModelSpec:
     config.only("layer_types", allowed=([kind] * count,))
     block = BlockSpec(rope=read_rope(config, head_dim=layout.head_dim(config)), window=window)
     return layout.read_spec(
-        config,
-        family=FAMILY.model_type,
-        blocks=(block,) * count,
-        activation=config.activation("hidden_act", "silu"),
+        config, family=FAMILY.model_type, blocks=(block,) * count, activation=config.activation("hidden_act", "silu")
     )
 
 

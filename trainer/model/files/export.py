@@ -85,12 +85,7 @@ def export(
 
 
 def write_weights(
-    folder: Path,
-    params: Params,
-    links: tuple[TensorLink, ...],
-    dtype: str,
-    shard_bytes: int,
-    go_on: Callable[[], None],
+    folder: Path, params: Params, links: tuple[TensorLink, ...], dtype: str, shard_bytes: int, go_on: Callable[[], None]
 ) -> None:
     """Write all tensors to one file, or to several with an index."""
     shards = split_by_size(links, params, shard_bytes)

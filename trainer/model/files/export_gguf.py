@@ -62,10 +62,7 @@ def plan_tensor(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -
     shape = (*first[:-1], sum(params[name].shape[-1] for name in link.params))
     shape = shape[::-1] if link.transposed != place.transposed else shape
     return PlannedTensor(
-        name=place.name,
-        shape=shape,
-        kind=kind_of(place.name, shape, form),
-        read=partial(numbers, link, params, place),
+        name=place.name, shape=shape, kind=kind_of(place.name, shape, form), read=partial(numbers, link, params, place)
     )
 
 

@@ -15,10 +15,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 
 NOT_FETCHED = Rule(
-    "TP045",
-    "Hub cannot be reached",
-    "The model is not on this machine and could not be fetched.",
-    "Name a folder.",
+    "TP045", "Hub cannot be reached", "The model is not on this machine and could not be fetched.", "Name a folder."
 )
 
 DESCRIPTIONS = (files.CONFIG, files.GENERATION_CONFIG, *files.TOKENIZER)

@@ -212,12 +212,7 @@ ENVIRONMENT = {
 
 
 def compile_ahead(
-    program: str,
-    config: Config,
-    machine: Machine,
-    *,
-    asked: Asked | None = None,
-    limit_seconds: float = LIMIT_SECONDS,
+    program: str, config: Config, machine: Machine, *, asked: Asked | None = None, limit_seconds: float = LIMIT_SECONDS
 ) -> CompilerAnswer:
     """Return what the compiler says of one program, by a process for it alone.
 

@@ -34,9 +34,7 @@ def params_part(name: str, params: Mapping[str, Any], work: Workload) -> Part:
     # A quantised kernel is codes and the scales of its blocks: more numbers than the model has parameters.
     what = "numbers" if any(key.endswith(".codes") for key in params) else "parameters"
     return Part(
-        name=name,
-        bytes=bytes_of(params) // work.shards,
-        because=f"{count_of(params):,} {what} × {each}{work.split}",
+        name=name, bytes=bytes_of(params) // work.shards, because=f"{count_of(params):,} {what} × {each}{work.split}"
     )
 
 

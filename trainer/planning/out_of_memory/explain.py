@@ -23,10 +23,7 @@ PLACES = {
     "cpu": "the machine's main memory, on whose CPU the program computes",
     "host": "the machine's main memory",
 }
-MOMENTS = {
-    "compile": "the compiler refused the program before it began",
-    "run": "an allocation failed while it ran",
-}
+MOMENTS = {"compile": "the compiler refused the program before it began", "run": "an allocation failed while it ran"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,10 +63,7 @@ def read_host(text: str) -> OutOfMemory | None:
     for number, pattern in enumerate(_SENTENCES):
         if sentence := pattern.search(text):
             return OutOfMemory(
-                memory="host",
-                when="run",
-                said=sentence[0].strip(),
-                notes=() if number < _CERTAIN else (NOT_CERTAIN,),
+                memory="host", when="run", said=sentence[0].strip(), notes=() if number < _CERTAIN else (NOT_CERTAIN,)
             )
     return None
 
