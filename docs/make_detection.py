@@ -48,7 +48,7 @@ def page() -> str:
     lines = [
         "# What is found, and what is not",
         "",
-        "Measured by `benchmarks/rules.py`, `benchmarks/adversary.py`, `benchmarks/foreign.py` and",
+        "Measured by `benchmarks/rules.py`, `lab/adversary.py`, `lab/plants.py` and",
         "`benchmarks/honest_runs.py`; this page is made from their results by `docs/make_detection.py`.",
         "What each code means stands in [rules.md](rules.md).",
         "",
@@ -169,7 +169,7 @@ def foreign(result: dict[str, Any]) -> list[str]:
     lines = [
         "## Folders of other tools",
         "",
-        "Contradictions planted in folders of fourteen tools, one a folder (`benchmarks/foreign.py`). Each set was",
+        "Contradictions planted in folders of fourteen tools, one a folder (`lab/plants.py`). Each set was",
         "written without a look at the readers and counted; then what a sound rule can find was mended.",
         "",
         "| set | planted | found at first | found now |",

@@ -11,13 +11,13 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 
 # At the end, and for these imports alone: a benchmark may have the name of a package.
-sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.append(LAB := str(Path(__file__).parents[3] / "lab"))
 
 from adversary_parts.forged import VARIANTS, forged_run
 from adversary_parts.forged_gpu import forged_gpu
 from adversary_parts.gpu_variants import GPU_VARIANTS
 
-sys.path.remove(BENCHMARKS)
+sys.path.remove(LAB)
 
 UNNAMED = {"as told", "an unknown commit"}
 """What a folder cannot contradict: these need somebody outside."""

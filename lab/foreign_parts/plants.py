@@ -2,7 +2,7 @@
 
 The folders are those of `tests/support/foreign_tools.py`. The plants were written after the readers, by what a person
 might change, without looking at what is compared; none is a case of the tests. How many were found when they were
-first counted, before anything was mended for them, stands in `benchmarks/foreign.py`.
+first counted, before anything was mended for them, stands in `lab/plants.py`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ Last, a run is trained here. Sixty-six lies are told of it: fifty-one of a third
 trained and the rest invented (one of these is honest). They are always repeated, and counted is whether *training
 repeated* ever covers a step that is not as it is told.
 
-    python benchmarks/adversary.py               # writes benchmarks/results/adversary.json; ten minutes
-    python benchmarks/adversary.py --told-alone  # without the last part, which stays as it is stored
-    python benchmarks/adversary.py --replay      # repeats every other lie too that check does not find; minutes each
+    python lab/adversary.py               # writes benchmarks/results/adversary.json; ten minutes
+    python lab/adversary.py --told-alone  # without the last part, which stays as it is stored
+    python lab/adversary.py --replay      # repeats every other lie too that check does not find; minutes each
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ those of one pass over the same text, computed in every way that changes the ord
 weights, prompts, element types and edited answers. The tolerances in `trainer/evaluation/tolerance.py` follow from the
 largest figures of the first kind; docs/decisions/fingerprints.md says what they tell apart.
 
-    python benchmarks/fingerprints.py [--steps 300] [--prompts 40]   # writes benchmarks/results/fingerprints.json
+    python lab/fingerprints.py [--steps 300] [--prompts 40]   # writes benchmarks/results/fingerprints.json
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from trainer.evaluation.tolerance import TOLERANCE  # noqa: E402
 from trainer.loop.task import Task  # noqa: E402
 from trainer.model.params import Params  # noqa: E402
 
-RESULT = Path(__file__).parent / "results" / "fingerprints.json"
+RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "fingerprints.json"
 TYPES = ("float32", "bfloat16", "float16")
 NEW_TOKENS = 48
 ROWS = 20

@@ -1,4 +1,4 @@
-"""Counts which contradictions planted in folders of other tools are found: `python benchmarks/foreign.py`."""
+"""Counts which contradictions planted in folders of other tools are found: `python lab/plants.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_FIRST = {"first": 20, "second": 19, "third": 22, "fourth": 27}
 ACCUSED_AT_FIRST = 2
 """Honest folders of the fourth set that were accused then: a sweep, and LitGPT's microbatches beside its steps."""
 
-RESULT = Path(__file__).parent / "results" / "foreign.json"
+RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "foreign.json"
 HONEST = ("hf_trainer", "lm_eval", "mlflow", "wandb", "axolotl", "llama_factory", "unsloth", "keras", "tensorboard")
 
 
