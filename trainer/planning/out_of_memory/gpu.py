@@ -55,7 +55,7 @@ def read_gpu(text: str) -> OutOfMemory | None:
     tries = [found for pattern in _TRIED if (found := pattern.search(kept))]
     if not tries:
         return None
-    tried = next((amount for found in tries if found.groups() if (amount := _amount(found[1])) is not None), None)
+    tried = next((amount for found in tries if found.groups() if (amount := bytes_in(found[1])) is not None), None)
     parts = {name: value for name, pattern in _PARTS.items() if (value := first(pattern, kept))}
     total, limit, in_use = first(_TOTAL, kept), _LIMIT.search(kept), _IN_USE.search(kept)
     memory = _FREE_AND_TOTAL.search(kept)
@@ -92,10 +92,6 @@ def read_cpu(text: str) -> OutOfMemory | None:
     """Return the failure that JAX states where a CPU computes and main memory is full, or None."""
     found = _ON_A_CPU.search(text)
     return None if found is None else OutOfMemory(memory="cpu", when="run", said=found[0], tried_bytes=int(found[1]))
-
-
-def _amount(text: str) -> int | None:
-    return int(text) if text.isdigit() else bytes_in(text)
 
 
 def _largest(text: str) -> tuple[Allocation, ...]:
