@@ -6,8 +6,7 @@ from functools import partial
 
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row, gold_answers
-from evidence.scores.reading import TOLERANCE, Scoring
-from evidence.scores.written_numbers import number_of
+from evidence.scores.reading import TOLERANCE, Scoring, number_of
 from schemas.problems.words import show
 
 

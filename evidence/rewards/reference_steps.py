@@ -8,8 +8,7 @@ from functools import partial
 
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row, lines_between
-from evidence.scores.reading import Scoring
-from evidence.scores.written_numbers import numbers_in
+from evidence.scores.reading import Scoring, numbers_in
 
 
 def agreement(attempt: Attempt, *, tag: str) -> float:

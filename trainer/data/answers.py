@@ -13,8 +13,7 @@ from typing import Any
 from evidence.run.hashes import sha256_json
 from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, is_choice
-from evidence.scores.written_numbers import number_of
+from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, is_choice, number_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.problems.words import listed, show

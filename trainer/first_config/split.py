@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.scores.overlap import RowTexts, row_texts
+from evidence.scores.overlap import RowTexts, row_texts, words_of
 from evidence.scores.reading import ANSWER_OPEN, extract_answer
-from evidence.scores.words import words_of
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import RowTable
 from trainer.first_config.shapes import RowsShape

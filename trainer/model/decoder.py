@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.attention import Context, KeyValues
-from trainer.model.layer import Layer
+from trainer.model.attention import Context, KeyValues, Layer
 from trainer.model.layers import Dtypes, EmbeddingTable, Norm
 from trainer.model.lora import Dropout
 from trainer.model.spec import ModelSpec

@@ -14,8 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Key
 
 from trainer.model import rope
-from trainer.model.attention import Context, LayerVariation, text_lengths
-from trainer.model.layer import Layer
+from trainer.model.attention import Context, Layer, LayerVariation, text_lengths
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Dropout
 from trainer.model.spec import BlockSpec, ModelSpec

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
+from evidence.rules.spending import findings
 from evidence.rules.spending.figures import Band, RunFigures
-from evidence.rules.spending.findings import findings
 from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from evidence.scores.overlap import Overlap, overlap_of, row_texts
-from evidence.scores.words import words_of
+from evidence.scores.overlap import Overlap, overlap_of, row_texts, words_of
 from trainer.data.dev_reasoning import generate_rows
 
 DATA = Path(__file__).parents[3] / "trainer" / "data"

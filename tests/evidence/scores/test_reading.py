@@ -14,10 +14,12 @@ from evidence.scores.reading import (
     is_correct,
     is_right_leniently,
     last_choice,
+    last_number,
+    number_of,
+    same_number,
     scoring_of,
 )
 from evidence.scores.recompute import scores_of
-from evidence.scores.written_numbers import last_number, number_of, same_number
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model.families.config_reader import ConfigReader
-from trainer.model.families.family import Family
+from trainer.model.families.layout import Family
 from trainer.model.spec import ModelSpec
 
 UNKNOWN_FAMILY = Rule(

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from trainer.model.families import gemma2, layout
 from trainer.model.families.config_reader import ConfigReader
-from trainer.model.families.family import Family
+from trainer.model.families.layout import Family
 from trainer.model.families.rope_reader import rope_in
 from trainer.model.spec import BlockSpec, ModelSpec, Rope
 

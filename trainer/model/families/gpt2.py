@@ -6,7 +6,7 @@ Dropout rates in config.json are not used: fine-tuning here runs without dropout
 from __future__ import annotations
 
 from trainer.model.families.config_reader import MOST_LAYERS, ConfigReader
-from trainer.model.families.family import Family, TensorLink
+from trainer.model.families.layout import Family, TensorLink
 from trainer.model.spec import BlockSpec, ModelSpec
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.model.families import layout
 from trainer.model.families.config_reader import ConfigReader
-from trainer.model.families.family import Family
+from trainer.model.families.layout import Family
 from trainer.model.families.rope_reader import read_rope
 from trainer.model.spec import BlockSpec, ModelSpec
 

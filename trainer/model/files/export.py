@@ -25,7 +25,7 @@ from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
-from trainer.model.families.family import TensorLink
+from trainer.model.families.layout import TensorLink
 from trainer.model.files.source import ModelSource
 from trainer.model.params import Params
 

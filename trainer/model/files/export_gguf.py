@@ -10,14 +10,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.model.families.family import TensorLink
+from trainer.model.families.layout import TensorLink
 from trainer.model.files.export import join
 from trainer.model.files.source import ModelSource
 from trainer.model.gguf.description import llama3_divisors
-from trainer.model.gguf.places import GgufLayout, place_of
-from trainer.model.gguf.stating import ARCHITECTURES, metadata_of, refuse_another_model
+from trainer.model.gguf.tensors import GgufLayout, place_of
 from trainer.model.gguf.tokens import tokenizer_metadata
-from trainer.model.gguf.writing import FILE_TYPES, PlannedTensor, kind_of, write_gguf
+from trainer.model.gguf.writing import (
+    ARCHITECTURES,
+    FILE_TYPES,
+    PlannedTensor,
+    kind_of,
+    metadata_of,
+    refuse_another_model,
+    write_gguf,
+)
 from trainer.model.params import Params
 from trainer.model.spec import Llama3, ModelSpec
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.model.families.family import TensorLink
+from trainer.model.families.layout import TensorLink
 from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable

@@ -22,7 +22,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
-from trainer.model.families.family import Family
+from trainer.model.families.layout import Family
 from trainer.model.files.hub import download
 from trainer.model.gguf.description import config_of
 from trainer.model.gguf.header import Gguf, read_gguf

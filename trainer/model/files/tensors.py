@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
-from trainer.model.families.family import Family
+from trainer.model.families.layout import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised
 from trainer.model.gguf.tensors import PlacedTensor
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from schemas.problems.problem import Problem, ProblemError
 from trainer.model.build import abstract, build
-from trainer.model.families.family import TensorLink
+from trainer.model.families.layout import TensorLink
 from trainer.model.files import export as exporting
 from trainer.model.files.export import export, split_by_size
 from trainer.model.files.loading import load_params
