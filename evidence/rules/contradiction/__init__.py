@@ -3,7 +3,8 @@
 One file for each fact: `identity` (which run), `settings` (declared and effective), `restated` (what is only
 repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
 `results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another, and what it
-ended with), `ending` (status), `log` (events), `scores` and `questions` (evaluation), `rollouts` (learning from rewards).
+ended with), `ending` (status), `log` (events), `scores` and `questions` (evaluation), `rollouts` (learning
+from rewards).
 """
 
 from __future__ import annotations
