@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.catalog import resolve_node, schema, types_of
 from trainer.config.load import FLAGS
-from trainer.planning.compile.cache import DEFAULT_MIB
+from trainer.planning.kept_programs import DEFAULT_MIB
 
 PAGE = Path(__file__).parent / "configuration.md"
 

@@ -19,8 +19,9 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.changes import savings
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate
-from trainer.planning.estimate.workload import ERROR_FRACTION, ITEM_BYTES, Part, total_bytes
+from trainer.planning.estimate.workload import ITEM_BYTES
 from trainer.planning.out_of_memory.advice import Remedy
 from trainer.planning.out_of_memory.explain import Account, AccountPart
 from trainer.planning.out_of_memory.report import OutOfMemory

@@ -16,7 +16,7 @@ from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.compile.cache import folder
-from trainer.planning.estimate.workload import ERROR_FRACTION, SHARDED_ERROR_FRACTION
+from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
 from trainer.recorder.environment import environment
 

@@ -11,8 +11,8 @@ from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.objectives import objective_of
 from trainer.planning.devices import ALL_TYPES, instead
+from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
-from trainer.planning.estimate.workload import total_bytes
 
 FEWEST_LENGTH = 256
 FEWEST_CHUNK = 256

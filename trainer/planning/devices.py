@@ -20,8 +20,8 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config, ElementType
-from trainer.planning.compile.cache import keep_programs
 from trainer.planning.gpu_memory import give_jax_the_gpu
+from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.processor import NATIVE, ask_for
 from trainer.recorder.recorder import Recorder
 

@@ -12,8 +12,8 @@ from trainer.methods.model import model_of
 from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequest, CompilerError
 from trainer.planning.compile.cache import keep, kept, key_of
 from trainer.planning.compile.machines import Machine, Processors, to_install
+from trainer.planning.estimate.part import Part, error_of, total_bytes
 from trainer.planning.estimate.programs import estimates, export_parts
-from trainer.planning.estimate.workload import Part, error_of, total_bytes
 from trainer.planning.extrapolate import FEW_LAYERS, Anchor, anchor_of, whole_from
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, Way, divided
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.problems.formats import size
-from trainer.planning.estimate.workload import SHARDED_ERROR_FRACTION, Part, is_sharded, total_bytes
+from trainer.planning.estimate.part import SHARDED_ERROR_FRACTION, Part, is_sharded, total_bytes
 from trainer.planning.program_memory import ProgramMemory
 
 FEW_LAYERS = 3

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from trainer.planning.compile.buffers import Buffer
-from trainer.planning.estimate.workload import Part, total_bytes
+from trainer.planning.estimate.part import Part, total_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unsupported", "unknown"]
 Way = Literal["closed_form", "compiler", "extrapolated"]

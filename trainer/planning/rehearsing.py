@@ -17,7 +17,7 @@ from trainer.model.files.known import planned_source
 from trainer.model.params import parameter_count
 from trainer.planning.devices import as_target, choose_devices
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY
-from trainer.planning.estimate.workload import total_bytes
+from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimator import Estimator
 from trainer.planning.gpu_memory import available_bytes
 from trainer.planning.subject import assumed_asked, devices_used

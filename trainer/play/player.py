@@ -19,8 +19,9 @@ from trainer.generate.stream import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
 from trainer.planning.devices import REFUSED, Devices
+from trainer.planning.estimate.part import Part, error_of, total_bytes
 from trainer.planning.estimate.programs import decode_parts
-from trainer.planning.estimate.workload import Part, error_of, total_bytes, workload_of
+from trainer.planning.estimate.workload import workload_of
 from trainer.planning.program_memory import parts_document, verdict
 from trainer.planning.words import does_not_fit, in_words
 from trainer.play.entrant import Entrant, bare_entrant, trained_entrant, untrained_entrant

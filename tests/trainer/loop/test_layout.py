@@ -35,8 +35,8 @@ from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
 from trainer.model.files.source import resolve
 from trainer.model.stacking import apart, is_stack
+from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
-from trainer.planning.estimate.workload import total_bytes
 from trainer.replay.replay import ReplayRequest, replay
 
 LAYERS = 7

@@ -24,8 +24,8 @@ from trainer.methods.model import Model, model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate.layers import scores_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate, estimates
-from trainer.planning.estimate.workload import ERROR_FRACTION, Part, total_bytes
 
 GIB = 2**30
 GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.planning.estimate.workload import ERROR_FRACTION, SHARDED_ERROR_FRACTION, Part, error_of, total_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION, Part, error_of, total_bytes
 from trainer.planning.extrapolate import ANCHORED_ERROR, EXTRAPOLATED_ERROR, Anchor, whole_from
 
 GIB = 2**30

@@ -16,8 +16,8 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.duration.roofline import floor_seconds
+from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
-from trainer.planning.estimate.workload import total_bytes
 
 GIB = 2**30
 HOUR = 3600.0

@@ -12,8 +12,8 @@ import pytest
 
 from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
-from trainer.planning.compile import cache
-from trainer.planning.compile.cache import digest, machine_key, remove_unsealed, remove_unused, seal, size_bytes
+from trainer.planning import kept_programs
+from trainer.planning.kept_programs import digest, machine_key, remove_unsealed, remove_unused, seal, size_bytes
 
 
 def written(folder: Path, name: str, content: bytes) -> Path:
@@ -60,7 +60,7 @@ def test_another_processor_or_version_has_another_folder(tmp_path: Path, monkeyp
         info = tmp_path / "cpuinfo"
         info.write_text(INFO.format(features).replace("1200", str(1200 + len(found))))
         monkeypatch.setattr("trainer.recorder.processor.PROCESSORS", info)
-        monkeypatch.setattr(cache, "versions", lambda release=release: {"jaxlib": release})
+        monkeypatch.setattr(kept_programs, "versions", lambda release=release: {"jaxlib": release})
         found.append(machine_key())
     assert len(set(found)) == 3
     assert found[0] == found[3], "the clock of the moment is no part of it"
@@ -77,8 +77,8 @@ def test_the_room_is_a_setting(monkeypatch: pytest.MonkeyPatch):
 def test_a_folder_that_a_user_names_is_left_as_it_is():
     before = jax.config.values["jax_compilation_cache_dir"]
     assert before == os.environ["JAX_COMPILATION_CACHE_DIR"]
-    cache.keep_programs.cache_clear()
-    cache.keep_programs()
+    kept_programs.keep_programs.cache_clear()
+    kept_programs.keep_programs()
     assert jax.config.values["jax_compilation_cache_dir"] == before
     assert not (Path(before) / "x-sha256").exists()
 

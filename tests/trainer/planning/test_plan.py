@@ -26,7 +26,7 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.devices import Devices
-from trainer.planning.estimate.workload import ERROR_FRACTION
+from trainer.planning.estimate.part import ERROR_FRACTION
 from trainer.planning.program_memory import verdict
 from trainer.planning.run_plan import plan_run, refuse_what_does_not_fit
 

@@ -19,7 +19,7 @@ from trainer.config.tree import (
 )
 from trainer.planning.compile.ahead import CompilerAnswer
 from trainer.planning.compile.buffers import CompiledMemory
-from trainer.planning.estimate.workload import Part
+from trainer.planning.estimate.part import Part
 from trainer.planning.estimator import with_step_read
 from trainer.planning.plan import PlanOptions, plan_for
 from trainer.planning.program_memory import ProgramMemory

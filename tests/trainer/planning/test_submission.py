@@ -12,8 +12,8 @@ from trainer.loop.disk import most_at_once
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
+from trainer.planning.estimate.part import ERROR_FRACTION, total_bytes
 from trainer.planning.estimate.programs import estimate
-from trainer.planning.estimate.workload import ERROR_FRACTION, total_bytes
 from trainer.planning.plan import PlanOptions, plan_for
 from trainer.planning.program_memory import verdict
 

@@ -38,8 +38,8 @@ from trainer.planning import plan as planning
 from trainer.planning.advice import advice
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
+from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.programs import estimates
-from trainer.planning.estimate.workload import Part
 from trainer.planning.estimator import Estimator
 from trainer.planning.plan import PlanOptions, asking_for, computable_changes, plan_for
 from trainer.planning.program_memory import ProgramMemory, divided, verdict, worst

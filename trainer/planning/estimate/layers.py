@@ -18,8 +18,9 @@ from jax.extend.core import Literal
 from trainer.loop.loss_scale import is_scaled
 from trainer.model.layers import activate
 from trainer.model.spec import Activation, ModelSpec
+from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.state import FLOAT32_BYTES, update_parts
-from trainer.planning.estimate.workload import Part, Workload, bits_of, bytes_of, count_of, total_bytes
+from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
 
 
 def kept_part(work: Workload, *, layers: int) -> Part:

@@ -15,6 +15,7 @@ from trainer.planning.estimate.layers import (
     scores_bytes,
     whole_layer_bytes,
 )
+from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.state import (
     all_gradients,
     end_parts,
@@ -23,7 +24,7 @@ from trainer.planning.estimate.state import (
     table_gradients,
     update_parts,
 )
-from trainer.planning.estimate.workload import Part, Workload, bytes_of, count_of, total_bytes, workload_of
+from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
 
 FLOAT32_BYTES = 4
 Parts = tuple[Part, ...]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer.loop.loss_scale import is_scaled
-from trainer.planning.estimate.workload import Part, Workload, bits_of, bytes_of, count_of
+from trainer.planning.estimate.part import Part
+from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
 
 FLOAT32_BYTES = 4
 TABLES = ("tokens.table", "head.table")
