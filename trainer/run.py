@@ -37,8 +37,8 @@ from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
-from trainer.recorder.environment import first_manifest
 from trainer.recorder.failure import FAILED, INTERRUPTED
+from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch

@@ -9,11 +9,7 @@ from typing import Any
 
 import psutil
 
-from schemas.catalog import VERSION
-from trainer.config.tree import Config
-from trainer.recorder.code import code_identity
-from trainer.recorder.processor import cpu_name, flags_beside, level_of, processor
-from trainer.recorder.recorder import NO_RESULT, now
+from trainer.recorder.processor import cpu_name, flags_beside, processor
 
 PACKAGES = (
     "jax",
@@ -72,35 +68,3 @@ def installed_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def first_manifest(
-    *,
-    run_id: str,
-    command: list[str],
-    config: Config,
-    devices: dict[str, Any],
-    dataset: dict[str, Any],
-    parent: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Return the document `run_manifest.json` of a run that has just begun."""
-    level = level_of(config.precision.cpu_isa).name if devices["platform"] == "cpu" else None
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "mode": config.mode,
-        "status": "running",
-        "started_at": now(),
-        "finished_at": None,
-        "command": command,
-        "code": code_identity(),
-        "environment": environment(level),
-        "devices": devices,
-        "model": None,
-        "dataset": dataset,
-        "training": None,
-        "result": dict(NO_RESULT),
-        "exit": None,
-        "parent": parent,
-        "artifacts": [],
-    }
