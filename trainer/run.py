@@ -20,6 +20,7 @@ from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.evaluation.evaluate import ModelAnswers
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
+from trainer.evaluation.held_out import held_out_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.kept_states import kept_said, kept_states
@@ -89,10 +90,8 @@ def run(request: RunRequest, watch: Watch) -> int:
         stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
-        weights = weights_of(resume) or task.model.origin
-        record_program(
-            recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced
-        )
+        origin = weights_of(resume) or task.model.origin
+        record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
@@ -110,6 +109,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             wait=wait,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
             rollouts=read.rollouts,
+            held_out=held_out_of(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
         )
         outcome = train(loop, states, recorder, checkpoints)

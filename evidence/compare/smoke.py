@@ -49,6 +49,9 @@ SIZE_SETTINGS = frozenset(
         "evaluation.eval_set",
         "evaluation.max_new_tokens",
         "evaluation.batch_size",
+        "evaluation.samples",
+        "evaluation.every_steps",
+        "evaluation.during_items",
         "limits.steps",
         "limits.max_minutes",
     }

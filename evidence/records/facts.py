@@ -75,6 +75,11 @@ class Facts:
         return self._rows(layout.ROLLOUTS)
 
     @cached_property
+    def answers_over_steps(self) -> Sequence[Document] | None:
+        """The rows of answers_over_steps.jsonl."""
+        return self._rows(layout.ANSWERS_OVER_STEPS)
+
+    @cached_property
     def predictions(self) -> Sequence[Document] | None:
         """The rows of predictions.jsonl."""
         return self._rows(layout.PREDICTIONS)

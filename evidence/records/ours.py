@@ -43,6 +43,7 @@ ROW_FILES = (
     layout.SYSTEM,
     layout.CHAIN,
     layout.ROLLOUTS,
+    layout.ANSWERS_OVER_STEPS,
     layout.PREDICTIONS,
     layout.BASELINE_PREDICTIONS,
 )

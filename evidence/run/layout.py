@@ -17,6 +17,8 @@ SYSTEM = "system.jsonl"
 CHAIN = "chain.jsonl"
 ROLLOUTS = "rollouts.jsonl"
 """What was sampled in training by rewards, at some steps."""
+ANSWERS_OVER_STEPS = "answers_over_steps.jsonl"
+"""What the model answered to some items of the evaluation set while it was trained."""
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
@@ -73,6 +75,7 @@ ROLES = MappingProxyType(
         SYSTEM: "system",
         CHAIN: "chain",
         ROLLOUTS: "rollouts",
+        ANSWERS_OVER_STEPS: "answers_over_steps",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",

@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +105,13 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Append rows to a JSONL file and close it; as `RowWriter`, of which each row is written."""
+    with RowWriter(path) as writer:
+        for row in rows:
+            writer.append(row)
 
 
 class RowWriter:

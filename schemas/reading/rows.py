@@ -50,7 +50,7 @@ MORE_LINES = Rule(
     "Correct those first, then check again.",
 )
 
-APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "prediction_row")
+APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "answer_over_step", "prediction_row")
 """Kinds that a run appends to. People write the others, often without a newline at the end."""
 
 MOST_EXPLAINED = 100

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
         ("chain.jsonl", "chain_entry"),
         ("system.jsonl", "system_row"),
         ("rollouts.jsonl", "rollout_row"),
+        ("answers_over_steps.jsonl", "answer_over_step"),
         ("predictions.jsonl", "prediction_row"),
         ("baseline_predictions.jsonl", "prediction_row"),
         ("eval_summary.json", "eval_summary"),

@@ -21,6 +21,7 @@ from schemas.catalog import schema
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.evaluation.sampler import sampler_of
 from trainer.loop import effective
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
@@ -33,7 +34,6 @@ from trainer.model.params import params_sha256
 from trainer.objectives.data import Data
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
-from trainer.replay.answers import sampler_of
 from trainer.run import RunRequest, run
 from trainproof.orders.train import TrainFlags, order_of
 
@@ -273,6 +273,9 @@ ELSEWHERE = {
     "evaluation.tolerance": "test_the_reader_of_answers",
     "evaluation.max_new_tokens": "test_the_evaluation",
     "evaluation.batch_size": "test_the_evaluation",
+    "evaluation.every_steps": "test_what_is_measured_in_training",
+    "evaluation.during_items": "test_what_is_measured_in_training",
+    "checkpoint.keep_best": "test_the_best_checkpoint_stays_beside_the_newest",
     "evaluation.samples": "test_how_answers_are_drawn",
     "evaluation.temperature": "test_how_answers_are_drawn",
     "evaluation.top_k": "test_how_answers_are_drawn",
@@ -421,6 +424,20 @@ def test_the_reader_of_answers(tmp_path: Path):
     assert right("evaluation.answer=whole", "evaluation.compare=numeric") == outputs[1:2]
     near = ["evaluation.answer=whole", "evaluation.compare=numeric", "evaluation.tolerance=0.01"]
     assert right(*near) == outputs[1:3]
+
+
+def test_what_is_measured_in_training(tmp_path: Path):
+    def asked(*settings: str) -> list[tuple[int, str]]:
+        folder = tmp_path / "-".join(settings).replace("=", "")
+        folder.mkdir()
+        made = run_folder(
+            configured(folder, "evaluation.eval_set=eval_v1", "evaluation.baseline=false", *settings), folder
+        )
+        return [(row["step"], row["id"]) for row in rows_of(layout.ANSWERS_OVER_STEPS)(made)]
+
+    often, few = asked("evaluation.every_steps=2"), asked("evaluation.every_steps=4", "evaluation.during_items=3")
+    assert ({step for step, _ in often}, len(often)) == ({2, 4}, 2 * 32)
+    assert ({step for step, _ in few}, len(few)) == ({4}, 3)
 
 
 def test_how_answers_are_drawn(tmp_path: Path):

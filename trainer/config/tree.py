@@ -159,6 +159,7 @@ class CheckpointConfig:
 
     save_every_steps: int = 0
     keep: int = 2
+    keep_best: Literal["held_out_score", "held_out_loss"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +192,8 @@ class EvaluationConfig:
     top_k: int = 0
     top_p: float = 1.0
     stop: str | None = None
+    every_steps: int = 0
+    during_items: int = 32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,12 +67,13 @@ USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """How answers of some readers are compared unless it is set; those of others exactly."""
 
 
-def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
-    """Return what is wrong with the settings of the reader alone.
+def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
+    """Return what is wrong with the settings of the evaluation alone.
 
     Args:
         settings: of the evaluation.
         file: the configuration, for messages.
+        keep_best: by which measure a checkpoint is kept. None: by none.
     """
     problems: list[tuple[Rule, str, str]] = []
     if settings.answer == "regex":
@@ -96,7 +97,27 @@ def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
         if (value := getattr(settings, key)) != getattr(EvaluationConfig(), key):
             what = f"evaluation.{key} is {value:g}, and evaluation.samples is 1: the likeliest tokens are taken."
             problems.append((UNUSED, key, what))
-    return [problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems]
+    return [
+        *(problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems),
+        *refused_measures(settings, keep_best, file),
+    ]
+
+
+def refused_measures(settings: EvaluationConfig, keep_best: str | None, file: str) -> list[Problem]:
+    """Return what is wrong with the settings of what is measured during training."""
+    wrong = []
+    if settings.every_steps and settings.eval_set is None:
+        what = f"evaluation.every_steps is {settings.every_steps}, and evaluation.eval_set names no items."
+        wrong.append(("/evaluation/every_steps", what, "Name a set, or leave it out."))
+    elif not settings.every_steps:
+        then = "Leave it out, or set evaluation.every_steps."
+        if settings.during_items != EvaluationConfig().during_items:
+            what = f"evaluation.during_items is {settings.during_items}, and evaluation.every_steps is 0."
+            wrong.append(("/evaluation/during_items", what, then))
+        if keep_best is not None:
+            what = f"checkpoint.keep_best is {keep_best}, and evaluation.every_steps is 0: nothing is measured."
+            wrong.append(("/checkpoint/keep_best", what, then))
+    return [problem_of(UNUSED, file=file, pointer=pointer, what=what, next=then) for pointer, what, then in wrong]
 
 
 def scoring_from(

@@ -14,7 +14,7 @@ from schemas.problems.render import as_sentence
 from trainer.data.answers import none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of
-from trainer.evaluation.sampler import Sampler
+from trainer.evaluation.sampler import Sampler, sampler_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
@@ -117,16 +117,7 @@ def evaluator_of(
         return None
     return Evaluator(
         items=data.items.file,
-        sampler=Sampler(
-            settings=task.config.evaluation,
-            form=data.form,
-            scoring=data.scoring,
-            tokenizer=data.tokenizer,
-            graphdef=task.model.graphdef,
-            max_positions=task.model.source.spec.max_positions,
-            seed=task.config.seed,
-            options=task.compiler_options,
-        ),
+        sampler=sampler_of(task, data, data.scoring),
         folder=recorder.folder,
         stop=stop,
         watch=watch,

@@ -20,8 +20,10 @@ from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, sampling_of
+from trainer.loop.task import Task
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params
+from trainer.objectives.data import Data
 from trainer.recorder.processor import CompilerOptions
 
 OF_EVALUATION = 0x65766C
@@ -136,3 +138,17 @@ class Sampler:
         ended = bool(tokens) and tokens[-1] == self.stop_token_id
         text, stop = str(self.tokenizer.decode(list(tokens[:-1] if ended else tokens))), self.settings.stop
         return text if stop is None or stop not in text else text[: text.index(stop) + len(stop)]
+
+
+def sampler_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
+    """Return the sampler of a run's model."""
+    return Sampler(
+        settings=task.config.evaluation,
+        form=data.form,
+        scoring=scoring,
+        tokenizer=data.tokenizer,
+        graphdef=task.model.graphdef,
+        max_positions=task.model.source.spec.max_positions,
+        seed=task.config.seed,
+        options=task.compiler_options,
+    )

@@ -18,7 +18,7 @@ def most_at_once(config: Config) -> int:
     """Return how many checkpoints lie on the disk at one time: an old one goes when the new one is whole."""
     every = config.checkpoint.save_every_steps
     saved = 1 if every == 0 else 1 + (config.limits.steps - 1) // every
-    return min(saved, config.checkpoint.keep + 1)
+    return min(saved, config.checkpoint.keep + 1) + (config.checkpoint.keep_best is not None)
 
 
 def refuse_no_room(run_folder: Path, task: Task) -> None:

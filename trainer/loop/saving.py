@@ -16,9 +16,10 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import orbax.checkpoint as ocp
 
@@ -41,11 +42,15 @@ class Checkpoints:
             keep: how many stay.
             frozen_sha256: hash of the parameters that are not saved. None: all are saved.
         """
+        self.best_step: int | None = None
+        """The step whose checkpoint stays besides the newest. None: the newest alone stay."""
         self._beside = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
         self._folder = (run_folder / CHECKPOINTS).absolute()
         self._manager = ocp.CheckpointManager(
             self._folder,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=_KeptCheckpoints(self, keep), create=True, enable_async_checkpointing=False
+            ),
         )
         self.seconds = 0.0
         """How long the last save took."""
@@ -96,6 +101,20 @@ class Checkpoints:
     def close(self) -> None:
         """Release what Orbax holds."""
         self._manager.close()
+
+
+class _KeptCheckpoints:
+    """Which checkpoints stay: the newest, and the best."""
+
+    def __init__(self, checkpoints: Checkpoints, newest: int) -> None:
+        self._checkpoints = checkpoints
+        self._newest = newest
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Return for each checkpoint, the newest last, whether it stays."""
+        from_newest = range(len(checkpoints) - 1, -1, -1)
+        best = self._checkpoints.best_step
+        return [at < self._newest or each.step == best for at, each in zip(from_newest, checkpoints, strict=True)]
 
 
 @contextmanager

@@ -44,7 +44,8 @@ class Stopwatch:
         """Leave out the time of what happens inside, which is not spent on steps."""
         began = time.perf_counter()
         yield
-        self._since += time.perf_counter() - began
+        spent = time.perf_counter() - began
+        self._since, self._update_since = self._since + spent, self._update_since + spent
 
 
 class TimedSource:

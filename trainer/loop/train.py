@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +15,8 @@ from jaxtyping import Array
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import BatchSource, PrefetchingSource, batch_size_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
-from trainer.loop.drawing import StepCompletions
+from trainer.loop.drawing import DrawingRecorder, StepCompletions
+from trainer.loop.held_out import AnswerRecorder, HeldOutMeasure, HeldOutPoints
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
@@ -48,7 +49,7 @@ class Outcome:
     """Kind of failure, for the manifest's `exit.error`."""
 
 
-class LoopRecorder(Protocol):
+class LoopRecorder(DrawingRecorder, AnswerRecorder, Protocol):
     """What a loop reports while it works; a run's recorder is one."""
 
     def metric(self, row: dict[str, Any]) -> None:
@@ -56,12 +57,6 @@ class LoopRecorder(Protocol):
 
     def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
         """Take an entry of the chain."""
-
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Take an event."""
-
-    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Take the completions of a roll-out."""
 
     def sync(self) -> None:
         """Keep all of it, come what may."""
@@ -95,6 +90,8 @@ class Loop:
     """Keeps some states as evidence. None: none are kept."""
     rollouts: Rollouts | None = None
     """Draws completions of prompts. None: what the source gives is learned as it is."""
+    held_out: HeldOutMeasure | None = None
+    """Measures the model at some steps. None: no one does before the end."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -113,6 +110,7 @@ class Loop:
         watch = Stopwatch(first)
         metrics, because, batch = None, ALL_STEPS_DONE, {}
         drawing = None if self.rollouts is None else StepCompletions(self.rollouts, self.recorder)
+        points = HeldOutPoints(self.held_out, self.recorder, self.task.config.checkpoint.keep_best)
         for step in range(first, self.steps):
             if drawing is None or drawing.is_due(step):
                 # The next step must not start if it and a checkpoint would not end in time.
@@ -124,17 +122,22 @@ class Loop:
             watch.begins_update(batch["tokens"].size)
             state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
-            logged, saved, chained = self.is_logged(done, first), self.is_saved(done), self.is_chained(done)
+            measured = points.after(done, metrics, state, self.frozen, watch)
+            logged = bool(measured) or self.is_logged(done, first)
+            saved, chained = self.is_saved(done), self.is_chained(done)
             if logged:
-                self.log(done, metrics, watch, drawing)
+                self.log(done, metrics, watch, drawing, measured)
             # At other steps no one waits for the devices.
             if (logged or saved or chained) and spoiled_by(metrics, step=done):
                 break
+            if points.best_step == done and self.checkpoints is not None:
+                self.checkpoints.best_step = done
+                saved = saved or done < self.task.config.limits.steps
             if saved or chained:
                 with watch.left_out():
                     self.entered(state, saved=saved)
         if metrics is not None and watch.done < done:
-            self.log(done, metrics, watch, drawing)  # stopped between rows: the result counts to the last row
+            self.log(done, metrics, watch, drawing, {})  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
         # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
         if metrics is not None and (spoiled := spoiled_by(metrics, step=done)):
@@ -178,7 +181,14 @@ class Loop:
         """Return the tokens of all steps before this one: padding left out, or with it where completions are drawn."""
         return self.source.tokens_before(step) if self.rollouts is None else step * self.task.tokens_per_step
 
-    def log(self, done: int, metrics: StepMetrics, watch: Stopwatch, drawing: StepCompletions | None) -> None:
+    def log(
+        self,
+        done: int,
+        metrics: StepMetrics,
+        watch: Stopwatch,
+        drawing: StepCompletions | None,
+        measured: dict[str, float | None],
+    ) -> None:
         """Write the row of a step."""
         loss = float(metrics.loss)  # waits until the devices have finished the step
         steps, tokens_seen = done - watch.done, self.tokens_before(done)
@@ -200,6 +210,7 @@ class Loop:
                 **({"padding_fraction": 1 - per_step / computed} if drawing is None else {}),
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
                 **(named if drawing is None else drawing.row(done, named, update_seconds=update_seconds)),
+                **measured,
                 "time": now(),
             }
         )

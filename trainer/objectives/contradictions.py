@@ -43,7 +43,7 @@ def contradictions(config: Config) -> list[Problem]:
         if objective.updates_per_rollout:
             problems += parts_of_groups(config, objective.sequences_each)
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
-    problems += refused_readers(config.evaluation, config.name)
+    problems += refused_readers(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)
     if config.data.generated_rows and config.data.dataset not in DATASET_SHARES:
         problems.append(no_generator(config))
     return problems

@@ -15,6 +15,7 @@ from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
+from trainer.config.tree import Config
 from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.kept_states import kept_said
@@ -165,10 +166,17 @@ def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int)
                 tokens=config.evaluation.max_new_tokens,
                 token_seconds=token,
                 times=2 if config.evaluation.baseline else 1,
+                during=during_of(config, subject.asked.prompts),
             )
         )
     parts.append(copy_part("export", bytes_each=weights, bytes_per_second=DISK))
     return parts
+
+
+def during_of(config: Config, prompts: int) -> tuple[int, int]:
+    """Return how often items are asked during training, and how many: every 10 of 25 steps is twice."""
+    every = config.evaluation.every_steps
+    return (config.limits.steps // every if every else 0), min(config.evaluation.during_items, prompts)
 
 
 def time_document(subject: Subject, target: Target, step: Band, parts: list[SessionPart]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 from evidence.run import layout
 from evidence.run.hashes import Chain, sha256_file, sha256_manifest
 from evidence.run.lock import RunLock
-from evidence.run.write import RowWriter, write_json, write_text
+from evidence.run.write import RowWriter, append_rows, write_json, write_text
 from evidence.scores.recompute import result_of
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
@@ -166,14 +166,15 @@ class Recorder:
         entry = self.chain.entry(
             step=step, data_position=data_position, state_sha256=state_sha256, params_sha256=params_sha256
         )
-        with RowWriter(self.folder / layout.CHAIN) as writer:
-            writer.append(entry)
+        append_rows(self.folder / layout.CHAIN, [entry])
 
     def completions(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append the completions of a roll-out to rollouts.jsonl."""
-        with RowWriter(self.folder / layout.ROLLOUTS) as writer:
-            for row in rows:
-                writer.append(row)
+        append_rows(self.folder / layout.ROLLOUTS, rows)
+
+    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Append answers of a model that is being trained to answers_over_steps.jsonl."""
+        append_rows(self.folder / layout.ANSWERS_OVER_STEPS, rows)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
@@ -202,11 +203,8 @@ class Recorder:
         """
         for end in self.before_seal:
             end()
-        self.manifest |= {
-            "status": status,
-            "finished_at": now(),
-            "exit": {"code": exit_code, "error": error, "message": message},
-        }
+        ended = {"code": exit_code, "error": error, "message": message}
+        self.manifest |= {"status": status, "finished_at": now(), "exit": ended}
         if self.chain.entries:
             self.manifest["chain"] = self.chain.document()
         self.log("info", "run_sealed", f"sealed as {status}", manifest_sha256=sha256_manifest(self.manifest))

@@ -12,7 +12,7 @@ from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.given_again import given_again, items_group
 from trainer.evaluation.regenerate import RepeatedAnswer, set_of
-from trainer.evaluation.sampler import Sampler
+from trainer.evaluation.sampler import sampler_of
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params
@@ -56,20 +56,6 @@ class EvaluationItems:
 
     items: RowFile
     scoring: Scoring
-
-
-def sampler_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
-    """Return the sampler of a run's model."""
-    return Sampler(
-        settings=task.config.evaluation,
-        form=data.form,
-        scoring=scoring,
-        tokenizer=data.tokenizer,
-        graphdef=task.model.graphdef,
-        max_positions=task.model.source.spec.max_positions,
-        seed=task.config.seed,
-        options=task.compiler_options,
-    )
 
 
 def answered_again(

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
+from trainer.evaluation.held_out import held_out_of
 from trainer.loop.kept_states import kept_steps, write_state
 from trainer.loop.programs import compiled_steps
 from trainer.loop.rollouts import rollouts_of
@@ -102,6 +103,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
             steps=compiled_steps(place.task, place.data.source.lengths_in_use),
             source=place.data.source,
             rollouts=rollouts_of(place.task, place.data),
+            held_out=held_out_of(place.task, place.data),
             states=states,
             stop=StopRequest(max_minutes=None),
             is_exact=place.fitness.is_exact,

@@ -66,7 +66,7 @@ Verdict = Literal["identical", "within tolerance", "different", "not tried"]
 
 OF_THIS_MACHINE = frozenset(
     {"step_seconds", "tokens_per_second", "device_memory_bytes", "time", "clock_seconds"}
-    | {"rollout_seconds", "update_seconds"}
+    | {"rollout_seconds", "update_seconds", "held_out_seconds"}
 )
 """Fields of a row that no repetition gives again."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.source import BatchSource
+from trainer.evaluation.held_out import HeldOut
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.programs import Steps
 from trainer.loop.rollouts import Rollouts
@@ -76,6 +77,9 @@ class RepeatedRows:
     def completions(self, rows: Iterable[dict[str, Any]]) -> None:
         """Let the completions of a roll-out go by."""
 
+    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Let answers go by: score and loss of their point stand in the step's row."""
+
     def sync(self) -> None:
         """Have nothing to keep."""
 
@@ -92,6 +96,8 @@ class Repetition:
     stop: StopRequest
     rollouts: Rollouts | None
     """Draws completions of prompts. None: nothing is drawn."""
+    held_out: HeldOut | None
+    """Measures the model at some steps. None: the run does not."""
     is_exact: bool
     """Whether every bit must be equal."""
     progress: Callable[[int, int, float], None]
@@ -159,6 +165,7 @@ class Repetition:
             frozen=self.states.frozen,
             source=self.source,
             rollouts=self.rollouts,
+            held_out=self.held_out,
             recorder=kept,
             checkpoints=None,
             stop=self.stop,

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
+from trainer.evaluation.held_out import held_out_of
 from trainer.loop.base import refuse_other_base
 from trainer.loop.programs import compiled_steps
 from trainer.loop.rollouts import rollouts_of
@@ -108,6 +109,7 @@ def carried_out(
         steps=steps,
         source=data.source,
         rollouts=rollouts_of(task, data),
+        held_out=held_out_of(task, data),
         states=states,
         stop=stop,
         is_exact=place.fitness.is_exact,

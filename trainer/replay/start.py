@@ -12,13 +12,13 @@ from schemas.problems.words import show
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of
+from trainer.evaluation.sampler import sampler_of
 from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.model.params import Params
 from trainer.objectives.data import Data
-from trainer.replay.answers import sampler_of
 from trainer.replay.recorded import RecordedRun
 
 OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})

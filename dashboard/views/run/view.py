@@ -22,7 +22,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.run.layout import CONFIG, METRICS, SYSTEM
+from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, SYSTEM
 from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
@@ -148,13 +148,18 @@ def _sections(
         "Plan": lambda: sections.plan(run),
         "Configuration": lambda: sections.configuration(run),
         "Examples": lambda: sections.examples(run),
-        "Predictions": lambda: predictions.section(run.predictions().values, _facts(run)[0].eval_summary),
+        "Predictions": lambda: _predictions(run),
         "Play": lambda: play.section(run, known),
         "Log": lambda: log.section(run.path, following=running),
         "Repeat": lambda: sections.repeat(run),
         "Recipe": lambda: sections.reproduction(run),
         **last,
     }
+
+
+def _predictions(run: Run) -> None:
+    predictions.section(run.predictions().values, _facts(run)[0].eval_summary)
+    predictions.over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
 def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:

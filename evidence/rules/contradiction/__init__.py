@@ -4,7 +4,7 @@ One file for each fact: `identity` (which run), `settings` (declared and effecti
 repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
 `results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another, and what it
 ended with), `ending` (status), `log` (events), `scores` and `questions` (evaluation), `rollouts` (learning
-from rewards).
+from rewards), `held_out` (what is measured in training).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from evidence.rules.contradiction import (
     devices,
     ending,
     examples,
+    held_out,
     identity,
     log,
     order,
@@ -41,6 +42,7 @@ MODULES = (
     scores,
     questions,
     rollouts,
+    held_out,
 )
 
 CHECKS = tuple(check for module in MODULES for check in module.CHECKS)

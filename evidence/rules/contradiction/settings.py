@@ -110,8 +110,8 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
     if every and facts.training is not None and facts.manifest is not None:
         first = facts.manifest["parent"]["step"] + 1 if facts.manifest["parent"] else 1
         kept = (first, facts.training["steps_planned"], facts.training["steps_done"])  # the last, and one stopped at
-        steps = facts.columns["step"]
-        for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
+        steps, asked = facts.columns["step"], (facts.config or {}).get("evaluation", {}).get("every_steps") or every
+        for index in where((steps % every != 0) & (steps % asked != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
             yield finding(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
     if examples and facts.first_examples is not None:

@@ -62,6 +62,7 @@ def steps_fill_the_time_between_rows(facts: Facts) -> Iterator[Problem]:
     spent = math.fsum((columns["step_seconds"][1:] * np.diff(columns["step"])).tolist())
     stated = [record["fields"].get("seconds") for record in facts.log or [] if record["event"] == "checkpoint_saved"]
     saving = math.fsum(seconds for seconds in stated if type(seconds) in (int, float))
+    saving += math.fsum(row.get("held_out_seconds", 0.0) for row in rows)
     between = seconds_between(rows[0]["time"], rows[-1]["time"])
     if between is not None and between > (1 + MOST_UNSPENT) * spent + saving + SPARE_SECONDS:
         what = f"{between:,.0f} s lie between the first row and the last; the steps take {spent:,.1f} s of them."

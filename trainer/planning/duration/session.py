@@ -58,7 +58,9 @@ def copy_part(name: str, *, bytes_each: float, bytes_per_second: Band, times: in
     return SessionPart(name=name, seconds=seconds, because=because)
 
 
-def evaluate_part(*, prompts: int, batch_size: int, tokens: int, token_seconds: Band, times: int = 1) -> SessionPart:
+def evaluate_part(
+    *, prompts: int, batch_size: int, tokens: int, token_seconds: Band, times: int = 1, during: tuple[int, int] = (0, 0)
+) -> SessionPart:
     """Return what answering an evaluation set takes: every batch is decoded token by token.
 
     100 prompts, 32 at a time, 160 tokens each, 20 ms a token, before and after training: 2 · 4 · 160 · 0.02 s.
@@ -73,10 +75,12 @@ def evaluate_part(*, prompts: int, batch_size: int, tokens: int, token_seconds: 
         tokens: of the longest answer; a batch waits for its longest.
         token_seconds: of one token of one batch; at least the time to read all parameters once.
         times: evaluations, the one before training among them.
+        during: how often items are asked during training, and how many.
     """
-    batches = math.ceil(prompts / batch_size)
-    count = times * batches * tokens
-    because = f"{times} × {batches} batches × {tokens} tokens × {token_seconds.likely * 1000:.3g} ms"
+    batches, points, few = math.ceil(prompts / batch_size), during[0], math.ceil(during[1] / batch_size)
+    count = (times * batches + points * few) * tokens
+    whole = f"({times} × {batches} + {points} × {few})" if points else f"{times} × {batches}"
+    because = f"{whole} batches × {tokens} tokens × {token_seconds.likely * 1000:.3g} ms"
     return SessionPart(name="evaluate", seconds=token_seconds.times(count), because=because)
 
 

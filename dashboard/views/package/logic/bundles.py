@@ -81,6 +81,7 @@ _KINDS = {
     layout.SYSTEM: "logs",
     layout.CHAIN: "logs",
     layout.ROLLOUTS: "roll-outs",
+    layout.ANSWERS_OVER_STEPS: "predictions",
     layout.PREDICTIONS: "predictions",
     layout.BASELINE_PREDICTIONS: "predictions",
     layout.CONFIG: "settings, plan, examples",

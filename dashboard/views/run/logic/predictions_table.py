@@ -60,6 +60,12 @@ def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Seque
     return sorted(found, key=lambda row: _ORDER[_outcome(row)])
 
 
+def table_with_outputs(rows: Sequence[Row]) -> pa.Table:
+    """Return `table` with the whole output of each row, shortened where it is long."""
+    outputs = [glimpse(visible(text_at(row, "output_text") or ""), _LONGEST) for row in rows]
+    return table(rows).append_column("output", arrow.texts(outputs))
+
+
 def table(rows: Sequence[Row]) -> pa.Table:
     """Return the rows as the table shows them, long texts shortened; without the columns that no row has a value for.
 

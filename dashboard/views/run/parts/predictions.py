@@ -16,7 +16,8 @@ from dashboard.shared.parts import markup, plotted
 from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic import predictions_table
 from schemas.problems import formats
-from schemas.reading.values import text_at
+from schemas.problems.words import quantity
+from schemas.reading.values import number_at, text_at
 
 Row = Mapping[str, Any]
 
@@ -51,6 +52,7 @@ _COLUMNS: Mapping[str, Any] = {
     "section": st.column_config.TextColumn("Section"),
     "category": st.column_config.TextColumn("Category"),
     "difficulty": st.column_config.TextColumn("Difficulty"),
+    "output": st.column_config.TextColumn("Output", width=420),
 }
 
 
@@ -71,6 +73,29 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
     with place:
         hint = "The output of the chosen row is below the table." if is_chosen else "Choose a row to read its output."
         markup.note(f"{said} {hint}")
+
+
+def over_steps(rows: Sequence[Row]) -> None:
+    """Draw what the model answered during training, at the step that the reader chose; nothing if no item was asked."""
+    steps = sorted({int(step) for row in rows if (step := number_at(row, "step")) is not None})
+    if not steps:
+        return
+    st.html('<p class="tp-sub"><b>Answers during training</b></p>')
+    step = steps[0]
+    if len(steps) > 1:
+        step = st.select_slider("After step", steps, value=steps[-1], key="after", bind="query-params")
+    shown = [row for row in rows if row.get("step") == step]
+    right = sum(row.get("correct") is True for row in shown)
+    markup.note(f"After step {formats.count(step)}: {right} of {quantity(len(shown), 'item')} answered rightly.")
+    table = predictions_table.table_with_outputs(shown)
+    st.dataframe(
+        table,
+        hide_index=True,
+        key="answers_over_steps",
+        column_config={name: _COLUMNS[name] for name in table.column_names},
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
+        alt=f"Answers after step {step}, one in a row",
+    )
 
 
 def _linked_first(shown: Sequence[Row]) -> Sequence[Row]:

@@ -23,7 +23,7 @@ from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
 from evidence.records.importing import import_run
-from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
+from evidence.run.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import NotesEdit, change_notes
 from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
@@ -193,6 +193,20 @@ def test_only_a_name_that_an_address_can_hold_is_put_there(
     assert not app.exception
     assert ">what was said</span></p>" in said(app)
     assert ("item" in app.query_params) is is_linked
+
+
+def test_answers_during_training_are_shown_at_the_step_that_is_chosen(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    row = {"id": "q0", "prompt": "2 + 2?", "expected": "4", "error": None, "finish_reason": "stop", "output_tokens": 2}
+    wrong = row | {"step": 10, "output_text": "It is 5", "extracted_answer": "5", "correct": False}
+    right = row | {"step": 20, "output_text": "It is 4", "extracted_answer": "4", "correct": True}
+    write_rows(folder / ANSWERS_OVER_STEPS, [wrong, right])
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    assert "After step 20: 1 of 1 item answered rightly." in said(app)
+    assert app.dataframe[-1].value["output"].tolist() == ["It is 4"]
+    app.select_slider[0].set_value(10).run()
+    assert not app.exception
+    assert app.dataframe[-1].value[["outcome", "output"]].values.tolist() == [["✕ wrong", "It is 5"]]
 
 
 def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:

@@ -1,0 +1,205 @@
+"""Quality over time: measured at some steps, held by `check`, the same in a repetition and a continued run."""
+
+import json
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forging import rows_of
+from leaves import Forger, Forgery
+
+from evidence.judge.judgement import check_run
+from evidence.records.ours import read_run
+from evidence.rules.spending.figures import exactly
+from evidence.run import layout
+from evidence.scores.held_out import drawn_ids
+from trainer.config.tree import (
+    BatchConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RecordingConfig,
+)
+from trainer.loop.restoring import steps_of
+from trainer.objectives.contradictions import contradictions
+from trainer.planning.duration.session import evaluate_part
+from trainer.recorder.progress import Watch
+from trainer.replay.recorded import ReplayRequest
+from trainer.replay.replay import replay
+from trainer.run import RunRequest, run
+
+WORDS = ("red", "blue", "green", "white", "black")
+ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in WORDS]
+ITEMS = [{"id": word, "prompt": f"Say {word}: ", "expected": word} for word in WORDS]
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def config_in(folder: Path) -> Config:
+    return Config(
+        name="watched",
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        batch=BatchConfig(microbatch_size=5),
+        mesh=MeshConfig(device="cpu", devices=1),
+        checkpoint=CheckpointConfig(save_every_steps=20, keep=1, keep_best="held_out_score"),
+        recording=RecordingConfig(log_every_steps=7, states_mib=0),
+        evaluation=EvaluationConfig(
+            eval_set=written(folder / "items.jsonl", ITEMS),
+            max_new_tokens=6,
+            baseline=False,
+            every_steps=10,
+            during_items=3,
+        ),
+        limits=LimitsConfig(steps=50),
+    )
+
+
+def carried_out(request: RunRequest) -> Path:
+    with Watch(quiet=True) as watch:
+        assert run(request, watch) == 0
+    return request.folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("watched")
+    return carried_out(RunRequest(config=config_in(folder), folder=folder / "watched-1", command=["trainproof"]))
+
+
+def points_of(folder: Path) -> dict[int, tuple[float, float]]:
+    rows = rows_of(folder, layout.METRICS)
+    return {row["step"]: (row["held_out_score"], row["held_out_loss"]) for row in rows if "held_out_score" in row}
+
+
+def errors_of(folder: Path) -> set[str]:
+    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+
+
+def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
+    points = points_of(made)
+    assert list(points) == [10, 20, 30, 40, 50]
+    answers = rows_of(made, layout.ANSWERS_OVER_STEPS)
+    drawn = drawn_ids(WORDS, 3, 0)
+    assert [row["id"] for row in answers] == drawn * 5
+    for step, (score, _) in points.items():
+        assert score == sum(row["correct"] for row in answers if row["step"] == step) / 3
+    assert points[50][1] < points[10][1], "the words were learned"
+    assert {row["step"] for row in rows_of(made, layout.METRICS)} == {1, 7, 10, 14, 20, 21, 28, 30, 35, 40, 42, 49, 50}
+    # At the end the same program gives the same answers of the same model.
+    ended = {row["id"]: row["output_text"] for row in rows_of(made, layout.PREDICTIONS)}
+    assert {row["id"]: row["output_text"] for row in answers if row["step"] == 50} == {
+        each: ended[each] for each in drawn
+    }
+    assert errors_of(made) <= {"TP408"}
+
+
+def test_the_time_is_no_part_of_the_steps(made: Path):
+    manifest = json.loads((made / layout.MANIFEST).read_text())
+    rows = rows_of(made, layout.METRICS)
+    firsts = [0, *(each["step"] for each in rows[:-1])]
+    steps = sum(row["step_seconds"] * (row["step"] - before) for row, before in zip(rows, firsts, strict=True))
+    asked = sum(row.get("held_out_seconds", 0) for row in rows)
+    assert asked > 0
+    assert steps + asked <= manifest["result"]["train_seconds"]
+
+
+def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
+    scores = {step: score for step, (score, _) in points_of(made).items()}
+    best = min(step for step in scores if scores[step] == max(scores.values()))
+    assert steps_of(made) == sorted({50, best}, reverse=True)
+    told = [row["fields"] for row in rows_of(made, layout.LOG) if row["event"] == "best_so_far"]
+    assert (told[-1]["step"], told[-1]["value"]) == (best, max(scores.values()))
+
+
+def test_a_repetition_measures_the_same(made: Path):
+    receipt, code = replay(ReplayRequest(folder=made, whole=True), lambda line: None, lambda event: None)
+    assert (receipt["result"], code) == ("identical", 0), receipt["said"]
+
+
+def test_a_continued_run_measures_the_same(made: Path, tmp_path: Path):
+    config = config_in(made.parent)
+    first = replace(config, limits=LimitsConfig(steps=50, max_minutes=None))
+    begun = shutil.copytree(made, tmp_path / "watched-1")
+    for step in steps_of(begun)[:-1]:
+        shutil.rmtree(begun / layout.CHECKPOINTS / str(step))
+    [from_step] = steps_of(begun)
+    folder = carried_out(RunRequest(config=first, folder=tmp_path / "on", command=["trainproof"], resume=begun))
+    assert points_of(folder) == {step: each for step, each in points_of(made).items() if step > from_step}
+    assert errors_of(folder) <= {"TP408"}
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def score(values: dict[str, Any]) -> None:
+    row = next(row for row in values[layout.METRICS] if row["step"] == 10)
+    row["held_out_score"] = 1.0 if row["held_out_score"] < 1 else 0.0
+
+
+FORGED: dict[str, tuple[str, str, Change]] = {
+    "score": ("TP396", layout.METRICS, score),
+    "verdict": ("TP396", "", lambda values: values["answers"][0].update(correct=not values["answers"][0]["correct"])),
+    "a point less": ("TP396", "", lambda values: values["answers"].__delitem__(slice(3, 6))),
+    "another item": ("TP397", "", lambda values: values["answers"][1].update(id="other")),
+    "an easier prompt": ("TP397", "", lambda values: values["answers"][1].update(prompt="Say it.")),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path):
+    code, file, change = FORGED[name]
+    forger = Forger(made, tmp_path / "forged")
+    values = deepcopy(forger.values) | {"answers": rows_of(made, layout.ANSWERS_OVER_STEPS)}
+    change(values)
+    written(forger.folder / layout.ANSWERS_OVER_STEPS, values.pop("answers"))
+    forger._reseal(values, Forgery(file=file or "all", what="told"))
+    assert code in errors_of(forger.folder)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "keep_best", "pointer"),
+    [
+        ({"every_steps": 5}, None, "/evaluation/every_steps"),
+        ({"eval_set": "eval_v1", "during_items": 4}, None, "/evaluation/during_items"),
+        ({"eval_set": "eval_v1"}, "held_out_loss", "/checkpoint/keep_best"),
+    ],
+)
+def test_settings_without_effect_are_refused(evaluation: dict[str, Any], keep_best: Any, pointer: str, tmp_path: Path):
+    config = replace(
+        config_in(tmp_path),
+        evaluation=EvaluationConfig(**evaluation),
+        checkpoint=CheckpointConfig(keep_best=keep_best),
+    )
+    assert [(each.code, each.pointer) for each in contradictions(config)] == [("TP009", pointer)]
+
+
+def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
+    ids = [f"q{n}" for n in range(40)]
+    one, other = drawn_ids(ids, 8, 0), drawn_ids(ids, 8, 1)
+    assert len(set(one)) == 8
+    assert one == sorted(one, key=ids.index) != other
+    assert drawn_ids(ids, 99, 0) == ids
+    assert set(drawn_ids(ids, 8, 0)) < set(drawn_ids(ids, 9, 0)), "more items are the same and others"
+
+
+def test_the_plan_counts_it():
+    token = exactly(0.02)
+    parts = [
+        evaluate_part(prompts=100, batch_size=32, tokens=160, token_seconds=token, times=2, during=during)
+        for during in ((0, 0), (5, 40))
+    ]
+    assert parts[1].seconds.likely - parts[0].seconds.likely == pytest.approx(5 * 2 * 160 * 0.02)
