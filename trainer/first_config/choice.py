@@ -12,7 +12,6 @@ from trainer.config.tree import (
     Config,
     DataConfig,
     EvaluationConfig,
-    MemoryConfig,
     MethodConfig,
     ModelConfig,
     ObjectiveConfig,
@@ -31,6 +30,7 @@ from trainer.first_config.values import (
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.params import parameter_count
+from trainer.model.stacks import Remat
 from trainer.planning.advice import deciding
 from trainer.planning.estimator import Estimator
 from trainer.planning.gpu_memory import available_bytes
@@ -78,7 +78,6 @@ def choose(looked: ModelAndData, target: Target, config: Config) -> Choice:
             config.data, kind="text" if looked.rows.kind == "text" else "rows", max_length=length, packing=packing
         ),
         objective=ObjectiveConfig(kind=kind),
-        memory=MemoryConfig(remat="none" if target.platform == "cpu" else "layer"),
         evaluation=evaluation_of(config.evaluation, looked),
     )
     least: Choice | None = None
@@ -105,13 +104,17 @@ def candidates(config: Config, looked: ModelAndData, target: Target) -> Iterator
         divided = method == "full" or target.platform != "gpu"
         mesh = replace(config.mesh, shard_params=divided or target.devices == 1)
         adapted = replace(adapted, precision=precision_of(adapted, looked, target), mesh=mesh)
-        for size in sizes(adapted, looked, target):
-            yield with_steps(replace(adapted, batch=BatchConfig(microbatch_size=size)), looked, target)
+        # A CPU has much memory for its speed: it keeps what another pass would cost, if that fits.
+        remats: list[Remat] = ["none", "layer"] if target.platform == "cpu" else ["layer"]
+        for remat in remats:
+            kept = replace(adapted, memory=replace(adapted.memory, remat=remat))
+            for size in sizes(kept, looked, target):
+                yield with_steps(replace(kept, batch=BatchConfig(microbatch_size=size)), looked, target)
 
 
 def measure(config: Config, looked: ModelAndData, target: Target) -> Choice:
     """Return a configuration with what it needs on a machine."""
-    task = Task.of(config, looked.model.source, shapes_mesh(target.devices))
+    task = Task.of(config, looked.model.source, shapes_mesh(target.devices), platform=target.platform)
     asked = Asked(prompts=len(looked.evaluated.items), longest_tokens=longest_prompt(looked, config.data))
     asking = Estimator(
         platform=target.platform, available_bytes=available_bytes(target), why_not="a first look compiles nothing"

@@ -1,11 +1,11 @@
 """Whether the equal layers of a model lie stacked while it is trained: `memory.layers`, and what `auto` makes of it.
 
 A stack is compiled once and its gradients exist together. On a CPU they do in any case, since its compiler updates
-nothing before all gradients are there, and rematerialisation, which it undoes where layers follow each other, holds
-inside a loop: a stacked step takes less time to compile, less memory and no more time to run. On an accelerator each
-layer's update would otherwise run as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6
-stacked. Answers are made with layers apart everywhere: a loop would copy each layer's weights for every token. Where
-every step draws completions they lie apart all the time.
+nothing before all gradients are there, and rematerialisation, which it undoes before jax 0.11.1 where layers follow
+each other, holds inside a loop: a stacked step takes less time to compile, less memory and no more time to run. On an
+accelerator each layer's update would otherwise run as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU
+unrolled and 22.6 stacked. Answers are made with layers apart everywhere: a loop would copy each layer's weights for
+every token. Where every step draws completions they lie apart all the time.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def account_of(config: Config, failure: OutOfMemory) -> Account:
         ProblemError: exit code 2; the model cannot be found, or the method cannot be built.
     """
     configured = Variant(config=config, devices=config.mesh.devices or 1)
-    task = _task(configured)
+    task = _task(configured, failure)
     parts = _estimated(task, failure)
     return Account(
         sizes=_sizes(task),
@@ -65,10 +65,10 @@ def account_of(config: Config, failure: OutOfMemory) -> Account:
     )
 
 
-def _task(variant: Variant) -> Task:
+def _task(variant: Variant, failure: OutOfMemory) -> Task:
     """Return the task of a variant; only its shapes are looked at, so no device is asked for."""
     source = resolve(variant.config.model.name, variant.config.model.revision, with_weights=False)
-    return Task.of(variant.config, source, shapes_mesh(variant.devices))
+    return Task.of(variant.config, source, shapes_mesh(variant.devices), platform=_platform(failure))
 
 
 def _estimated(task: Task, failure: OutOfMemory) -> tuple[Part, ...]:
@@ -125,7 +125,7 @@ def _others(configured: Variant, need: int, failure: OutOfMemory) -> list[tuple[
 
 def _need(variant: Variant, failure: OutOfMemory) -> int:
     """Return what a variant needs; the estimate counts AdamW's numbers as float32."""
-    parts = _estimated(_task(variant), failure)
+    parts = _estimated(_task(variant, failure), failure)
     need = total_bytes(parts)
     if variant.small_moments:
         moments = sum(part.bytes for part in parts if part.name == "opt_state")

@@ -90,7 +90,7 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
     """
     target = as_target(devices)
     source = planned_source(config.model.name, config.model.revision)
-    task = Task.of(config, source, shapes_mesh(devices["count"]))
+    task = Task.of(config, source, shapes_mesh(devices["count"]), platform=target.platform)
     asking = Estimator(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
     train = next(answer for answer in asking.programs(task, None) if answer.name == "train")
     moved = float(moved_bytes(train, config.batch.accumulation_steps))

@@ -117,6 +117,19 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, t
     assert "One sequence of 32 tokens at a time needs about" in story.may_not_fit(none, looked, order).what
 
 
+def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
+    long = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [2_000] * 200)))
+    config = base_config("google/gemma-2b", "train.jsonl", None, "run")
+    config = replace(config, memory=replace(config.memory, layers="scanned"))
+    machine, looked = replace(target_of("rtx-4090"), platform="cpu"), gemma(long)
+    plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
+    assert plenty.memory.remat == "none"
+    one = replace(plenty, batch=BatchConfig(microbatch_size=1))
+    least = measure(one, looked, machine).need.peak_bytes
+    choice = choose(looked, replace(machine, memory_bytes=least), config)
+    assert (choice.fits, choice.config.memory.remat) == (True, "layer")
+
+
 def test_an_evaluation_that_decides_the_memory_is_counted(first: WrittenConfig):
     config = first.choice.config
     alone = replace(config, evaluation=EvaluationConfig())
