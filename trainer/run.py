@@ -121,11 +121,16 @@ def run(request: RunRequest, watch: Watch) -> int:
         recorder.update("result", observed_memory=memory.document())
         message, code = None if outcome.status == "succeeded" else outcome.because, EXIT_CODES[outcome.status]
         recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
-    said = stamp_end(request.folder, config.recording.time_authority)
-    kept = "" if outcome.status == "failed" else f"for judges: {kept_said(task, first=read.first_step)}"
+    say_end(request, outcome, read, watch)
+    return code
+
+
+def say_end(request: RunRequest, outcome: Outcome, read: RunInputs, watch: Watch) -> None:
+    """Stamp the sealed run where a time authority is set, and show what it keeps for judges and where it lies."""
+    said = stamp_end(request.folder, request.config.recording.time_authority)
+    kept = "" if outcome.status == "failed" else f"for judges: {kept_said(read.task, first=read.first_step)}"
     for line in filter(None, (said, kept, f"run folder: {request.folder}")):
         watch.say(line)
-    return code
 
 
 def frozen_sha256(task: Task, frozen: Params, recorder: Recorder) -> str | None:

@@ -33,7 +33,7 @@ def figures(
     live = series if is_sound and text_at(manifest, "status") in {None, "running"} else None
     return [
         _steps(manifest, series),
-        _loss(manifest, live),
+        _reward(series) if series.has("reward_mean") and is_sound else _loss(manifest, live),
         _score(eval_summary),
         _tokens(manifest, live),
         _speed(manifest, live),
@@ -68,6 +68,12 @@ def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
     if best is not None:
         details.append(f"best {formats.number(best)}")
     return HeadlineFigure("Last loss", formats.number(last), ", ".join(details))
+
+
+def _reward(series: Series) -> HeadlineFigure:
+    """Return the reward of a run that learns from rewards: its loss is about 0 at every step, whatever it learns."""
+    rewards = series.columns["reward_mean"]
+    return HeadlineFigure("Last reward", formats.number(rewards[-1]), f"from {formats.number(rewards[0])}")
 
 
 def _score(eval_summary: Document) -> HeadlineFigure:

@@ -17,12 +17,12 @@ from dashboard.shared.session import playing, reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import evidence, log, play, predictions, sections
+from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, SYSTEM
+from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, ROLLOUTS, SYSTEM
 from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
@@ -143,8 +143,10 @@ def _sections(
             "Predictions": lambda: predictions.section(answers, None),
             **last,
         }
+    drawn = {"Roll-outs": lambda: rollouts.section(run)} if ROLLOUTS in run.files else {}
     return {
         **first,
+        **drawn,
         "Plan": lambda: sections.plan(run),
         "Configuration": lambda: sections.configuration(run),
         "Examples": lambda: sections.examples(run),
