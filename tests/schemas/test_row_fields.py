@@ -35,7 +35,7 @@ ROW = {
 
 @pytest.fixture
 def invented():
-    with changed_schema("metric_row", with_row_field("kl", KL)):
+    with changed_schema("metric_row", with_row_field("token_entropy", KL)):
         yield
 
 
@@ -48,12 +48,15 @@ def test_the_fields_are_those_of_the_schema():
     assert [field.name for field in row_fields()] == list(document["properties"])
     assert [field.name for field in row_fields() if field.is_required] == document["required"]
     assert [field.name for field in row_fields() if field.is_axis] == ["step", "tokens_seen", "time"]
-    assert [field.name for field in row_fields() if field.panel and field.panel.is_large] == ["loss"]
+    assert [field.name for field in row_fields() if field.panel and field.panel.is_large] == [
+        "loss",
+        "reward_mean",
+    ]
 
 
 def test_an_invented_field_is_there_while_the_schema_has_it(invented):
     assert row_fields()[-1] == RowField(
-        name="kl",
+        name="token_entropy",
         title="KL",
         meaning="Divergence from the reference model.",
         unit="nats",
@@ -61,29 +64,29 @@ def test_an_invented_field_is_there_while_the_schema_has_it(invented):
         is_axis=False,
         panel=PanelStyle(is_large=False, is_log=True, exactly="per token"),
     )
-    assert number_names()[-1] == "kl"
+    assert number_names()[-1] == "token_entropy"
 
 
 def test_the_invented_field_is_gone_afterwards():
-    assert "kl" not in number_names()
+    assert "token_entropy" not in number_names()
 
 
 def test_a_table_has_an_optional_field_where_rows_state_it(invented):
-    rows = [ROW | {"kl": 0.25}, ROW | {"step": 2}, ROW | {"step": 3, "kl": 0.5}]
+    rows = [ROW | {"token_entropy": 0.25}, ROW | {"step": 2}, ROW | {"step": 3, "token_entropy": 0.5}]
     table = read_table(lines(*rows))
     assert isinstance(table, MetricTable)
     assert table == rows
-    np.testing.assert_array_equal(table.columns["kl"], [0.25, np.nan, 0.5])
-    np.testing.assert_array_equal(columns_of(rows)["kl"], [0.25, np.nan, 0.5])
+    np.testing.assert_array_equal(table.columns["token_entropy"], [0.25, np.nan, 0.5])
+    np.testing.assert_array_equal(columns_of(rows)["token_entropy"], [0.25, np.nan, 0.5])
 
 
-@pytest.mark.parametrize("line", ['"kl": 1, "kl": 2', '"kl": null', '"kl": -1', '"kl": "1"', '"k": 1'])
+@pytest.mark.parametrize("line", ['"token_entropy": 1, "token_entropy": 2', '"token_entropy": null', '"token_entropy": -1', '"token_entropy": "1"', '"k": 1'])
 def test_a_wrong_optional_field_is_explained(line, invented, tmp_path):
-    text = lines(ROW | {"kl": 0.25}) + lines(ROW).replace(b'"step": 1', f'"step": 2, {line}'.encode())
+    text = lines(ROW | {"token_entropy": 0.25}) + lines(ROW).replace(b'"step": 1', f'"step": 2, {line}'.encode())
     assert read_table(text) is None
     (tmp_path / "metrics.jsonl").write_bytes(text)
     read = read_rows(tmp_path / "metrics.jsonl", "metric_row")
-    assert list(read.values) == [ROW | {"kl": 0.25}]
+    assert list(read.values) == [ROW | {"token_entropy": 0.25}]
     assert [problem.line for problem in read.problems] == [2]
 
 

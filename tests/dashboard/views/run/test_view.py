@@ -380,15 +380,15 @@ def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(
     folder = write_run(root, "alpha", steps=20)
     write_run(root, "beta", seed=2)
     rows = rows_of(folder / METRICS)
-    write_rows(folder / METRICS, [row | {"reward_mean": 0.01 * number} for number, row in enumerate(rows)])
+    write_rows(folder / METRICS, [row | {"invented_share": 0.01 * number} for number, row in enumerate(rows)])
     reward = {"title": "Mean reward", "description": "Of a step.", "x-unit": "points", "x-panel": {}, "type": "number"}
-    with changed_schema("metric_row", with_row_field("reward_mean", reward)):
+    with changed_schema("metric_row", with_row_field("invented_share", reward)):
         app = opened(state.RUN, run="alpha")
         drawn = options(app)
         without = options(opened(state.RUN, run="beta"))
         text = curves_csv([RunLine(name="alpha", series=Tail(folder / METRICS).series(), colour="")])
     assert "Mean reward (points)" in [title["text"] for title in drawn["title"]]
-    assert text.splitlines()[0].endswith(",reward_mean")
+    assert text.splitlines()[0].endswith(",invented_share")
     assert text.splitlines()[2].endswith(",0.01")
     assert len(without["title"]) == len(drawn["title"]) - 1
 
