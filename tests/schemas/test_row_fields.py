@@ -80,7 +80,16 @@ def test_a_table_has_an_optional_field_where_rows_state_it(invented):
     np.testing.assert_array_equal(columns_of(rows)["token_entropy"], [0.25, np.nan, 0.5])
 
 
-@pytest.mark.parametrize("line", ['"token_entropy": 1, "token_entropy": 2', '"token_entropy": null', '"token_entropy": -1', '"token_entropy": "1"', '"k": 1'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"token_entropy": 1, "token_entropy": 2',
+        '"token_entropy": null',
+        '"token_entropy": -1',
+        '"token_entropy": "1"',
+        '"k": 1',
+    ],
+)
 def test_a_wrong_optional_field_is_explained(line, invented, tmp_path):
     text = lines(ROW | {"token_entropy": 0.25}) + lines(ROW).replace(b'"step": 1', f'"step": 2, {line}'.encode())
     assert read_table(text) is None
