@@ -2,6 +2,7 @@
 
 A prompt is read once and its keys and values repeated for its group. Rows are written in chunks of tokens; as soon as
 half of them have ended, the others go on in a program of half the rows. That makes two compiled shapes and no more.
+Where devices share the rows, each has groups of its own, and of half the rows as many as every other.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key
 from numpy.typing import NDArray
 
 from trainer.generate.decode import Completion, completion
 from trainer.generate.sampling import Sampling
-from trainer.generate.steps import DecodeState, begin, go_on
+from trainer.generate.steps import DecodeState, Draws, begin, go_on
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
@@ -53,12 +55,14 @@ class GroupPrograms:
     sampling: Sampling
     options: CompilerOptions = ()
     """Options of the compiler."""
+    sharding: NamedSharding | None = None
+    """Of prompts and rows over devices. None: they are on one."""
 
     def draw(
         self,
         params: Params,
-        prompts: Int[Array, "prompts width"],
-        lengths: Int[Array, " prompts"],
+        prompts: Int[np.ndarray, "prompts width"],
+        lengths: Int[np.ndarray, " prompts"],
         *,
         keys: Key[Array, " rows"],
     ) -> list[DrawnCompletion]:
@@ -70,25 +74,26 @@ class GroupPrograms:
             lengths: tokens of each.
             keys: of each continuation, `prompts × group_size` of them. Equal keys and states draw equal tokens.
         """
-        first, further, taken = _programs(self.options)
+        first, further, taken = group_functions(self.options, self.sharding)
         stop = jnp.int32(self.stop_token_id)
         settings: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "sampling": self.sampling}
-        state = first(self.graphdef, params, prompts, lengths, stop, keys, **settings)
-        lengths = jnp.repeat(lengths, self.group_size)
-        rows = np.arange(len(keys))
+        both = (prompts, lengths, np.repeat(lengths, self.group_size))
+        tokens, lengths, repeated = jax.device_put(both, self.sharding)
+        state = first(self.graphdef, params, tokens, lengths, stop, keys, **settings)
+        rows, half = np.arange(len(keys)), half_of(len(keys), self.sharding)
         written = _DrawnRows.empty(len(rows), self.max_new_tokens)
         for upto in range(CHUNK_TOKENS, self.max_new_tokens + CHUNK_TOKENS, CHUNK_TOKENS):
             most = jnp.int32(min(upto, self.max_new_tokens))
-            state = further(self.graphdef, params, state, lengths, stop, most, sampling=self.sampling)
+            state = further(self.graphdef, params, state, repeated, stop, most, sampling=self.sampling)
             done = np.asarray(jax.device_get(state.done))
             if done.all():
                 break
-            if len(rows) == len(keys) and 2 * int(np.sum(~done)) <= len(rows) and upto < self.max_new_tokens:
+            if half < len(rows) == len(keys) and 2 * int(np.sum(~done)) <= len(rows) and upto < self.max_new_tokens:
                 written.put(rows, state)
                 # Those that have not ended, filled up with some that have: half as many rows in any case.
-                kept = np.argsort(done, kind="stable")[: -(-len(rows) // 2)]
+                kept = np.argsort(done, kind="stable")[:half]
                 rows = rows[kept]
-                state, lengths = taken(state, lengths, jnp.asarray(kept))
+                state, repeated = taken(params, state, repeated, jnp.asarray(kept))
         written.put(rows, state)
         return [written.row(number, self.stop_token_id) for number in range(len(keys))]
 
@@ -166,22 +171,51 @@ def further_tokens(
 
 
 def take_rows(
-    state: DecodeState, lengths: Int[Array, " rows"], kept: Int[Array, " kept"]
+    params: Params, state: DecodeState, lengths: Int[Array, " rows"], kept: Int[Array, " kept"]
 ) -> tuple[DecodeState, Int[Array, " kept"]]:
-    """Return a state of some of its rows, and the lengths of their prompts."""
+    """Return a state of some of its rows, and the lengths of their prompts.
+
+    The parameters are given so that what a compiler states of the program counts all that is there.
+    """
     some: tuple[DecodeState, Array] = jax.tree.map(lambda each: each[kept] if each.ndim else each, (state, lengths))
     return some
 
 
+def half_of(rows: int, sharding: NamedSharding | None) -> int:
+    """Return how many rows go on where half have ended: half, rounded up so that devices have equally many.
+
+    Of 24 rows 12 go on; of 24 that 8 devices share, 16.
+    """
+    devices = 1 if sharding is None else sharding.mesh.size
+    return -(-rows // (2 * devices)) * devices
+
+
 @cache
-def _programs(options: CompilerOptions) -> tuple[Any, Any, Any]:
-    """Return `first_tokens`, `further_tokens` and `take_rows` under `jax.jit`, compiled under further options."""
+def group_functions(options: CompilerOptions, sharding: NamedSharding | None) -> tuple[Any, Any, Any]:
+    """Return `first_tokens`, `further_tokens` and `take_rows` under `jax.jit`.
+
+    Args:
+        options: of the compiler.
+        sharding: of the rows of what they return. None: they are on one device.
+    """
     told = dict(options) or None
     static = ("graphdef", "max_new_tokens", "sampling")
+    state, lengths = ({}, {}) if sharding is None else _out_shardings(sharding)
     return (
-        jax.jit(first_tokens, static_argnames=static, compiler_options=told),
+        jax.jit(first_tokens, static_argnames=static, compiler_options=told, **state),
         jax.jit(
-            further_tokens, static_argnames=("graphdef", "sampling"), donate_argnames=("state",), compiler_options=told
+            further_tokens,
+            static_argnames=("graphdef", "sampling"),
+            donate_argnames=("state",),
+            compiler_options=told,
+            **state,
         ),
-        jax.jit(take_rows, compiler_options=told),
+        jax.jit(take_rows, keep_unused=True, compiler_options=told, **lengths),
     )
+
+
+def _out_shardings(rows: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return where a state's arrays lie, alone and with the lengths of prompts, as settings of `jax.jit`."""
+    everywhere: Any = NamedSharding(rows.mesh, PartitionSpec())
+    state = DecodeState(rows, everywhere, rows, rows, rows, None, Draws(rows, rows, rows))
+    return {"out_shardings": state}, {"out_shardings": (state, rows)}

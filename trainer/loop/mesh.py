@@ -52,3 +52,8 @@ def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Return the sharding of `[accum batch …]`: sequences are split over the devices."""
     return NamedSharding(mesh, PartitionSpec(None, AXIS))
+
+
+def rows_sharding(mesh: Mesh) -> NamedSharding:
+    """Return the sharding of `[rows …]`: they are split over the devices."""
+    return NamedSharding(mesh, PartitionSpec(AXIS))

@@ -8,6 +8,10 @@
 | train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
 | train_64 | the same for a batch of shorter sequences, one program for each of `data.buckets` but the longest | |
 | decode | all parameters, prompts | what the model writes |
+| rollout | all parameters, prompts | the first token of each completion, keys and values of all |
+| rollout_further | all parameters, what came of the tokens before (used up) | further tokens; they are few at a time |
+| rollout_taken | what came of the tokens before | the same of half the rows |
+| rollout_half | as rollout_further, of half the rows | as there |
 | export | all parameters, used up | those of the plain model that they make together |
 """
 
@@ -26,6 +30,7 @@ from trainer.generate.decode import decode_under, padded, prompts_at_a_time
 from trainer.generate.sampling import sampling_of
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.mesh import batch_sharding
+from trainer.loop.rolling_out import rollout_programs
 from trainer.loop.state import (
     Beginning,
     compiled_beginning,
@@ -89,6 +94,8 @@ class RunPrograms:
     steps: Steps
     decode: Compiled | None
     """Answers one batch of prompts. None: nothing is evaluated. `generate` finds it by its shapes."""
+    rollout: tuple[Compiled, ...] = ()
+    """Draw the completions of a step. Empty: none are drawn. `GroupPrograms` finds them by their shapes."""
 
     @property
     def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
@@ -98,6 +105,7 @@ class RunPrograms:
             "start": () if begins is None else tuple(each for each in (begins.draw, begins.start) if each is not None),
             "train": tuple(self.steps.by_length.values()),
             "decode": () if self.decode is None else (self.decode,),
+            "rollout": self.rollout,
         }
         return {name: programs for name, programs in found.items() if programs}
 
@@ -142,15 +150,20 @@ def compiled_run(task: Task, lengths: Sequence[int], *, asked: Asked | None, res
         beginning=None if resumed else compiled_beginning(task),
         steps=compiled_steps(task, lengths),
         decode=None if asked is None else decode_program(task, asked).compile(),
+        rollout=tuple(each.compile() for each in rollout_programs(task).values()),
     )
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
-    """Return the programs of a run: `decode` where something is evaluated, `restore` where no files are read."""
+    """Return the programs of a run: `decode` where something is evaluated, `restore` where no files are read.
+
+    Where completions are drawn, `rollout` and those that follow it.
+    """
     found = {
         "start": start_program(task),
         "train": train_program(task),
         **{f"train_{length}": train_program(task, length) for length in task.lengths[:-1]},
+        **rollout_programs(task),
         "export": export_program(task),
     }
     model = task.model

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from evidence.rewards import Attempt, Reward, advantages, refuse_rows, reward_parts, rewards_of, total_reward
 from evidence.rewards.terms import terms_of
@@ -26,7 +25,7 @@ from trainer.data.render import prompt_of
 from trainer.data.source import HostBatch
 from trainer.generate.decode import Completion
 from trainer.generate.groups import DrawnCompletion, GroupPrograms, row_keys
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import rows_sharding
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import combine
@@ -95,8 +94,7 @@ class Rollouts:
         keys = row_keys(
             jax.random.fold_in(key, step), draw_numbers(rows, len(self.rows)), self.objective.sequences_each
         )
-        placed = jax.device_put((tokens, lengths), self._sharding(len(rows)))
-        drawn = self.programs.draw(combine(state.trained, without_reference(frozen)), *placed, keys=keys)
+        drawn = self.programs.draw(combine(state.trained, without_reference(frozen)), tokens, lengths, keys=keys)
         written, failures = self._reward(step + 1, rows, drawn)
         return Rollout(
             batch=self._batch(tokens, lengths, drawn, written),
@@ -104,11 +102,6 @@ class Rollouts:
             rows=tuple(written),
             failures=tuple(failures),
         )
-
-    def _sharding(self, prompts: int) -> NamedSharding:
-        """Return the sharding of prompts: split over the devices where they divide them."""
-        mesh = self.task.mesh
-        return NamedSharding(mesh, PartitionSpec(AXIS) if prompts % mesh.size == 0 else PartitionSpec())
 
     def _reward(
         self, step: int, rows: Sequence[int], drawn: Sequence[DrawnCompletion]
@@ -213,6 +206,7 @@ def rollouts_of(task: Task, data: Data) -> Rollouts | None:
             stop_token_id=end_token_id(data.tokenizer, data.form),
             sampling=objective.sampling,
             options=task.compiler_options,
+            sharding=rows_sharding(task.mesh),
         ),
         rewards=rewards,
     )

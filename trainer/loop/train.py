@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
-from trainer.data.source import BatchSource, PrefetchingSource, batch_size_of
+from trainer.data.source import BatchSource, HostBatch, PrefetchingSource, batch_size_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.drawing import DrawingRecorder, StepCompletions
 from trainer.loop.held_out import AnswerRecorder, HeldOutMeasure, HeldOutPoints
@@ -117,7 +117,7 @@ class Loop:
                 if reason := self.reason_to_stop(watch, drawing):
                     because = reason if done > first else f"{reason} before the first step"
                     break
-                given = source.batch(step) if drawing is None else drawing.batch(source, step, state, self.frozen)
+                given = source.batch(step) if drawing is None else self.drawn(drawing, source, step, state)
                 batch = jax.device_put(given, batch_sharding(self.task.mesh))
             watch.begins_update(batch["tokens"].size)
             state, metrics = self.step(state, self.frozen, batch)
@@ -144,6 +144,11 @@ class Loop:
             return Outcome(state=state, status="failed", because=spoiled.because, seconds=seconds, error=spoiled.error)
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)
+
+    def drawn(self, drawing: StepCompletions, source: BatchSource, step: int, state: TrainState) -> HostBatch:
+        """Return what the update after `step` steps learns from."""
+        with nullcontext() if self.memory is None else self.memory.during("rollout"):
+            return drawing.batch(source, step, state, self.frozen)
 
     def reason_to_stop(self, watch: Stopwatch, drawing: StepCompletions | None) -> str | None:
         """Return why the next step does not begin, None where it does."""

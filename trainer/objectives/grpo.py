@@ -82,6 +82,11 @@ class GroupPolicy:
         return self.settings.updates_per_rollout
 
     @property
+    def prompt_width(self) -> int:
+        """Tokens that prompts are padded to."""
+        return padded(self.max_length - self.settings.max_completion_tokens)
+
+    @property
     def sampling(self) -> Sampling:
         """How completions are drawn."""
         return Sampling(temperature=self.settings.temperature, top_k=self.settings.top_k, top_p=self.settings.top_p)
@@ -114,7 +119,7 @@ class GroupPolicy:
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
         """Return the prompts of a step: `prompts` `[prompts width]`, padded on the left, `lengths` and `rows`."""
         prompts = [row for [row] in sequences]
-        width = padded(self.max_length - self.settings.max_completion_tokens)
+        width = self.prompt_width
         tokens = np.zeros((len(prompts), width), np.int32)
         for into, prompt in zip(tokens, prompts, strict=True):
             into[width - len(prompt) :] = prompt.token_ids

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.problems.formats import size
 from trainer.data.prompts import Asked
+from trainer.loop.rolling_out import rollout_programs
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequest, CompilerError
@@ -77,7 +78,7 @@ class Estimator:
         sums = {**estimates(task, platform=self.platform, asked=asked), "export": export_parts(task, self.platform)}
         return [
             self.program(name, task, asked, sums[name])
-            for name in ("start", "train", "decode", "save", "export")
+            for name in ("start", "train", "decode", "rollout", "save", "export")
             if name in sums
         ]
 
@@ -137,6 +138,8 @@ class Estimator:
 
     def _compiled_as(self, name: str, task: Task) -> tuple[str, ...]:
         """Return the names in `loop/programs.py` of what `train` compiles for a program, on this machine as it does."""
+        if name == "rollout":  # half the rows need no more than all of them
+            return tuple(each for each in rollout_programs(task) if each != "rollout_half")
         if not isinstance(self.machine, Processors):
             return (name,)
         if name == "start" and (task.model.adapters or not task.model.reads_weights):
@@ -156,7 +159,11 @@ class Estimator:
             less = estimates(fewer, platform=self.platform, asked=asked)[name]
         others = total_bytes(parts) - total_bytes(less)
         occupied = others + resident_bytes(name, less)
-        answer = self._answer(name, task, asked, layers=FEW_LAYERS, occupied=occupied)
+        answers = [
+            self._answer(each, task, asked, layers=FEW_LAYERS, occupied=occupied)
+            for each in self._compiled_as(name, task)
+        ]
+        answer = max(answers, key=lambda each: each.peak_bytes)
         layers = source.spec.layers
         whole = whole_from(answer.peak_bytes, parts, self.anchors.get(name))
         because = (
@@ -239,9 +246,13 @@ def with_step_read(
     )
 
 
+ANSWERING = ("opt_state", "reference")
+"""Parts that are there while the model writes, and are nothing to it."""
+
+
 def resident_bytes(name: str, parts: tuple[Part, ...]) -> int:
     """Return what lies beside a program and is no argument of it: opt_state while answers are made, a frozen base."""
-    beside = {"decode": ("opt_state", "reference"), "start": ("frozen", "reference")}.get(name, ())
+    beside = {"decode": ANSWERING, "rollout": ANSWERING, "start": ("frozen", "reference")}.get(name, ())
     return sum(part.bytes for part in parts if part.name in beside)
 
 

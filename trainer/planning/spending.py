@@ -21,7 +21,7 @@ from trainer.loop.disk import most_at_once
 from trainer.loop.kept_states import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
-from trainer.planning.duration.roofline import dispatch_seconds, step_band
+from trainer.planning.duration.roofline import band_document, dispatch_seconds, step_band
 from trainer.planning.duration.session import (
     HOUR_SECONDS,
     SessionPart,
@@ -110,6 +110,7 @@ def spending_of(
             "because": predicted.because,
             "flops": predicted.flops,
             "moved_bytes": predicted.moved_bytes,
+            "rollout": predicted.rollout_document(),
         }
     figures = run_figures(subject, target, predicted, parts, checkpoint, file=file)
     figures = replace(with_program(figures, subject, programs), hours_stated=hours_stated)
@@ -205,16 +206,6 @@ def time_document(subject: Subject, target: Target, step: Band, parts: list[Sess
     }
 
 
-def band_document(band: Band) -> dict[str, float]:
-    """Return a band as plan.json has it, with four digits."""
-    return {name: _short(value) for name, value in (("low", band.low), ("likely", band.likely), ("high", band.high))}
-
-
-def _short(value: float) -> float:
-    """Return a number with four digits: what is not known better is not written longer."""
-    return 0.0 if value == 0 else round(value, 3 - math.floor(math.log10(abs(value))))
-
-
 def run_figures(
     subject: Subject, target: Target, step: PredictedStep, parts: list[SessionPart], checkpoint: int, *, file: str
 ) -> RunFigures:
@@ -224,7 +215,7 @@ def run_figures(
     sessions = None
     if parts and target.session_seconds is not None:
         sessions = sessions_needed(parts, target.session_seconds)[1]
-    real = subject.tokens.real_fraction
+    real, objective = subject.tokens.real_fraction, config.objective
     return RunFigures(
         file=file,
         steps=config.limits.steps,
@@ -240,6 +231,8 @@ def run_figures(
         bytes_per_step=step.moved_bytes,
         padding_fraction=None if real is None else 1 - real,
         packing=config.data.packing,
+        group_size=subject.task.objective.sequences_each if step.draws else None,
+        group_scaled=objective.scale_rewards != "none",
         divided=config.mesh.shard_params,
         checkpoint_bytes=checkpoint,
         checkpoints_on_disk=most_at_once(config),

@@ -10,9 +10,11 @@ from typing import Any
 
 from evidence.rules.spending.figures import Band
 from evidence.targets.target import Target
+from schemas.problems.words import quantity
 from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
+from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.model.files.source import ModelSource
 from trainer.planning.calibration import Measured, said_of
@@ -20,13 +22,14 @@ from trainer.planning.duration.roofline import (
     GATHERS,
     LIKELY_EFFICIENCY,
     at_least,
+    band_document,
     dispatch_seconds,
     exchanged_bytes,
     floor_seconds,
     narrowed,
     step_band,
 )
-from trainer.planning.estimate.workload import ITEM_BYTES, count_of
+from trainer.planning.estimate.workload import ITEM_BYTES, bits_of, count_of
 from trainer.planning.program_memory import ProgramMemory
 
 
@@ -89,6 +92,58 @@ def _inside(value: Any) -> list[Any]:
     return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
 
 
+@dataclass(frozen=True, kw_only=True)
+class PredictedRollout:
+    """Drawing the completions of a step."""
+
+    seconds: Band
+    updates: int
+    """Optimizer steps that learn from them."""
+    because: str
+    """What it is made of."""
+
+    @property
+    def of_step(self) -> Band:
+        """The share of one optimizer step."""
+        return self.seconds.times(1 / self.updates)
+
+
+def predicted_rollout(task: Task, target: Target, size: RolloutSize) -> PredictedRollout | None:
+    """Return how long drawing takes where every completion is as long as it may be, None where nobody can say.
+
+    Prompts are read once a group. Each further token of all completions reads the parameters and all keys and values.
+    """
+    item, spec, devices = ITEM_BYTES[task.config.precision.compute], task.model.source.spec, task.mesh.size
+    if not is_known(task, target):
+        return None
+    weights = sum(int(value.size) * min(bits_of(value) / 8, item) for value in task.model.shapes.values())
+    cache = size.rows * size.slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * item / devices
+    each = 2.0 * count_of(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
+    divided = devices > 1 and task.config.mesh.shard_params
+    started = dispatch_seconds(target.platform, layers=spec.layers, passes=1, gathers=int(divided), calls=0)
+
+    def passed(tokens: float, moved: float) -> Band:
+        """Return the time of one pass over so many tokens of all devices."""
+        floor = floor_seconds(
+            flops=each * tokens / devices,
+            peak_flops=target.peak_flops[task.config.precision.compute],
+            moved_bytes=moved,
+            bandwidth=target.memory_bandwidth,
+            linked_bytes=weights * (devices - 1) / devices if divided else 0.0,
+            link_bandwidth=target.interconnect,
+        )
+        return step_band(max(floor, started))
+
+    reading, token = passed(size.prompts * size.width, weights), passed(size.rows, weights + cache)
+    return PredictedRollout(
+        seconds=reading.plus(token.times(size.new_tokens)),
+        updates=size.updates,
+        because=f"{quantity(size.prompts, 'prompt')} read once in {reading.likely:.2g} s, {size.rows:,} completions of "
+        f"{size.new_tokens:,} tokens at {1000 * token.likely:.3g} ms a token"
+        + (f", for {size.updates} updates" if size.updates > 1 else ""),
+    )
+
+
 NOMINAL_FLOPS = 1e9
 """Operations a second that a device of unknown speed is measured against; alone they say nothing."""
 
@@ -97,14 +152,39 @@ NOMINAL_FLOPS = 1e9
 class PredictedStep:
     """One optimizer step on one device of a target."""
 
-    band: Band | None
-    """Its time. None: the device's speed is not known, and none of its runs was measured."""
+    update: Band | None
+    """Its time, drawing left out. None: the device's speed is not known, and none of its runs was measured."""
     flops: float
-    """Floating-point operations."""
+    """Floating-point operations of the update."""
     moved_bytes: float
-    """Bytes read from and written to main memory, at least."""
+    """Bytes that it reads from and writes to main memory, at least."""
     because: str
     """What decides, and what the band is from."""
+    rollout: PredictedRollout | None = None
+    """None: nothing is drawn, or its time is not known."""
+    draws: bool = False
+    """Whether it learns from completions that are drawn."""
+
+    @property
+    def band(self) -> Band | None:
+        """The time of the whole step. None: not known."""
+        if self.update is None or (self.draws and self.rollout is None):
+            return None
+        return self.update if self.rollout is None else self.update.plus(self.rollout.of_step)
+
+    def rollout_document(self) -> dict[str, Any] | None:
+        """Return the part of drawing as plan.json has it, None where nothing is drawn or its time is not known."""
+        if self.rollout is None or self.update is None:
+            return None
+        drawn = self.rollout.of_step
+        share = drawn.likely / (drawn.likely + self.update.likely)
+        return {
+            "seconds": band_document(drawn),
+            "update_seconds": band_document(self.update),
+            "fraction": round(share, 3),
+            "because": f"Rolling out is likely {share:.0%} of a step, {drawn.likely:.3g} s: {self.rollout.because}; "
+            f"the update takes {self.update.likely:.3g} s",
+        }
 
 
 def predicted_step(
@@ -128,14 +208,18 @@ def predicted_step(
     train = next(program for program in programs if program.name == "train")
     moved = float(moved_bytes(train, task.config.batch.accumulation_steps))
     band, because = unmeasured_band(task, target, flops=flops, moved=moved)
+    size = rollout_size(task)
+    drawn = None if size is None else predicted_rollout(task, target, size)
     if measured:
         band = at_least(narrowed(band, [each.step_ratio for each in measured]), step_dispatch(task, target))
         because = f"{because}; {said_of(measured)}"
     elif not is_known(task, target):
-        return PredictedStep(band=None, flops=flops, moved_bytes=moved, because="the device's speed is not known")
+        return PredictedStep(update=None, flops=flops, moved_bytes=moved, because="the device's speed is not known")
     else:
         because += f"; {LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
-    return PredictedStep(band=band, flops=flops, moved_bytes=moved, because=because)
+    return PredictedStep(
+        update=band, flops=flops, moved_bytes=moved, because=because, rollout=drawn, draws=size is not None
+    )
 
 
 def is_known(task: Task, target: Target) -> bool:

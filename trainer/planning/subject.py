@@ -47,6 +47,9 @@ class Tokens:
     """Counted or assumed, and how."""
 
 
+UNKNOWN_TOKENS = Tokens(real_fraction=None, source="completions are drawn; how long they are shows the run")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A run as it is planned."""
@@ -142,6 +145,8 @@ def has_tokenizer(model: Model) -> bool:
 
 def counted_tokens(config: Config, data: Data) -> Tokens:
     """Return the share of real tokens as the rows have it."""
+    if objective_of(config).updates_per_rollout:
+        return UNKNOWN_TOKENS
     longest = config.data.max_length
     total = len(data.source.sequences) * longest
     real = min(data.source.tokens_per_pass / total, 1.0) if total else None
@@ -168,6 +173,8 @@ def assumed_tokens(config: Config) -> Tokens:
     """
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
+    if objective_of(config).updates_per_rollout:
+        return UNKNOWN_TOKENS
     longest = config.data.max_length
     counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
     fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)

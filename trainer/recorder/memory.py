@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import psutil
 
-Part = Literal["prepare", "start", "train", "decode", "save"]
+Part = Literal["prepare", "start", "decode", "rollout", "train", "save"]
 """Parts of a run: reading and compiling; then its programs, by their names in plan.json; writing checkpoints and
 parameters."""
 

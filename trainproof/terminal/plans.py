@@ -113,6 +113,8 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
         hours, step = time["hours"], time["step_seconds"]
         lines += ["", f"Time: {between(hours)} hours, likely {hours['likely']:.2g}; a step {between(step)} s."]
         lines.append(f"  {time['because']}")
+        if drawn := time.get("rollout"):
+            lines.append(f"  {drawn['because']}.")
         if time["session_fraction"]:
             share = time["session_fraction"]
             said = f"  {between(share, percent=True)} of a session of {time['session_seconds'] / 3600:g} h"

@@ -144,7 +144,8 @@ def _time(plan: Plan) -> str:
     )
     if tokens:
         said += f" for {count(tokens)} tokens" + (f", {percent(real / tokens)} of them real" if real else "")
-    return f"{said}."
+    drawn = text_at(plan, "time", "rollout", "because")
+    return f"{said}. {drawn}." if drawn else f"{said}."
 
 
 def _shares(plan: Plan) -> str:

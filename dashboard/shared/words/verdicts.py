@@ -25,6 +25,7 @@ PROGRAMS: Mapping[str, str] = {
     "start": "Start",
     "train": "Train step",
     "decode": "Decoding",
+    "rollout": "Rolling out",
     "export": "Export",
     "prepare": "Reading and compiling",
     "save": "Saving",

@@ -66,6 +66,10 @@ class RunFigures:
     padding_fraction: float | None = None
     """Share of a batch's tokens that are padding, 0 to 1."""
     packing: bool = False
+    group_size: int | None = None
+    """Completions of a prompt that are compared. None: none are drawn."""
+    group_scaled: bool = True
+    """Whether advantages are divided by the spread of rewards."""
     distinct_shapes: int | None = None
     """Shapes of batches that the step would be compiled for."""
     compile_seconds: float | None = None

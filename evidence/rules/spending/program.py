@@ -30,6 +30,15 @@ OTHER_OPTIMIZER = Rule(
     "Repair the configuration or the code, so that the declared optimizer is the one that runs.",
 )
 
+SMALL_GROUP = Rule(
+    "TP748",
+    "Group too small to compare in",
+    "An advantage is how far a reward is from the mean of its group; of few completions that mean is mostly chance.",
+    "Set objective.group_size to 8, or to 4 at least.",
+    "warning",
+)
+SMALLEST_GROUP = 4
+
 REUSED_AT_LEAST = 0.98
 """Share of the state that a donating step reuses; scalars and counters may be copied."""
 BYTES_WITHIN = 0.02
@@ -100,4 +109,21 @@ def one_shape_is_compiled(figures: RunFigures, target: Target) -> Iterator[Probl
     )
 
 
-CHECKS = (state_is_donated, optimizer_is_the_declared_one, one_shape_is_compiled)
+def groups_are_large_enough(figures: RunFigures, target: Target) -> Iterator[Problem]:
+    """Yield a warning about groups below `SMALLEST_GROUP`.
+
+    Rewards of 3.5 and 0.1 and rewards of 0.2 and 0.1 make the same two advantages, divided by their spread.
+    """
+    size = figures.group_size
+    if size is None or size >= SMALLEST_GROUP:
+        return
+    only = (
+        ": the two advantages are equal but for their sign, so of all rewards only the order of two sums survives"
+        if size == 2 and figures.group_scaled
+        else ""
+    )
+    what = f"objective.group_size is {size}{only}."
+    yield problem_of(SMALL_GROUP, file=figures.file, pointer="/objective/group_size", what=what)
+
+
+CHECKS = (state_is_donated, optimizer_is_the_declared_one, one_shape_is_compiled, groups_are_large_enough)

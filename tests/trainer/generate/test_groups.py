@@ -24,7 +24,7 @@ def draw(spec, prompts, rows, *, temperature=1.0, seed=0):
         stop_token_id=STOP,
         sampling=Sampling(temperature=temperature),
     )
-    tokens, lengths = pad_left(prompts, 8)
+    tokens, lengths = map(np.asarray, pad_left(prompts, 8))
     return programs.draw(params, tokens, lengths, keys=row_keys(jax.random.key(seed), rows, SIZE))
 
 
@@ -49,14 +49,14 @@ def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
 def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
     whole = draw(spec, PROMPTS, [0, 1, 2, 3], temperature=0.7)
     shapes = []
-    first, further, taken = groups._programs(())
+    first, further, taken = groups.group_functions((), None)
 
     def counted(graphdef, params, state, *given, **settings):
         shapes.append(len(state.last))
         return further(graphdef, params, state, *given, **settings)
 
     monkeypatch.setattr(groups, "CHUNK_TOKENS", 2)
-    monkeypatch.setattr(groups, "_programs", lambda options: (first, counted, taken))
+    monkeypatch.setattr(groups, "group_functions", lambda *_: (first, counted, taken))
     cut = draw(spec, PROMPTS, [0, 1, 2, 3], temperature=0.7)
     assert texts(cut) == texts(whole)
     for one, other in zip(cut, whole, strict=True):

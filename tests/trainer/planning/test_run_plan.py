@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -15,7 +16,17 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
-from trainer.config.tree import Config, MemoryConfig, MethodConfig
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ObjectiveConfig,
+)
+from trainer.generate.groups import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.compile.ahead import Compiler
@@ -91,6 +102,53 @@ def test_each_program_is_compiled_once_and_planned_from(
     assert observed["source"] == "process_growth"
     assert [each["name"] for each in observed["parts"]] == ["prepare", "start", "decode", "train", "save"]
     assert observed["bytes"] == max(each["bytes"] for each in observed["parts"])
+
+
+ROLLOUT = {"first_tokens": 1, "further_tokens": 2, "take_rows": 1}
+
+
+@pytest.fixture
+def rewarded(config: Config, tmp_path: Path) -> Config:
+    """Two steps of groups of four, each with prompts that end in one of two ways and are continued greedily."""
+    rows = [{"prompt": f"What is {n}{'?!'[n % 2]}", "completion": f"It is {n}."} for n in range(8)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return replace(
+        config,
+        data=DataConfig(dataset=str(tmp_path / "prompts.jsonl"), max_length=48, shuffle=False),
+        objective=ObjectiveConfig(kind="grpo", rewards="exact", group_size=4, max_completion_tokens=8, top_k=1),
+        batch=BatchConfig(microbatch_size=8),
+        limits=LimitsConfig(steps=2),
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_from(
+    devices: int, rewarded: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch
+):
+    """The roll-outs of the run find the programs that the plan was made from, of half the rows too."""
+    found, draw = [], GroupPrograms.draw
+
+    def twice(self: GroupPrograms, *given: Any, **named: Any) -> Any:
+        found.append(+compiled)
+        first = draw(self, *given, **named)[0].written.tokens[0]
+        halved = draw(replace(self, stop_token_id=first), *given, **named)
+        found.append({name: count for name, count in compiled.items() if name.removeprefix("jit(")[:-1] in ROLLOUT})
+        assert len({len(each.written.tokens) for each in halved}) == 2, "else half the rows never went on"
+        return draw(self, *given, **named)
+
+    monkeypatch.setattr(GroupPrograms, "draw", twice)
+    monkeypatch.setattr("trainer.generate.groups.CHUNK_TOKENS", 2)
+    order = order_of(replace(rewarded, mesh=MeshConfig(device="cpu", devices=devices)))
+    assert carried_out(order) == 0
+    assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT
+    assert found[1] == found[3] == {f"jit({name})": count for name, count in ROLLOUT.items()}
+    plan = json.loads((order.folder / layout.PLAN).read_text())
+    assert check_value("plan", plan, file="plan.json") == []
+    [planned] = [each for each in plan["programs"] if each["name"] == "rollout"]
+    assert planned["method"] == "compiler"
+    assert {"opt_state", "key_value_cache"} <= {part["name"] for part in planned["parts"]}
+    observed = json.loads((order.folder / layout.MANIFEST).read_text())["result"]["observed_memory"]["parts"]
+    assert [each["name"] for each in observed] == ["prepare", "start", "rollout", "train", "save"]
 
 
 def test_what_is_far_too_large_is_refused_without_a_compiler(

@@ -30,6 +30,7 @@ NO_PART_OF = {
     "start": ("batch", "data", "evaluation"),
     "train": ("evaluation",),
     "decode": ("batch", "data", "limits", "optimizer"),
+    "rollout": ("evaluation", "limits", "optimizer"),
     "export": ("batch", "data", "evaluation", "limits", "optimizer"),
 }
 """Groups that one program does not depend on either: a change of the evaluation leaves the train step as it was."""

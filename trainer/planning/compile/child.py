@@ -80,7 +80,7 @@ def beside(program: Program, occupied_bytes: int, task: Task) -> Program:
 
     donated = tuple(number + 1 for number in program.donated)
     static = tuple(number + 1 for number in program.static)
-    function = jitted(task, both, donate_argnums=(0, *donated), static_argnums=static)
+    function = jitted(task, both, donate_argnums=(0, *donated), static_argnums=static, keep_unused=True)
     return replace(program, function=function, arguments=(occupied, *program.arguments), settings={})
 
 

@@ -6,6 +6,7 @@ what the host and the device take to start it. Real steps take longer, so a step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -72,6 +73,16 @@ def step_band(floor: float) -> Band:
     """
     likely = floor / LIKELY_EFFICIENCY
     return Band(low=likely / LIKELY_WITHIN, likely=likely, high=likely * LIKELY_WITHIN)
+
+
+def band_document(band: Band) -> dict[str, float]:
+    """Return a band as plan.json has it, with four digits."""
+    return {name: _short(value) for name, value in (("low", band.low), ("likely", band.likely), ("high", band.high))}
+
+
+def _short(value: float) -> float:
+    """Return a number with four digits: what is not known better is not written longer."""
+    return 0.0 if value == 0 else round(value, 3 - math.floor(math.log10(abs(value))))
 
 
 def at_least(band: Band, seconds: float) -> Band:

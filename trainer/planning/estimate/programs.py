@@ -6,6 +6,7 @@ import math
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded, prompts_at_a_time
+from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.estimate.layers import (
     inside_part,
@@ -48,6 +49,8 @@ def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[
     found = {"start": state_parts(work), "train": train_parts(work)}
     if asked is not None:
         found["decode"] = decode_parts(work, asked)
+    if (size := rollout_size(task)) is not None:
+        found["rollout"] = rollout_parts(work, size, devices=task.mesh.size)
     if work.on_cpu:
         found["save"] = save_parts(work)
     return found
@@ -155,25 +158,16 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
     after the other, all positions at once, each looked at against every slot that will be filled. Parameters stored
     wider than the compute type are copied once, outside the loop over tokens.
     """
-    spec, item = work.spec, work.compute_item
-    of, width = work.config.evaluation, padded(asked.longest_tokens)
+    spec, of, width = work.spec, work.config.evaluation, padded(asked.longest_tokens)
     rows = of.samples * min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
     slots = width + of.max_new_tokens
-    numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
-    scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
-    of_a_layer = rows * slots * numbers * item // spec.layers
-    inside = max((2 if work.on_cpu else 1) * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
     return (
         *state_parts(work),
-        weights_copy_part(work),
-        Part(
-            name="key_value_cache",
-            bytes=rows * slots * numbers * item,
-            because=f"evaluation: {rows:,} prompts × {slots:,} tokens × {numbers:,} numbers × {item} bytes",
-        ),
+        weights_copy_part(work, "evaluation"),
+        cache_part(work, rows=rows, slots=slots, what=f"evaluation: {rows:,} prompts"),
         Part(
             name="activations",
-            bytes=inside,
+            bytes=reading_bytes(work, rows=rows, width=width, slots=slots),
             because=f"evaluation: one layer's inside and its cache again, for {rows:,} prompts of {width:,} tokens",
         ),
         Part(
@@ -184,13 +178,72 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
     )
 
 
-def weights_copy_part(work: Workload) -> Part:
+def rollout_parts(work: Workload, size: RolloutSize, *, devices: int) -> Parts:
+    """Return what drawing the completions of a step needs.
+
+    Prompts are read as those of an evaluation, one row each. Then their keys and values are repeated, beside the first
+    ones, and further tokens drawn from logits, noise and what is left out of them, an array each.
+
+    Args:
+        work: the run on one device.
+        size: of a roll-out, over all devices.
+        devices: that share it.
+    """
+    spec, prompts, rows = work.spec, size.prompts // devices, size.rows // devices
+    cache = cache_part(work, rows=rows, slots=size.slots, what=f"rolling out: {rows:,} completions")
+    first = cache.bytes // size.group_size
+    reading = first + reading_bytes(work, rows=prompts, width=size.width, slots=size.slots)
+    logits = DRAWN_LOGITS * rows * spec.vocab * FLOAT32_BYTES
+    because = f"rolling out: {rows:,} completions × {spec.vocab:,} words × 4 bytes, {DRAWN_LOGITS} times"
+    # A CPU multiplies in float32, so a layer's cache is there in that type too.
+    widened = cache.bytes // spec.layers * work.item // work.compute_item if work.item != work.compute_item else 0
+    weights = (weights_copy_part(work, "rolling out"), gathered_layers_part(work))
+    drawing = (
+        *weights,
+        Part(name="logits", bytes=logits, because=because),
+        Part(name="activations", bytes=widened, because="rolling out: one layer's cache in float32"),
+    )
+    moments = [
+        (
+            *weights,
+            Part(name="activations", bytes=reading, because=f"rolling out: {prompts:,} prompts are read, kept beside"),
+        ),
+        drawing,
+        (Part(name="half_the_rows", bytes=cache.bytes // 2, because="rolling out: those that have not ended"),),
+    ]
+    return (*state_parts(work), cache, *max(moments, key=total_bytes))
+
+
+DRAWN_LOGITS = 3
+"""Arrays of `[rows vocab]` that a draw has at one time: logits, noise, and what is chosen from."""
+
+
+def cache_part(work: Workload, *, rows: int, slots: int, what: str) -> Part:
+    """Return the keys and values of so many rows with so many tokens each."""
+    spec, item = work.spec, work.compute_item
+    numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
+    return Part(
+        name="key_value_cache",
+        bytes=rows * slots * numbers * item,
+        because=f"{what} × {slots:,} tokens × {numbers:,} numbers × {item} bytes",
+    )
+
+
+def reading_bytes(work: Workload, *, rows: int, width: int, slots: int) -> int:
+    """Return what reading prompts needs beside their cache: one layer's inside, and its part of the cache again."""
+    spec = work.spec
+    scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
+    of_a_layer = cache_part(work, rows=rows, slots=slots, what="").bytes // spec.layers
+    return max((2 if work.on_cpu else 1) * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
+
+
+def weights_copy_part(work: Workload, why: str) -> Part:
     """Return the parameters in the compute type, where they are stored wider."""
     count = sum(int(value.size) for value in work.params.values() if value.dtype.itemsize > work.compute_item)
     return Part(
         name="weights_copy",
         bytes=count * work.compute_item,
-        because=f"evaluation: {count:,} parameters × {work.compute_item} bytes, in the compute type",
+        because=f"{why}: {count:,} parameters × {work.compute_item} bytes, in the compute type",
     )
 
 

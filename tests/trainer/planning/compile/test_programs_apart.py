@@ -13,6 +13,7 @@ from trainer.config.tree import (
     EvaluationConfig,
     LimitsConfig,
     ModelConfig,
+    ObjectiveConfig,
     OptimizerConfig,
 )
 from trainer.data.prompts import Asked
@@ -25,6 +26,7 @@ from trainer.objectives import objective_of
 from trainer.planning.compile.cache import NO_PART_OF
 
 BASE = Config(model=ModelConfig(name="demo"), data=DataConfig(max_length=32), batch=BatchConfig(microbatch_size=2))
+REWARDED = ObjectiveConfig(kind="grpo", rewards="exact", group_size=2, max_completion_tokens=8)
 OTHERS: dict[str, Any] = {
     "batch": BatchConfig(microbatch_size=4, accumulation_steps=2),
     "data": DataConfig(max_length=64, packing=True),
@@ -46,9 +48,10 @@ def traced(config: Config, name: str) -> str:
 
 @pytest.mark.parametrize("name", NO_PART_OF)
 def test_a_group_that_is_no_part_of_a_program_leaves_it_as_it_is(name: str):
-    plain = traced(BASE, name)
+    base = replace(BASE, objective=REWARDED) if name == "rollout" else BASE
+    plain = traced(base, name)
     for group in NO_PART_OF[name]:
-        assert traced(replace(BASE, **{group: OTHERS[group]}), name) == plain, group
+        assert traced(replace(base, **{group: OTHERS[group]}), name) == plain, group
 
 
 def test_a_group_that_is_part_of_a_program_changes_it():
