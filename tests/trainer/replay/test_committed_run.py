@@ -20,6 +20,10 @@ def test_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     command = [sys.executable, "-m", "trainproof", "replay", str(SMOKE), "--all", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if sys.version_info >= (3, 12):
+        # `make newest`: newer packages than those of the lock, which the run was made with, may round otherwise.
+        assert (done.returncode, "TP761" in done.stderr) == (3, True), done.stderr
+        return
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
     there = json.loads((SMOKE / layout.MANIFEST).read_text())["environment"].get("processor", {})
