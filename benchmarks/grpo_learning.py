@@ -137,7 +137,7 @@ def configured(seed: int, steps: int, **settings: Any) -> Config:
 
 def train_arm(arm: str, seed: int, steps: int) -> tuple[TrainState, Params, Rollouts, list[float]]:
     """Return the state after an arm's steps, what is frozen, what draws, and the mean rewards of its steps."""
-    config = configured(seed, steps)
+    config = configured(seed, max(steps, 1))
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices)
     rollouts = rollouts_of(task, data)

@@ -120,6 +120,13 @@ def _one_type(name: str, node: dict[str, Any], document: dict[str, Any]) -> Any:
         return _limit(items, {"min_length": node["minItems"]} if "minItems" in node else {})
     if name == "string":
         return _limit(str, {ours: node[theirs] for theirs, ours in LENGTHS.items() if theirs in node})
+    if "properties" in node:
+        # A key that the schema does not know is left out here, and shows in the count of quotation marks.
+        members = {key: _type_of(member, document) for key, member in node["properties"].items()}
+        needed = node.get("required", ())
+        return TypedDict(  # type: ignore[operator]  # made of a schema
+            "Members", {key: type_ if key in needed else NotRequired[type_] for key, type_ in members.items()}
+        )
     if isinstance(node.get("additionalProperties"), dict):
         values: Any = dict[str, _type_of(node["additionalProperties"], document)]  # type: ignore[misc]  # of a schema
         return values

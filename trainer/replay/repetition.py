@@ -94,9 +94,9 @@ class Repetition:
     source: BatchSource
     states: States
     stop: StopRequest
-    rollouts: Rollouts | None
+    rollouts: Rollouts | None = None
     """Draws completions of prompts. None: nothing is drawn."""
-    held_out: HeldOut | None
+    held_out: HeldOut | None = None
     """Measures the model at some steps. None: the run does not."""
     is_exact: bool
     """Whether every bit must be equal."""

@@ -62,7 +62,9 @@ def right_values_of(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         "number": lambda: st.floats(low, high) | whole_numbers(low, high) | st.sampled_from([low, high]),
         "string": lambda: right_texts_of(node),
         "array": lambda: st.lists(right_values_of(node["items"]), min_size=node.get("minItems", 0), max_size=3),
-        "object": lambda: st.dictionaries(RIGHT_TEXT, RIGHT_VALUE, max_size=3),
+        "object": lambda: (
+            right_objects_of(node) if "properties" in node else st.dictionaries(RIGHT_TEXT, RIGHT_VALUE, max_size=3)
+        ),
     }
     return st.one_of([by_type[name]() for name in types_of(node)])
 
@@ -83,15 +85,22 @@ def right_texts_of(node: dict[str, Any]) -> st.SearchStrategy[str]:
 
 
 def whole(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Return a node with what it refers to, that of a list included."""
+    """Return a node with what it refers to, that of a list and of members included."""
     node = resolve_node(node, document)
-    return node | {"items": resolve_node(node["items"], document)} if "items" in node else node
+    if "items" in node:
+        node = node | {"items": whole(node["items"], document)}
+    if "properties" in node:
+        node = node | {"properties": {key: whole(member, document) for key, member in node["properties"].items()}}
+    return node
 
 
 def rows_of(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    document = schema(kind)
-    fields = {name: right_values_of(whole(node, document)) for name, node in document["properties"].items()}
-    needed = {name: fields.pop(name) for name in document["required"]}
+    return right_objects_of(whole(schema(kind), schema(kind)))
+
+
+def right_objects_of(node: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    fields = {name: right_values_of(member) for name, member in node["properties"].items()}
+    needed = {name: fields.pop(name) for name in node["required"]}
     return st.fixed_dictionaries(needed, optional=fields)
 
 

@@ -13,8 +13,11 @@ from dashboard.shared.reading.series import Series
 from schemas.catalog.row_fields import number_names
 
 CSV_HEADER = (
-    "run,part,step,tokens_seen,seconds,loss,learning_rate,grad_norm,tokens_per_second,tokens_per_step,"
-    "padding_fraction,loss_scale,device_memory_bytes,reward_chosen,reward_rejected,reward_margin,reward_accuracy"
+    "run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate,grad_norm,tokens_per_second,"
+    "tokens_per_step,padding_fraction,loss_scale,device_memory_bytes,reward_chosen,reward_rejected,reward_margin,"
+    "reward_accuracy,reward_std,flat_groups,completion_tokens_mean,completion_tokens_max,truncated_share,"
+    "distinct_completions,entropy,kl,clip_low_share,clip_high_share,sampler_gap,rollout_seconds,update_seconds,"
+    "held_out_score,held_out_loss"
 )
 
 
@@ -294,9 +297,9 @@ def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
         ("Loss, at evaluations", "dotted", True),
     ]
     assert table(drawn, 1) == {"x": [50, 100], "Loss, at evaluations": [4.5, 2.5]}
-    assert curves_csv([own]).splitlines()[-2:] == [
-        "a,at evaluations,50,2048,0,4.5,,,,,,,,,,,",
-        "a,at evaluations,100,4096,0.5,2.5,,,,,,,,,,,",
+    assert [row.rstrip(",") for row in curves_csv([own]).splitlines()[-2:]] == [
+        "a,at evaluations,50,2048,0,4.5",
+        "a,at evaluations,100,4096,0.5,2.5",
     ]
 
 
@@ -343,14 +346,13 @@ def test_nothing_measured_is_an_empty_drawing() -> None:
 
 def test_the_csv_has_every_digit() -> None:
     own = series(1, loss=np.array([2.0000000001]), device_memory_bytes=np.array([16911433728.0]))
-    assert curves_csv([line("a", own)]).splitlines()[1] == "a,,1,2048,0,2.0000000001,,,,,,,16911433728,,,,"
+    row = curves_csv([line("a", own)]).splitlines()[1]
+    assert row.rstrip(",") == "a,,1,2048,0,2.0000000001,,,,,,,,16911433728"
 
 
 def test_the_csv_has_every_row_and_no_formula() -> None:
     text = curves_csv([line("=1+1", series(3, loss=np.array([1.0, np.nan, 0.5])))])
-    assert text.splitlines() == [
-        CSV_HEADER,
-        "'=1+1,,1,2048,0,1,,,,,,,,,,,",
-        "'=1+1,,2,4096,0.5,,,,,,,,,,,,",
-        "'=1+1,,3,6144,1,0.5,,,,,,,,,,,",
-    ]
+    header, *found = text.splitlines()
+    assert header == CSV_HEADER
+    assert {row.count(",") for row in found} == {header.count(",")}
+    assert [row.rstrip(",") for row in found] == ["'=1+1,,1,2048,0,1", "'=1+1,,2,4096,0.5", "'=1+1,,3,6144,1,0.5"]
