@@ -11,12 +11,13 @@ from functools import cache
 from typing import Any
 
 from evidence.records.facts import Document, Facts, finding
+from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.scores import each_answer
 from evidence.run import layout
 from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
-from schemas.problems.words import listed
+from schemas.problems.words import listed, quantity
 
 LEFT_OUT = Rule(
     "TP525",
@@ -60,6 +61,7 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
     yield from _of_overlap(facts, facts.manifest)
     yield from _of_scoring(facts, facts.manifest)
+    yield from _of_rollouts(facts, facts.manifest)
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what)
@@ -106,10 +108,32 @@ def _of_events(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_rows(facts: Facts) -> Iterator[Problem]:
+    needed: tuple[str, ...] = OF_ROWS
+    if facts.draws_completions:
+        updates = ((facts.config or {}).get("objective") or {}).get("updates_per_rollout")
+        needed = (*OF_ROLLOUTS, "sampler_gap") if updates == 1 else OF_ROLLOUTS
     for line, row in enumerate(facts.metrics or [], start=1):
-        if absent := _absent(row, OF_ROLLOUTS if facts.draws_completions else OF_ROWS):
+        if absent := _absent(row, needed):
             what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
             yield finding(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
+
+
+def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
+    """Yield a problem where completions that a run writes down are not there."""
+    if not facts.draws_completions or facts.config is None or facts.training is None:
+        return
+    if layout.ROLLOUTS not in facts.files:
+        what = f"{layout.ROLLOUTS} is not there: rewards and advantages cannot be computed again."
+        yield finding(facts.folder, LEFT_OUT, layout.ROLLOUTS, what)
+    if facts.rollouts is None:
+        return
+    first = manifest["parent"]["step"] if manifest["parent"] else 0
+    there, done = {row["step"] for row in facts.rollouts}, facts.training["steps_done"]
+    updates = facts.config["objective"].get("updates_per_rollout", 1)
+    steps = written_steps(facts.training["steps_planned"], updates)
+    if absent := [step for step in steps if first < step <= done and step not in there]:
+        what = f"{layout.ROLLOUTS} has no completions of {quantity(len(absent), 'step')}; the first is {absent[0]}."
+        yield finding(facts.folder, LEFT_OUT, layout.ROLLOUTS, what)
 
 
 def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:

@@ -132,6 +132,21 @@ def test_it_learns_what_is_rewarded(rewarded: Config, order_of: Callable[..., Ru
     assert np.mean(means[-3:]) > 0.5
     entropies = [row["entropy"] for row in rows(order.folder)]
     assert entropies[-1] < entropies[0]
+    assert "TP525" not in errors(order.folder)
+    missed = {layout.ROLLOUTS: lambda kept: [row for row in kept if row["step"] != 4], layout.METRICS: without_gap}
+    for file, change in missed.items():
+        whole = (order.folder / file).read_text()
+        (order.folder / file).write_text("".join(json.dumps(row) + "\n" for row in change(rows(order.folder, file))))
+        assert "TP525" in errors(order.folder)
+        (order.folder / file).write_text(whole)
+    (order.folder / layout.ROLLOUTS).unlink()
+    assert "TP525" in errors(order.folder)
+
+
+def without_gap(kept: list[dict]) -> list[dict]:
+    """Return rows of which the third does not state how far sampler and trainer lie apart."""
+    kept[2].pop("sampler_gap")
+    return kept
 
 
 def test_the_microbatch_and_the_devices_change_nothing(rewarded: Config):

@@ -16,9 +16,6 @@ from jaxtyping import Array, Float, Int, Key
 
 from trainer.config.tree import EvaluationConfig
 
-MOST_TOP_K = 64
-"""The largest `top_k`."""
-
 HALVINGS = 24
 """Of the interval in which the smallest probability that is kept lies: to 6e-8 of the largest one."""
 
@@ -30,7 +27,7 @@ class Sampling:
     temperature: float = 1.0
     """Logits are divided by it; above 0."""
     top_k: int = 0
-    """Only so many of the likeliest tokens are drawn from, `MOST_TOP_K` at most. 0: all."""
+    """Only so many of the likeliest tokens are drawn from, 64 at most. 0: all."""
     top_p: float = 1.0
     """Only the likeliest tokens are drawn from, the fewest whose probabilities add up to it; above 0. 1: all."""
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from evidence.rewards.written import written_steps
 from schemas.problems.render import as_sentence
 from trainer.data.source import BatchSource, HostBatch
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.step import Params, TrainState
-
-WRITTEN_ROLLOUTS = 20
-"""Roll-outs between the first and the last whose completions are written down, at most."""
 
 FLAT_SHARE = 0.6
 """Groups without spread beyond which little is learned."""
@@ -42,6 +40,8 @@ class StepCompletions:
         self._rollouts = rollouts
         self._recorder = recorder
         self._flat = 0
+        steps = rollouts.task.config.limits.steps
+        self._written = frozenset(written_steps(steps, rollouts.objective.updates_per_rollout))
         self._figures: dict[str, float] = {}
 
     def is_due(self, step: int) -> bool:
@@ -53,7 +53,7 @@ class StepCompletions:
         prompts = source.batch(step // self._rollouts.objective.updates_per_rollout)
         drawn = self._rollouts.draw(step, prompts, state, frozen)
         self._figures = drawn.figures
-        if self._is_written(step):
+        if step + 1 in self._written:
             self._recorder.completions(drawn.rows)
         for problem in drawn.failures:
             what = f"{problem.code}: {as_sentence(problem)}"
@@ -91,8 +91,3 @@ class StepCompletions:
             f"in {FLAT_ROLLOUTS} roll-outs in a row more than {FLAT_SHARE:.0%} of the groups had no spread: all "
             "completions of such a group are worth the same, and nothing is learned from them"
         )
-
-    def _is_written(self, step: int) -> bool:
-        each = self._rollouts.objective.updates_per_rollout
-        number, count = step // each, -(-self._rollouts.task.config.limits.steps // each)
-        return number % max(1, count // WRITTEN_ROLLOUTS) == 0 or number == count - 1

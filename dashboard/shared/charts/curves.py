@@ -235,7 +235,8 @@ def _bands(
 
 def _title(panel: Panel, unit: str, stated: Sequence[tuple[RunLine, Part, Series]], scores: Sequence[CurveMark]) -> str:
     """Return a panel's title with its unit, and what a dotted line and a mark in it are."""
-    if panel.exactly:
+    told = [own.has(name) for *_, own in stated for name in ("reward_margin", "reward_mean") if name in own.columns]
+    if panel.exactly and not (panel.column == "loss" and any(told)):
         is_foreign = any(line.is_foreign for line, *_ in stated)
         title = f"{panel.title}, as stated" if is_foreign else f"{panel.title} ({panel.exactly})"
     else:

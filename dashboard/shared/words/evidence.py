@@ -97,7 +97,9 @@ def state_of(document: DocumentState) -> str:
 def schemas_said(documents: Sequence[DocumentState]) -> str:
     """Return the schemas that documents are checked against: `run_manifest 1.2`; empty for another tool's run."""
     names = ", ".join(document.schema for document in documents if document.schema)
-    return f"{names} {documents[0].version or 'of an unknown version'}" if names else ""
+    if not names or all(document.mark == "missing" for document in documents):
+        return names
+    return f"{names} {documents[0].version or 'of an unknown version'}"
 
 
 def lift_of(grade: GradeName, *, is_foreign: bool) -> str:

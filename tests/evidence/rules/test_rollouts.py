@@ -13,6 +13,7 @@ from synthetic import seal, write_rows
 
 from evidence.judge.judgement import check_run, report_of
 from evidence.records.ours import read_run
+from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
 from evidence.rules.rewarding import difference
 from evidence.run import layout
@@ -166,6 +167,20 @@ def test_forged_roll_outs_are_found_out(forged, act, code, what):
     folder = forged(act)
     assert any(each == code and what in text for each, text in said(folder)), said(folder)
     assert report_of(read_run(folder)).grade.name == "contradictory"
+
+
+@pytest.mark.parametrize(
+    ("steps", "updates", "written"),
+    [
+        (8, 2, [1, 3, 5, 7]),
+        (100, 1, [*range(1, 100, 5), 100]),
+        (39, 1, list(range(1, 40))),
+        (1, 1, [1]),
+        (42, 1, [*range(1, 42, 2), 42]),
+    ],
+)
+def test_the_steps_whose_completions_are_written(steps: int, updates: int, written: list[int]):
+    assert list(written_steps(steps, updates)) == written
 
 
 def test_a_better_mean_in_the_metrics_is_found_out(forged):

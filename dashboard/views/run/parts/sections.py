@@ -19,7 +19,7 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import proofs_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
-from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, SYSTEM
+from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.formats import count
@@ -108,6 +108,8 @@ def examples(run: Run) -> None:
         return
     end_token = flag_at(run.first_examples, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
+    if ROLLOUTS in run.files:
+        ends = "no: its own completions are learned from, see Roll-outs"
     markup.table(
         ["Rows", "Tokens only read", "Tokens supervised", "Rows cut", "Rows without answer", "End token supervised"],
         [

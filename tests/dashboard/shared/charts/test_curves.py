@@ -356,3 +356,9 @@ def test_the_csv_has_every_row_and_no_formula() -> None:
     assert header == CSV_HEADER
     assert {row.count(",") for row in found} == {header.count(",")}
     assert [row.rstrip(",") for row in found] == ["'=1+1,,1,2048,0,1", "'=1+1,,2,4096,0.5", "'=1+1,,3,6144,1,0.5"]
+
+
+def test_a_loss_of_rewards_is_not_said_to_be_of_supervised_tokens() -> None:
+    plain, rewarded = series(3, loss=np.ones(3)), series(3, loss=np.ones(3), reward_mean=np.ones(3))
+    titles = [drawn_of(line("a", own), smoothing=0)[0].panels[0].title for own in (plain, rewarded)]
+    assert titles == ["Loss (nats per supervised token)", "Loss (nats)"]
