@@ -23,6 +23,7 @@ from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.evaluation.held_out import held_out_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
+from trainer.loop.headroom import record_headroom
 from trainer.loop.kept_states import kept_said, kept_states
 from trainer.loop.record import record_program
 from trainer.loop.restoring import restored_state
@@ -93,6 +94,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         origin = weights_of(resume) or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
+        record_headroom(read.rollouts, data.source.examples, states[0], of_model, recorder, memory)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         hashed = frozen_sha256(task, frozen, recorder)

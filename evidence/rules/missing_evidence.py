@@ -122,6 +122,10 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
     """Yield a problem where completions that a run writes down are not there."""
     if not facts.draws_completions or facts.config is None or facts.training is None:
         return
+    is_measured = facts.config["objective"].get("headroom_items") and not manifest["parent"]
+    if is_measured and "headroom" not in manifest["result"]:
+        what = f"{layout.MANIFEST} does not state what there was to gain before training (headroom)."
+        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/result")
     if layout.ROLLOUTS not in facts.files:
         what = f"{layout.ROLLOUTS} is not there: rewards and advantages cannot be computed again."
         yield finding(facts.folder, LEFT_OUT, layout.ROLLOUTS, what)

@@ -260,6 +260,7 @@ ELSEWHERE = {
     "objective.top_k": "test_what_a_draw_is_made_of",
     "objective.top_p": "test_what_a_draw_is_made_of",
     "objective.stop_when_flat": "test_groups_without_spread_are_left_out_and_stop_a_run_that_is_to_stop",
+    "objective.headroom_items": "test_what_there_is_to_gain_is_measured_once_and_changes_nothing",
     "name": "test_the_name_begins_the_run_id",
     "model.shape": "test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it",
     "model.revision": "test_a_revision_is_refused_where_there_is_none",

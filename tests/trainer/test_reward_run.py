@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tasks import inputs_of
+from tasks import inputs_of, plan_of
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
@@ -32,6 +32,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 from trainer.run import RunRequest, run
+from trainproof.orders.headroom import headroom_findings
 
 QUIET = Watch(quiet=True)
 OF_THE_MACHINE = {"time", "clock_seconds", "step_seconds", "tokens_per_second", "rollout_seconds", "update_seconds"}
@@ -42,6 +43,14 @@ def share_of_e(attempt):
 
 def unlike(attempt):
     return float(attempt.text == attempt.row["completion"])
+
+
+def starts_low(attempt):
+    return float(attempt.text[:1] < "M")
+
+
+def anything(attempt):
+    return 1
 
 
 def broken(attempt):
@@ -89,6 +98,10 @@ def exact(folder: Path) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in OF_THE_MACHINE} for row in rows(folder)]
 
 
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / layout.MANIFEST).read_text())
+
+
 def errors(folder: Path) -> set[str]:
     return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
 
@@ -122,6 +135,51 @@ def test_it_is_continued_and_repeated_bit_for_bit(
     assert max(row.get("sampler_gap", 0) for row in rows(whole.folder)) < 1e-4
     receipt, code = replay(ReplayRequest(folder=whole.folder), lambda _: None, lambda _: None)
     assert ({each["verdict"] for each in receipt["covered"]["segments"]}, code) == ({"identical"}, 0)
+
+
+def test_what_there_is_to_gain_is_measured_once_and_changes_nothing(
+    rewarded: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
+    settings = replace(rewarded.objective, rewards="own_rewards_of_tests:starts_low", headroom_items=6)
+    config = replace(rewarded, objective=settings, limits=LimitsConfig(steps=2))
+    without = replace(config, objective=replace(settings, headroom_items=0))
+    whole, plain, rest = (
+        order_of(config, "whole"),
+        order_of(without, "plain"),
+        order_of(replace(config, limits=LimitsConfig(steps=3)), "rest", resume=tmp_path / "whole"),
+    )
+    # Four groups are a roll-out, so the six prompts are two, of which the second is filled up.
+    assert headroom_findings(config, plan_of(config), tmp_path)[0].what.endswith("as long as 2 roll-outs.")
+    assert [run(order, QUIET) for order in (whole, plain, rest)] == [0, 0, 0]
+    assert (exact(whole.folder), rows(whole.folder, layout.ROLLOUTS)) == (
+        exact(plain.folder),
+        rows(plain.folder, layout.ROLLOUTS),
+    )
+    found, *others = ((manifest_of(order.folder)["result"].get("headroom")) for order in (whole, plain, rest))
+    assert others == [None, None]
+    assert [errors(order.folder) for order in (whole, plain, rest)] == [set(), set(), set()]
+    assert (found["samples"], len(found["right"])) == (4, 6)
+    assert found["pass_1"] == pytest.approx(sum(found["right"]) / 24)
+    assert found["pass_k"] == pytest.approx(sum(count > 0 for count in found["right"]) / 6)
+    assert 0 < found["pass_1"] < found["pass_k"]
+    [known] = headroom_findings(config, plan_of(config), tmp_path)
+    assert f"pass@1 is {found['pass_1']:.3f}" in known.what
+    assert known.what.endswith("measured by the run whole.")
+    for change in ({"pass_k": 0.99}, {"right": [5] * 6}, None):
+        document = manifest_of(whole.folder)
+        document["result"].pop("headroom")
+        document["result"] |= {} if change is None else {"headroom": found | change}
+        (whole.folder / layout.MANIFEST).write_text(json.dumps(document))
+        assert ("TP306" if change else "TP525") in errors(whole.folder)
+
+
+def test_a_start_with_nothing_to_reinforce_or_to_gain_says_so(rewarded: Config, order_of: Callable[..., RunRequest]):
+    for rewards, code in (("unlike", "TP927"), ("anything", "TP928"), ("share_of_e", None)):
+        settings = replace(rewarded.objective, rewards=f"own_rewards_of_tests:{rewards}", headroom_items=4)
+        order = order_of(replace(rewarded, objective=settings, limits=LimitsConfig(steps=1)), rewards)
+        assert run(order, QUIET) == 0
+        said = [row["fields"]["code"] for row in rows(order.folder, layout.LOG) if row["event"] == "no_headroom"]
+        assert said == ([code] if code else [])
 
 
 def test_it_learns_what_is_rewarded(rewarded: Config, order_of: Callable[..., RunRequest]):

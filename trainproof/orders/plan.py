@@ -52,13 +52,24 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
         from trainer.planning.rehearsing import rehearsed_here
 
         config = rehearsed_here(config, device_is_stated=flags.device is not None)
-        return cached_here(config, this_machine(config), flags)
+        return with_headroom(cached_here(config, this_machine(config), flags), config)
     target = target_of(flags.on)
     if config.model.shape == "auto":  # to decide it takes JAX, which a kept plan is shown without
         from trainer.planning.rehearsing import rehearsed
 
         config = rehearsed(config, target)
-    return cached_plan(config, target, flags)
+    return with_headroom(cached_plan(config, target, flags), config)
+
+
+def with_headroom(plan: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Return a plan with what is known now of what a model has to gain from rewards; it is not kept with the plan."""
+    if config.objective.kind != "grpo":
+        return plan
+    from trainer.planning.plan import finding
+    from trainproof.orders.headroom import headroom_findings
+
+    found = headroom_findings(config, plan, Path("submission_runs"))
+    return plan | {"findings": [*plan["findings"], *map(finding, found)]}
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.records.facts import Document, Facts, finding
+from evidence.records.facts import Document, Facts, finding, same
+from evidence.rewards.headroom import pass_rates
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -194,6 +195,21 @@ def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:
         yield _wrong(facts, layout.MANIFEST, "/result/compile_seconds", stated, round(seconds, 2), meaning)
 
 
+def headroom_follows_from_its_counts(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where pass@1 or pass@k before training is not what the right completions of each prompt give."""
+    stated = ((facts.manifest or {}).get("result") or {}).get("headroom")
+    if stated is None:
+        return
+    if max(stated["right"]) > stated["samples"]:
+        meaning = "samples, the completions to each prompt"
+        yield _wrong(facts, layout.MANIFEST, "/result/headroom/right", max(stated["right"]), stated["samples"], meaning)
+        return
+    for name, right in pass_rates(stated["right"], stated["samples"]).items():
+        if not same(stated[name], right):
+            meaning = "right completions of each prompt"
+            yield _wrong(facts, layout.MANIFEST, f"/result/headroom/{name}", stated[name], right, meaning)
+
+
 CHECKS = (
     manifest_adds_up,
     dataset_adds_up,
@@ -201,4 +217,5 @@ CHECKS = (
     plan_adds_up,
     plan_let_the_run_start,
     compiling_took_as_long_as_planned,
+    headroom_follows_from_its_counts,
 )

@@ -1,0 +1,97 @@
+"""What the model before training has to gain from its rewards, measured as a step draws, before a step is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from evidence.rewards import Attempt
+from evidence.rewards.headroom import decisive, headroom_problems, in_words, is_right, pass_rates
+from evidence.scores.held_out import drawn_ids
+from schemas.problems.render import as_sentence
+from trainer.data.files.encoded import EncodedRow
+from trainer.data.render import prompt_of
+from trainer.generate.groups import row_keys
+from trainer.loop.rolling_out import rollout_size
+from trainer.loop.rollouts import Rollouts, text_of, worth_of
+from trainer.loop.step import Params, TrainState
+from trainer.loop.task import without_reference
+from trainer.methods.method import combine
+from trainer.recorder.memory import MemoryWatch
+from trainer.recorder.recorder import Recorder
+
+HEADROOM = 0x68656164
+"""Folded into the run's key, so that no draw of a step is equal to these."""
+
+
+def record_headroom(
+    rollouts: Rollouts | None,
+    examples: Sequence[EncodedRow],
+    state: TrainState,
+    frozen: Params,
+    recorder: Recorder,
+    memory: MemoryWatch,
+) -> None:
+    """Measure what there is to gain, write it down, and state in words where that is nothing.
+
+    A run that continues another does not measure: the one that began did.
+    """
+    if rollouts is None or not rollouts.objective.settings.headroom_items or recorder.manifest["parent"]:
+        return
+    with memory.during("rollout"):
+        found = measure_headroom(rollouts, examples, state, frozen)
+    recorder.update("result", headroom=found)
+    recorder.log("info", "headroom", in_words(found), **found)
+    for problem in headroom_problems(found, file=rollouts.task.config.name):
+        recorder.log("warning", "no_headroom", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+
+
+def measure_headroom(
+    rollouts: Rollouts, examples: Sequence[EncodedRow], state: TrainState, frozen: Params
+) -> dict[str, Any]:
+    """Return the group `headroom` of a manifest's result.
+
+    Prompts are drawn from the seed and go through the programs of a roll-out, in roll-outs of its size.
+
+    Args:
+        rollouts: draws and rewards.
+        examples: the prompt of each row.
+        state: before the first step; it is only read.
+        frozen: the parameters that do not learn.
+    """
+    began = time.perf_counter()
+    config, size = rollouts.task.config, rollout_size(rollouts.task)
+    assert size is not None, "completions are drawn"
+    numbers = [str(number) for number in range(len(examples))]
+    chosen = [int(number) for number in drawn_ids(numbers, config.objective.headroom_items, config.seed)]
+    key = jax.random.fold_in(jax.random.key(config.seed), HEADROOM)
+    params = combine(state.trained, without_reference(frozen))
+    groups: list[list[tuple[dict[str, float | None], float | None]]] = []
+    for first in range(0, len(chosen), size.prompts):
+        asked = chosen[first : first + size.prompts]
+        filled = [asked[place % len(asked)] for place in range(size.prompts)]
+        prompts = rollouts.objective.collate([[examples[each]] for each in filled])
+        keys = row_keys(key, filled, size.group_size)
+        drawn = rollouts.programs.draw(params, prompts["prompts"], prompts["lengths"], keys=keys)
+        for place, each in enumerate(asked):
+            row = rollouts.rows[examples[each].row]
+            group = []
+            for one in drawn[place * size.group_size : (place + 1) * size.group_size]:
+                text, ended = text_of(one.written, rollouts.tokenizer), one.written.finish_reason == "stop"
+                attempt = Attempt(prompt=prompt_of(row), text=text, row=row, finished=ended)
+                group.append(worth_of(rollouts.rewards, attempt)[:2])
+            groups.append(group)
+    main = decisive(rollouts.rewards)
+    ends = (main.low, main.high, None)
+    right = [sum(is_right(rollouts.rewards, parts) for parts, _ in group) for group in groups]
+    return {
+        "samples": size.group_size,
+        "right": right,
+        **pass_rates(right, size.group_size),
+        "flat_groups": sum(len({total for _, total in group}) == 1 for group in groups) / len(groups),
+        "partial": any(parts[main.name] not in ends for group in groups for parts, _ in group),
+        "seconds": time.perf_counter() - began,
+    }
