@@ -37,7 +37,7 @@ from trainer.planning.compile.ahead import compile_ahead
 from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
 from trainer.planning.devices import choose_devices
 from trainer.planning.estimate.part import ERROR_FRACTION, error_of, total_bytes
-from trainer.planning.estimate.programs import estimates
+from trainer.planning.estimate.programs import estimates, export_parts
 from trainer.planning.program_memory import verdict
 from trainer.recorder.environment import environment
 
@@ -79,6 +79,9 @@ class Case:
 
 
 ANSWER = "evaluation.max_new_tokens=160 evaluation.batch_size=32"
+LONG_ANSWER = "evaluation.max_new_tokens=512 evaluation.batch_size=96"
+HUNDRED = Asked(prompts=100, longest_tokens=64)
+LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
 TPU_CASES = (
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}"),
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 16)}"),
@@ -119,6 +122,24 @@ TPU_CASES = (
     Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {shaped(128, 256)}", chips=V5E_8),
     Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {BF16} {shaped(128, 256)}", chips=V5E_8),
     Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {shaped(128, 128)}", chips=V5E_8),
+    Case(
+        model="gemma-2b",
+        settings=f"precision.compute=bfloat16 {ANSWER}",
+        program="decode",
+        chips=V5E_8,
+        asked=HUNDRED,
+    ),
+    Case(model="gemma-2-9b", settings=f"{ADAFACTOR} {ANSWER}", program="decode", chips=V5E_8, asked=HUNDRED),
+    Case(
+        model="gemma-2-9b",
+        settings=f"{ADAFACTOR} {LONG_ANSWER}",
+        program="decode",
+        chips=V5E_8,
+        asked=Asked(prompts=256, longest_tokens=512),
+    ),
+    Case(model="gemma-2b", settings=LORA, program="export"),
+    Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export"),
+    Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export", chips=V5E_8),
 )
 SMALL = shaped(128, 16)
 CPU_CASES = tuple(
@@ -167,7 +188,9 @@ def estimated(case: Case, config: Config) -> dict[str, Any]:
     """Return what the closed form says of a case."""
     devices = 1 if case.chips is None else case.chips.devices
     task = task_of(config, shapes_mesh(devices))
-    parts = estimates(task, platform="cpu" if case.chips is None else "tpu", asked=case.asked)[case.program]
+    platform = "cpu" if case.chips is None else "tpu"
+    sums = {"export": export_parts(task, platform), **estimates(task, platform=platform, asked=case.asked)}
+    parts = sums[case.program]
     need = total_bytes(parts)
     said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
     return said if case.chips is None else {**said, "verdict": verdict(need, V5E_BYTES, error_of(parts, V5E_BYTES))}

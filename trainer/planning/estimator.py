@@ -61,6 +61,11 @@ class Estimator:
     longest: int | None = None
     """Tokens of the longest sequences that the rows need. None: as long as they may be."""
 
+    @property
+    def compiled_error(self) -> float:
+        """How far what the compiler says of a whole program may be off."""
+        return CARD_ERROR if self.platform == "gpu" else COMPILED_ERROR
+
     def brief(self) -> Estimator:
         """Return the asking that compiles only what a sum is not sure of."""
         return replace(self, sure_fraction=SURE_FRACTION[self.platform])
@@ -182,13 +187,12 @@ class Estimator:
 
     def _of(self, name: str, answer: CompilerAnswer, parts: tuple[Part, ...], way: Way, because: str) -> ProgramMemory:
         """Return an answer of the compiler, its bytes divided into parts as the sums divide them."""
-        error = CARD_ERROR if self.platform == "gpu" else COMPILED_ERROR
         return ProgramMemory(
             name=name,
             way=way,
             peak_bytes=answer.peak_bytes,
             available_bytes=self.available_bytes,
-            error_fraction=error,
+            error_fraction=self.compiled_error,
             because=because,
             seconds=round(answer.seconds, 2),
             parts=divided(answer.peak_bytes, parts),

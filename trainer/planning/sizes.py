@@ -13,7 +13,7 @@ from trainer.planning.advice import deciding
 from trainer.planning.changes import fewest_sequences
 from trainer.planning.estimator import Estimator
 from trainer.planning.extrapolate import expected, ratios_of
-from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
+from trainer.planning.program_memory import ProgramMemory
 from trainer.planning.subject import Subject
 
 LARGEST = 4096
@@ -35,7 +35,8 @@ def largest_microbatch(
 ) -> dict[str, Any] | None:
     """Return the largest microbatch that fits at the configuration's length, None where not even one sequence does.
 
-    The sums say where to look, corrected by each answer of the compiler, which compiles whole programs there.
+    The search begins from what is known of the configured size. The sums say where to look, corrected by each answer of
+    the compiler, which compiles whole programs there; after a refusal it halves. None too where the memory is unknown.
 
     Args:
         subject: the run.
@@ -43,41 +44,61 @@ def largest_microbatch(
         programs: what the programs of the run need as it is.
         say: takes lines about progress.
     """
+    if asking.available_bytes is None:
+        return None
     quick, asking = asking.quick(), replace(asking.brief(), exact=True)
     each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
-    ratios = ratios_of(programs, _at(subject, quick, size=subject.task.config.batch.microbatch_size))
-    found, refused = 0, LARGEST + 1
+    length, configured = subject.task.config.data.max_length, subject.task.config.batch.microbatch_size
+    answer, size = deciding(programs), configured // each
+    ratios = ratios_of(programs, _at(subject, quick, size=configured))
+    found, refused, asked = 0, LARGEST + 1, 0
     best: ProgramMemory | None = None
-    for _ in range(MOST_ASKED):
-        if refused - found <= max(1, found // CLOSE_ENOUGH):
-            break
-        if found and refused <= LARGEST:
-            size = (found + refused) // 2
-        else:
-            # Where nothing more is expected to fit, the next size is asked about all the same: it is to be refused.
-            size = _bisected(partial(_may_fit, subject, quick, ratios, each), found + 1, refused - 1) or found + 1
-        say(f"trying {each * size} sequences of {subject.task.config.data.max_length} tokens")
-        answers = _at(subject, asking, size=each * size)
-        ratios |= ratios_of(answers, _at(subject, quick, size=each * size))
-        answer = deciding(answers)
+    while True:
         if _fits(answer):
             found, best = size, answer
         else:
             refused = size
+        if refused - found <= max(1, found // CLOSE_ENOUGH) or (found and asked >= MOST_ASKED):
+            break
+        halved = asked and refused <= LARGEST
+        size = (found + refused) // 2 if halved else _place(subject, quick, ratios, asking, each, found, refused)
+        say(f"trying {each * size} sequences of {length} tokens")
+        answers = _at(subject, asking, size=each * size)
+        ratios |= ratios_of(answers, _at(subject, quick, size=each * size))
+        answer, asked = deciding(answers), asked + 1
     if best is None:
         return None
     return {
         "microbatch_size": each * found,
-        "max_length": subject.task.config.data.max_length,
+        "max_length": length,
         "need_bytes": best.peak_bytes,
         "method": best.way,
     }
 
 
-def _may_fit(subject: Subject, quick: Estimator, ratios: Mapping[str, float], each: int, size: int) -> bool:
-    """Return whether so many sequences, or pairs, may be expected to fit."""
-    sums = _at(subject, quick, size=each * size)
-    return _fits(deciding(expected(sums, ratios, error_fraction=COMPILED_ERROR)))
+def _place(
+    subject: Subject,
+    quick: Estimator,
+    ratios: Mapping[str, float],
+    asking: Estimator,
+    each: int,
+    found: int,
+    refused: int,
+) -> int:
+    """Return the largest size between one that fits and one that does not of which the sums expect that it fits.
+
+    Where they expect that of none, the next size that would matter is to be refused by the compiler.
+    """
+    error = None if asking.machine is None else asking.compiled_error
+    place = _bisected(partial(_may_fit, subject, quick, ratios, each, error), found + 1, refused - 1)
+    return place or min(found + max(1, found // CLOSE_ENOUGH), refused - 1)
+
+
+def _may_fit(
+    subject: Subject, quick: Estimator, ratios: Mapping[str, float], each: int, error: float | None, size: int
+) -> bool:
+    """Return whether so many sequences, or pairs, may be expected to fit, by the error that answers are judged with."""
+    return _fits(deciding(expected(_at(subject, quick, size=each * size), ratios, error_fraction=error)))
 
 
 def grid(subject: Subject, asking: Estimator, *, say: Callable[[str], None]) -> dict[str, Any]:

@@ -67,10 +67,17 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         f"  {size(part['bytes']):>12}  {part['name']:<16}  {part['because']}" for part in plan["parts"][:NAMED_PARTS]
     ]
     lines += [*buffer_lines(plan), *time_lines(plan), *change_lines(plan), *finding_lines(plan)]
-    if plan.get("max_batch"):
-        most = plan["max_batch"]
-        lines += ["", f"Largest microbatch: {most['microbatch_size']} × {most['max_length']} tokens on each device."]
+    if "max_batch" in plan:
+        lines += ["", f"Largest microbatch: {largest_in_words(plan)}"]
     return lines
+
+
+def largest_in_words(plan: dict[str, Any]) -> str:
+    """Return the largest microbatch that fits, or that there is none."""
+    if (most := plan["max_batch"]) is not None:
+        return f"{most['microbatch_size']} × {most['max_length']} tokens on each device."
+    unknown = plan["available_bytes"] is None
+    return "the device's memory is not known." if unknown else "not even the smallest fits at this length."
 
 
 def title_of(target: dict[str, Any]) -> str:

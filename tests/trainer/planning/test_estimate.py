@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from trainer.config.load import setting_value
+from trainer.config.seed_names import set_at
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -16,16 +18,18 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,
+    config_of,
 )
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
+from trainer.model.files.known import known_source
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate.layers import scores_bytes
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
-from trainer.planning.estimate.programs import estimate, estimates
+from trainer.planning.estimate.programs import estimate, estimates, export_parts
 
 GIB = 2**30
 GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]
@@ -117,6 +121,38 @@ def test_an_answer_copies_wider_weights_once_into_the_compute_type(gemma):
     }
     assert answer["weights_copy"] == PARAMETERS * 2
     assert answer["key_value_cache"] == 32 * (64 + 160) * 18 * 2 * 256 * 2
+
+
+ADAPTED = "method.kind=lora method.rank=16 optimizer.name=adafactor precision.params=bfloat16"
+FULL = "optimizer.name=adafactor precision.compute=bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("model", "program", "settings", "platform", "devices", "compiled_gib", "within"),
+    [
+        # Eight chips divide the copy of the weights, the cache and the prompts as they divide the parameters.
+        ("google/gemma-2-9b", "decode", FULL, "tpu", 8, 6.79, 0.06),
+        ("google/gemma-2b", "decode", f"{FULL} precision.params=bfloat16", "tpu", 8, 0.73, 0.06),
+        # What an export is made of lies beside it, unless it is given again: 5 GB of kernels in 1 GB of codes.
+        ("google/gemma-2b", "export", ADAPTED, "tpu", 1, 4.741, 0.001),
+        ("google/gemma-2b", "export", f"{ADAPTED} method.base=nf4", "tpu", 1, 5.779, 0.001),
+        ("google/gemma-2b", "export", f"{ADAPTED} method.base=nf4", "tpu", 8, 1.540, 0.08),
+        ("google/gemma-2b", "export", ADAPTED, "gpu", 1, 4.866, 0.001),
+        ("Qwen/Qwen2.5-0.5B", "export", "method.kind=lora method.rank=16", "cpu", 1, 3.206, 0.001),
+        ("Qwen/Qwen2.5-0.5B", "export", "method.kind=lora method.rank=16 method.base=nf4", "cpu", 1, 2.727, 0.001),
+    ],
+)
+def test_decoding_on_several_devices_and_exports_are_summed_as_compilers_say(
+    model: str, program: str, settings: str, platform: str, devices: int, compiled_gib: float, within: float
+):
+    document: dict = {"model": {"name": model, "weights": "random"}, "evaluation": {"batch_size": 32}}
+    for text in settings.split():
+        key, _, value = text.partition("=")
+        set_at(document, key, setting_value(value))
+    task = Task.of(config_of(document), known_source(model), shapes_mesh(devices), platform=platform)
+    asked = Asked(prompts=100, longest_tokens=64)
+    sums = {"export": export_parts(task, platform), **estimates(task, platform=platform, asked=asked)}
+    assert total_bytes(sums[program]) / GIB == pytest.approx(compiled_gib, rel=within)
 
 
 def test_the_worked_example_of_scores():

@@ -1,10 +1,22 @@
 """Where sums send the compiler: to the line between what fits and what does not, corrected by its own answers."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pytest
+
+from evidence.targets.target import target_of
+from trainer.config.tree import BatchConfig, Config, ModelConfig
+from trainer.data.prompts import Asked
+from trainer.loop.task import Task
+from trainer.planning.compile.machines import V5E_1
+from trainer.planning.estimator import Estimator
 from trainer.planning.extrapolate import expected, ratios_of
 from trainer.planning.program_memory import ProgramMemory
-from trainer.planning.sizes import open_cell
+from trainer.planning.sizes import largest_microbatch, open_cell
+from trainer.planning.subject import Subject, subject_of
+from trainproof.terminal.plans import largest_in_words
 
 SUMMED = ProgramMemory(
     name="train",
@@ -45,3 +57,65 @@ def test_where_the_compiler_refuses_a_size_the_next_smaller_is_open():
     found[128, 2] = replace(SUMMED, way="compiler", peak_bytes=120)
     assert open_cell(found, {(128, 2)}) == (128, 1)
     assert open_cell(found, {(128, 2), (128, 1)}) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needing(Estimator):
+    """An estimator whose sums say a unit a sequence, and whose compiler says what it is given."""
+
+    compiled: Callable[[int], int]
+    asked: list[int] = field(default_factory=list)
+
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+        size = task.config.batch.microbatch_size
+        if self.machine is None:
+            return [replace(SUMMED, peak_bytes=size, available_bytes=self.available_bytes)]
+        self.asked.append(size)
+        found = replace(SUMMED, way="compiler", peak_bytes=self.compiled(size), error_fraction=self.compiled_error)
+        return [replace(found, available_bytes=self.available_bytes)]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Subject:
+    return subject_of(Config(model=ModelConfig(name="demo")), target_of("tpu-v5e-1"))
+
+
+def searched(
+    demo: Subject, compiled: Callable[[int], int], *, size: int, platform: str = "gpu", memory: int | None = 100
+) -> tuple[dict[str, Any] | None, list[int]]:
+    run = demo.changed(replace(demo.task.config, batch=BatchConfig(microbatch_size=size)))
+    asking = Needing(platform=platform, available_bytes=memory, machine=V5E_1, compiled=compiled)
+    programs = asking.programs(run.task, None)
+    asking.asked.clear()
+    return largest_microbatch(run, asking, programs=programs, say=lambda line: None), asking.asked
+
+
+def test_the_search_looks_with_the_error_that_answers_are_judged_with(demo: Subject):
+    """A card's answer may be off by 5 %: of 100 units 95 sequences are the most."""
+    most, asked = searched(demo, lambda size: size, size=64)
+    assert most is not None
+    assert (most["microbatch_size"], most["need_bytes"], asked[0]) == (95, 95, 95)
+
+
+def test_after_a_refusal_the_search_halves_and_falls_back_on_the_configured_size(demo: Subject):
+    """A compiler that needs half as much again from 65 sequences on; the sums expect 95 of them to fit."""
+    most, asked = searched(demo, lambda size: size if size <= 64 else size + size // 2, size=48)
+    assert asked == [95, 71, 59, 65]
+    assert most is not None
+    assert (most["microbatch_size"], most["method"]) == (59, "compiler")
+    nothing_larger, _ = searched(demo, lambda size: size if size == 48 else 1000, size=48)
+    assert nothing_larger is not None
+    assert nothing_larger["microbatch_size"] == 48
+
+
+def test_a_search_that_finds_nothing_ends_at_one_sequence_and_says_so(demo: Subject):
+    most, asked = searched(demo, lambda size: 1000, size=64)
+    assert most is None
+    assert asked[-1] == 1
+    answer = {"max_batch": most, "available_bytes": 100}
+    assert largest_in_words(answer) == "not even the smallest fits at this length."
+    unknown, asked = searched(demo, lambda size: 1, size=64, memory=None)
+    assert (unknown, asked) == (None, [])
+    assert largest_in_words({"max_batch": None, "available_bytes": None}) == "the device's memory is not known."
+    found = {"max_batch": {"microbatch_size": 95, "max_length": 128}, "available_bytes": 100}
+    assert largest_in_words(found) == "95 × 128 tokens on each device."

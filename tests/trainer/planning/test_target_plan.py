@@ -205,6 +205,13 @@ def test_the_largest_microbatch_fits_and_one_more_does_not():
     assert at[1] != "fits"
 
 
+def test_full_fine_tuning_of_nine_billion_parameters_fits_on_eight_chips():
+    """Its decoding compiles to 6.79 GiB of 15.75; the copy of all weights on every chip would be 17.2 alone."""
+    nine = replace(GEMMA, model=ModelConfig(name="google/gemma-2-9b"), data=DataConfig(max_length=1024))
+    evaluated = replace(nine, batch=BatchConfig(microbatch_size=1), evaluation=EvaluationConfig(eval_set="eval_v2"))
+    assert plan_for(evaluated, target_of("kaggle-tpu-v5e-8"), QUICK)["verdict"] == "fits"
+
+
 def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
     odd = replace(GEMMA, batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=640))
     table = plan_for(odd, target_of("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))["grid"]

@@ -71,6 +71,16 @@ def test_the_public_failure_ran_another_program_than_it_declared(gemma, capsys):
     )
 
 
+def test_a_model_whose_shapes_ship_needs_no_hub(gemma, capsys, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
+    gemma.write_text(gemma.read_text().replace(str(gemma.parent / "gemma-2b"), "google/gemma-2b"))
+    code, out, _ = run(capsys, "--explain-oom", str(CASES / "tpu_v5e_gemma_2b.txt"), "--config", str(gemma), "--json")
+    assert (code, json.loads(out)["configuration"][0]["bytes"]) == (0, 2 * 2_506_172_416)
+
+
 def test_buffers_are_read_in_the_configurations_own_sizes(gemma, tmp_path, capsys):
     text = tmp_path / "oom.txt"
     text.write_text(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded, prompts_at_a_time
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
+from trainer.model.lora import is_lora, lora_names
 from trainer.planning.estimate.layers import (
     inside_part,
     kept_part,
@@ -28,6 +29,8 @@ from trainer.planning.estimate.state import (
 from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
 
 FLOAT32_BYTES = 4
+CODED = (".codes", ".scales")
+"""Ends of the names of what a quantised kernel is kept as."""
 Parts = tuple[Part, ...]
 
 
@@ -156,14 +159,14 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
 
     The keys and values of every token of every layer stay until the batch is answered; the prompts go through one layer
     after the other, all positions at once, each looked at against every slot that will be filled. Parameters stored
-    wider than the compute type are copied once, outside the loop over tokens.
+    wider than the compute type are copied once, outside the loop over tokens. Devices that divide the parameters divide
+    all of this among them, and the head's part of the table is there once more.
     """
     spec, of, width = work.spec, work.config.evaluation, padded(asked.longest_tokens)
     rows = of.samples * min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
     slots = width + of.max_new_tokens
-    return (
-        *state_parts(work),
-        weights_copy_part(work, "evaluation"),
+    table = spec.vocab * spec.embed if work.shards > 1 else 0
+    shared = (
         cache_part(work, rows=rows, slots=slots, what=f"evaluation: {rows:,} prompts"),
         Part(
             name="activations",
@@ -175,7 +178,14 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
             bytes=rows * spec.vocab * FLOAT32_BYTES,
             because=f"evaluation: {rows:,} prompts × {spec.vocab:,} words × 4 bytes",
         ),
+        Part(
+            name="table_copy",
+            bytes=table * work.compute_item,
+            because=f"evaluation: the head's {table:,} numbers × {work.compute_item} bytes",
+        ),
     )
+    divided = (replace(part, bytes=part.bytes // work.shards, because=part.because + work.split) for part in shared)
+    return (*state_parts(work), weights_copy_part(work, "evaluation"), *divided)
 
 
 def rollout_parts(work: Workload, size: RolloutSize, *, devices: int) -> Parts:
@@ -242,8 +252,8 @@ def weights_copy_part(work: Workload, why: str) -> Part:
     count = sum(int(value.size) for value in work.params.values() if value.dtype.itemsize > work.compute_item)
     return Part(
         name="weights_copy",
-        bytes=count * work.compute_item,
-        because=f"{why}: {count:,} parameters × {work.compute_item} bytes, in the compute type",
+        bytes=count * work.compute_item // work.shards,
+        because=f"{why}: {count:,} parameters × {work.compute_item} bytes, in the compute type{work.split}",
     )
 
 
@@ -256,19 +266,40 @@ def host_need(task: Task, state_bytes: int) -> tuple[int, str]:
         task: the run; its parameters as shapes.
         state_bytes: of the train state, over all devices.
     """
-    shards = workload_of(task, platform="cpu").shards
-    plain = shards * total_bytes(export_parts(task, "cpu"))
+    plain = plain_bytes(task)
     merged = "the plain model with its adapters merged" if task.model.adapters else "the plain model that is exported"
     return (plain, merged) if plain > state_bytes else (state_bytes, "the state that is copied when it is saved")
 
 
+def plain_bytes(task: Task) -> int:
+    """Return the bytes of the plain model, whose quantised kernels have the type of the token table."""
+    base = task.model.base
+    item = base["tokens.table"].dtype.itemsize
+    unpacked = sum(int(value.size) for name, value in base.items() if name.endswith(".codes"))
+    return bytes_of({name: value for name, value in base.items() if not name.endswith(CODED)}) + item * unpacked
+
+
 def export_parts(task: Task, platform: str) -> tuple[Part, ...]:
-    """Return what making the plain model needs: its parameters, and adapters until they are merged into them."""
-    work = workload_of(task, platform=platform)
-    plain = bytes_of(task.model.base) // work.shards
-    merged = max(math.prod(shape.shape) * 4 for shape in task.model.base.values()) if task.model.adapters else 0
+    """Return what making the plain model needs: its parameters, and what they are made of beside those given again.
+
+    A TPU adds an adapter's product to its kernel number by number; a GPU makes one product after the other. A CPU, and
+    devices that gather the factors from each other, make all products first; of quantised kernels a CPU keeps half.
+    """
+    work, model = workload_of(task, platform=platform), task.model
+    given = {name: value for name, value in model.shapes.items() if is_lora(name) or name.endswith(CODED)}
+    factors = [[model.shapes[each].shape for each in lora_names(name)] for name in model.adapters]
+    products = [first[0] * second[1] for first, second in factors]
+    item = 2 if work.on_cpu and model.quantised else FLOAT32_BYTES
+    if work.on_cpu or work.shards > 1:
+        count, because = sum(products), "products of all adapters"
+    else:
+        count, because = (max(products, default=0), "the largest product") if platform == "gpu" else (0, "nothing")
     return (
-        Part(name="params", bytes=plain, because="the plain model"),
-        Part(name="adapters", bytes=bytes_of(task.model.trained) // work.shards if merged else 0, because="adapters"),
-        Part(name="merging", bytes=merged // work.shards, because="the largest array in float32 while it is merged"),
+        Part(name="params", bytes=plain_bytes(task) // work.shards, because="the plain model"),
+        Part(name="adapters", bytes=bytes_of(given) // work.shards, because="what is merged into it or unpacked"),
+        Part(
+            name="merging",
+            bytes=item * count // work.shards,
+            because=f"{because}, {count:,} numbers × {item} bytes{work.split}",
+        ),
     )
