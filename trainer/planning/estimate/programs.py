@@ -274,7 +274,7 @@ def host_need(task: Task, state_bytes: int) -> tuple[int, str]:
 def plain_bytes(task: Task) -> int:
     """Return the bytes of the plain model, whose quantised kernels have the type of the token table."""
     base = task.model.base
-    item = base["tokens.table"].dtype.itemsize
+    item = int(base["tokens.table"].dtype.itemsize)
     unpacked = sum(int(value.size) for name, value in base.items() if name.endswith(".codes"))
     return bytes_of({name: value for name, value in base.items() if not name.endswith(CODED)}) + item * unpacked
 
