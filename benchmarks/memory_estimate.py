@@ -37,7 +37,8 @@ from trainer.planning.compile.ahead import compile_ahead
 from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
 from trainer.planning.devices import choose_devices
 from trainer.planning.estimate.part import ERROR_FRACTION, error_of, total_bytes
-from trainer.planning.estimate.programs import estimates, export_parts
+from trainer.planning.estimate.plain_model import export_parts
+from trainer.planning.estimate.programs import estimates
 from trainer.planning.program_memory import verdict
 from trainer.recorder.environment import environment
 

@@ -14,7 +14,8 @@ from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequ
 from trainer.planning.compile.cache import keep, kept, key_of
 from trainer.planning.compile.machines import Machine, Processors, to_install
 from trainer.planning.estimate.part import Part, error_of, total_bytes
-from trainer.planning.estimate.programs import estimates, export_parts
+from trainer.planning.estimate.plain_model import export_parts
+from trainer.planning.estimate.programs import estimates
 from trainer.planning.extrapolate import FEW_LAYERS, Anchor, anchor_of, whole_from
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, Way, divided
 

@@ -32,7 +32,7 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
-from trainer.planning.estimate.programs import host_need
+from trainer.planning.estimate.plain_model import host_need
 from trainer.planning.estimate.workload import bytes_of
 from trainer.planning.program_memory import ProgramMemory
 from trainer.planning.step_time import PredictedStep, predicted_step

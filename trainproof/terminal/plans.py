@@ -73,7 +73,7 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def largest_in_words(plan: dict[str, Any]) -> str:
-    """Return the largest microbatch that fits, or that there is none."""
+    """Return the largest microbatch that fits, or why it is not known, in words."""
     if (most := plan["max_batch"]) is not None:
         return f"{most['microbatch_size']} × {most['max_length']} tokens on each device."
     unknown = plan["available_bytes"] is None

@@ -29,7 +29,8 @@ from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate.layers import scores_bytes
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
-from trainer.planning.estimate.programs import estimate, estimates, export_parts
+from trainer.planning.estimate.plain_model import export_parts
+from trainer.planning.estimate.programs import estimate, estimates
 
 GIB = 2**30
 GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]
