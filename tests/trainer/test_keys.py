@@ -186,6 +186,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "optimizer.beta1": (["optimizer.beta1=0.5"], moved),
     "optimizer.beta2": (["optimizer.beta2=0.5"], moved),
     "optimizer.epsilon": (["optimizer.epsilon=0.1"], moved),
+    "optimizer.max_nonfinite_steps": (
+        ["optimizer.max_nonfinite_steps=3"],
+        of_run(lambda folder: [row.get("skipped_steps") for row in rows_of(layout.METRICS)(folder)]),
+    ),
     "optimizer.max_grad_norm": (["optimizer.max_grad_norm=null", "optimizer.epsilon=0.1"], learned),
     "batch.microbatch_size": (["batch.microbatch_size=2"], of_training("batch_size")),
     "batch.accumulation_steps": (["batch.accumulation_steps=3"], of_training("tokens_per_step")),

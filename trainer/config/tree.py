@@ -116,6 +116,7 @@ class OptimizerConfig:
     beta2: float = 0.999
     epsilon: float = 1e-8
     max_grad_norm: float | None = 1.0
+    max_nonfinite_steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,9 @@ class BatchSource(Protocol):
     def batch(self, step: int) -> HostBatch:
         """Return what optimizer step `step`, counted from 0, learns from: arrays `[accum batch …]` by name."""
 
+    def rows(self, step: int) -> list[int]:
+        """Return the rows of a step, by their number."""
+
     def tokens_before(self, step: int) -> int:
         """Return the tokens of all steps before this one, padding left out."""
 
@@ -144,6 +147,10 @@ class PrefetchingSource:
         if step + 1 < self._steps:
             self._next = (step + 1, self._thread.submit(self._source.batch, step + 1))
         return batch
+
+    def rows(self, step: int) -> list[int]:
+        """Return the rows of a step, by their number."""
+        return self._source.rows(step)
 
     def tokens_before(self, step: int) -> int:
         """Return the tokens of all steps before this one, padding left out."""

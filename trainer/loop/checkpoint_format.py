@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from trainer.loop.loss_scale import first_loss_scale
+from trainer.loop.skipped_update import no_skipped_steps
 from trainer.loop.step import TrainState
 from trainer.model.stacking import tree_apart, tree_stacked
 
@@ -23,6 +26,15 @@ FROZEN_HASH = "frozen_sha256"
 SCALED = "has_loss_scale"
 """Stands there, and is true, if a loss scale is a part of the state."""
 
+COUNTED = "has_skipped"
+"""Stands there, and is true, if a count of skipped steps is."""
+
+OPTIONAL: dict[str, tuple[str, Callable[[], Any]]] = {
+    "loss_scale": (SCALED, first_loss_scale),
+    "skipped": (COUNTED, no_skipped_steps),
+}
+"""Parts of a state that not every run has: how a checkpoint states that it has one, and how it begins."""
+
 
 class StoredState(NamedTuple):
     """The parts of a state under the names that checkpoints have had since there were such parts."""
@@ -33,6 +45,8 @@ class StoredState(NamedTuple):
     opt_state: Any
     loss_scale: Any = None
     """None: the run does not have it, nor does the checkpoint."""
+    skipped: Any = None
+    """As `loss_scale`."""
 
     def parts(self) -> dict[str, Any]:
         """Return the parts that there are, by name."""
@@ -42,13 +56,18 @@ class StoredState(NamedTuple):
 def to_stored(state: TrainState) -> StoredState:
     """Return a state as it is stored: every layer by itself."""
     params, opt_state = tree_apart((state.trained, state.opt_state))
-    return StoredState(step=state.step, params=params, opt_state=opt_state, loss_scale=state.loss_scale)
+    return StoredState(step=state.step, params=params, opt_state=opt_state, **optional_parts(state))
 
 
 def state_of(parts: StoredState, like: TrainState) -> TrainState:
     """Return the state that is stored so, its layers stacked as those of `like`; the inverse of `to_stored`."""
     trained, opt_state = tree_stacked((parts.params, parts.opt_state), (like.trained, like.opt_state))
-    return TrainState(step=parts.step, trained=trained, opt_state=opt_state, loss_scale=parts.loss_scale)
+    return TrainState(step=parts.step, trained=trained, opt_state=opt_state, **optional_parts(parts))
+
+
+def optional_parts(state: TrainState | StoredState) -> dict[str, Any]:
+    """Return the parts of a state that not every run has, by name; None where it does not have one."""
+    return {name: getattr(state, name) for name in OPTIONAL}
 
 
 def state_sha256(state: StoredState) -> str:

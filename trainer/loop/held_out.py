@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from trainer.loop.step import Params, StepMetrics, TrainState, spoiled_by
+from trainer.loop.spoiled import spoiled_by
+from trainer.loop.step import Params, StepMetrics, TrainState
 from trainer.loop.stopwatch import Stopwatch
 
 

@@ -5,18 +5,14 @@ multiplied before it is differentiated, and the gradient divided by as much in f
 the rule of `torch.amp.GradScaler` and with its numbers: it halves where a gradient is not finite, and doubles after
 2,000 steps in a row whose gradients were.
 
-A step whose gradient is not finite is skipped: parameters and moments stay as they are. The step counts all the same,
-for the next one takes the next rows, and its learning rate is that of its number, so that every row of metrics.jsonl
-follows from the configuration.
+A step whose gradient is not finite is skipped (`skipped_update.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float32, Int32
 
 from trainer.config.tree import PrecisionConfig
@@ -69,20 +65,3 @@ def next_loss_scale(state: LossScale, *, finite: Bool[Array, ""]) -> LossScale:
         scale=jnp.where(finite, after_good, state.scale * jnp.float32(BACKOFF)),
         good_steps=jnp.where(finite & ~grows, good, jnp.int32(0)),
     )
-
-
-def unless(skipped: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """Return `new`, or `old` where a step is skipped; the learning rate's place goes on, whatever is skipped.
-
-    Args:
-        skipped: whether the step is skipped.
-        new: parameters or optimizer state after the step.
-        old: the same before it.
-    """
-
-    def chosen(after: Any, before: Any) -> Any:
-        if isinstance(after, optax.ScaleByScheduleState):
-            return after
-        return jnp.where(skipped, before, after)
-
-    return jax.tree.map(chosen, new, old, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState))

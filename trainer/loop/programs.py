@@ -219,6 +219,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
         optimizer,
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
+        max_nonfinite_steps=config.optimizer.max_nonfinite_steps,
     )
     sharding = batch_sharding(task.mesh)
     batch = {

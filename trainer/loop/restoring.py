@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 import jax
@@ -11,8 +12,7 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, to_stored
-from trainer.loop.loss_scale import first_loss_scale
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, state_of, state_sha256, to_stored
 from trainer.loop.saving import quiet_writers
 from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
@@ -80,31 +80,36 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
 def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
     """Return the checkpoint of a step.
 
-    A run may go on in another element type: a loss scale that is not needed is left out, one that is not there begins.
+    A run may go on in another element type, and may begin to skip steps: what is not needed is left out, what is not
+    there begins.
 
     Raises:
         StateMismatchError: it is not what was saved. Orbax raises others where it cannot be read.
     """
     with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
         beside = manager.metadata(step).custom_metadata or {}
-        shapes = saved_shapes(like, scaled=SCALED in beside)
+        shapes = saved_shapes(like, has={name for name, (word, _) in OPTIONAL.items() if word in beside})
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     parts: StoredState = jax.tree.map(own_copy, StoredState(**read))
     if beside.get(HASH) not in (None, state_sha256(parts)):
         raise StateMismatchError
-    if like.loss_scale is None:
-        parts = parts._replace(loss_scale=None)
-    elif parts.loss_scale is None:
-        parts = parts._replace(loss_scale=jax.device_put(first_loss_scale(), like.step.sharding))
+    for name, (_, first) in OPTIONAL.items():
+        if getattr(like, name) is None:
+            parts = parts._replace(**{name: None})
+        elif getattr(parts, name) is None:
+            parts = parts._replace(**{name: jax.device_put(first(), like.step.sharding)})
     return state_of(parts, like)
 
 
-def saved_shapes(like: TrainState, *, scaled: bool) -> StoredState:
-    """Return what a checkpoint of such a state holds, with a loss scale or without, as shapes."""
-    scale = (like.loss_scale or jax.eval_shape(first_loss_scale)) if scaled else None
+def saved_shapes(like: TrainState, *, has: Container[str]) -> StoredState:
+    """Return what a checkpoint of such a state holds as shapes, with those of the optional parts that it has."""
+    parts = {
+        name: (getattr(like, name) or jax.eval_shape(first)) if name in has else None
+        for name, (_, first) in OPTIONAL.items()
+    }
     shapes: StoredState = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
-        to_stored(like)._replace(loss_scale=scale),
+        to_stored(like)._replace(**parts),
     )
     return shapes
 

@@ -24,7 +24,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
-from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, SCALED, bytes_of, state_sha256, to_stored
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, bytes_of, state_sha256, to_stored
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -81,11 +81,11 @@ class Checkpoints:
         """Write the state and return None, or the operating system's error number and leave nothing behind."""
         try:
             parts = to_stored(state)
-            scaled = {} if parts.loss_scale is None else {SCALED: True}
+            beside = {word: True for name, (word, _) in OPTIONAL.items() if getattr(parts, name) is not None}
             self._manager.save(
                 step,
                 args=ocp.args.StandardSave(parts.parts()),
-                custom_metadata={HASH: sha256 or state_sha256(parts), **scaled, **self._beside},
+                custom_metadata={HASH: sha256 or state_sha256(parts), **beside, **self._beside},
             )
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:

@@ -19,6 +19,7 @@ from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
 from trainer.loop.optimizer import build_optimizer
+from trainer.loop.skipped_update import no_skipped_steps
 from trainer.loop.step import TrainState, first_state
 from trainer.loop.task import Task, reference_of
 from trainer.methods.method import partition
@@ -82,7 +83,8 @@ def first_state_of(task: Task, trained: Params) -> TrainState:
 
 def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
     scale = first_loss_scale() if scaled else None
-    return first_state(trained, build_optimizer(optimizer, steps=steps), scale)
+    skipped = None if optimizer.max_nonfinite_steps is None else no_skipped_steps()
+    return first_state(trained, build_optimizer(optimizer, steps=steps), scale, skipped)
 
 
 def optimizer_of(task: Task) -> optax.GradientTransformation:

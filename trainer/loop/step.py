@@ -9,17 +9,17 @@ parameters and a microbatch to sums. Where the state has a loss scale, gradients
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int32, Key
+from jaxtyping import Array, Bool, Float, Int32, Key
 
-from trainer.loop.loss_scale import NAME, SMALLEST, LossScale, next_loss_scale, unless
+from trainer.loop.loss_scale import NAME, LossScale, next_loss_scale
 from trainer.loop.rounding import round_like
+from trainer.loop.skipped_update import BEYOND, IN_A_ROW, SKIPPED, SkippedSteps, next_skipped_steps, update_where
 from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any
@@ -45,6 +45,8 @@ class TrainState(NamedTuple):
     opt_state: Any
     loss_scale: LossScale | None = None
     """What the loss is multiplied by. None: it is not, for gradients have the range of float32."""
+    skipped: SkippedSteps | None = None
+    """How many steps were skipped. None: none is, but for the sake of the loss scale."""
 
 
 class StepMetrics(NamedTuple):
@@ -59,11 +61,14 @@ class StepMetrics(NamedTuple):
 
 
 def first_state(
-    trained: Params, optimizer: optax.GradientTransformation, loss_scale: LossScale | None = None
+    trained: Params,
+    optimizer: optax.GradientTransformation,
+    loss_scale: LossScale | None = None,
+    skipped: SkippedSteps | None = None,
 ) -> TrainState:
     """Return the state before the first step. The optimizer's own numbers are float32 even where params are not."""
     opt_state = optimizer.init(in_float32(trained))
-    return TrainState(step=jnp.int32(0), trained=trained, opt_state=opt_state, loss_scale=loss_scale)
+    return TrainState(step=jnp.int32(0), trained=trained, opt_state=opt_state, loss_scale=loss_scale, skipped=skipped)
 
 
 def build_step(
@@ -72,6 +77,7 @@ def build_step(
     *,
     max_grad_norm: float | None,
     seed: int,
+    max_nonfinite_steps: int | None = None,
 ) -> Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
@@ -80,6 +86,8 @@ def build_step(
         optimizer: from `build_optimizer`.
         max_grad_norm: largest global norm of the gradient that is used. None: no clipping.
         seed: decides stochastic rounding and draws in the loss; those of step k depend on seed and k alone.
+        max_nonfinite_steps: how many steps in a row are skipped where a number is not finite. None: none, and the state
+            has no count of them.
     """
 
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -93,14 +101,23 @@ def build_step(
         if max_grad_norm is not None:
             clip = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
             gradient = jax.tree.map(lambda leaf: leaf * clip, gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, in_float32(state.trained))
-        trained = with_updates(state.trained, updates, jax.random.fold_in(root, state.step))
+        loss, rounding = sums.loss / weight, jax.random.fold_in(root, state.step)
+
+        def update(trained: Params, opt_state: Any) -> tuple[Params, Any]:
+            updates, opt_state = optimizer.update(gradient, opt_state, in_float32(trained))
+            return with_updates(trained, updates, rounding), opt_state
+
+        if state.loss_scale is None and max_nonfinite_steps is None:
+            trained, opt_state = update(state.trained, state.opt_state)
+        else:
+            taken = is_taken(state, loss, grad_norm, max_nonfinite_steps)
+            trained, opt_state = update_where(taken, update, state.trained, state.opt_state)
         # The figures belong to the params before the update: it is what this batch was asked with.
         named = {name: total / weight for name, total in sums.named.items()}
         named |= {name: total / divisor(count) for name, (total, count) in sums.means.items()} | sums.largest
-        metrics = StepMetrics(loss=sums.loss / weight, grad_norm=grad_norm, named=named)
+        metrics = StepMetrics(loss=loss, grad_norm=grad_norm, named=named)
         after = TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state)
-        return with_loss_scale(state, after, metrics)
+        return with_counts(state, after, metrics, max_nonfinite_steps)
 
     return train_step
 
@@ -110,22 +127,37 @@ def divisor(weight: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(weight > 0, weight, jnp.float32(1))
 
 
-def with_loss_scale(before: TrainState, after: TrainState, metrics: StepMetrics) -> tuple[TrainState, StepMetrics]:
-    """Return state and figures of a step whose loss was scaled: skipped where its gradient is not finite.
+def is_taken(
+    state: TrainState, loss: Float[Array, ""], grad_norm: Float[Array, ""], most: int | None
+) -> Bool[Array, ""]:
+    """Return whether a step changes the parameters.
 
-    A loss that is not finite is not a matter of the gradient's range; loss scaling cannot fix it. Its step is not
-    skipped, so that it spoils the parameters and the run ends.
+    A loss that is not finite is not a matter of the gradient's range; loss scaling cannot fix it. Where steps are
+    skipped for its sake alone that step is not, so that it spoils the parameters and the run ends.
     """
-    if before.loss_scale is None:
-        return after, metrics
+    finite = jnp.isfinite(grad_norm)
+    if state.skipped is None or most is None:
+        return finite | ~jnp.isfinite(loss)
+    taken: Array = finite & jnp.isfinite(loss) & (state.skipped.in_a_row <= jnp.int32(most))
+    return taken
+
+
+def with_counts(
+    before: TrainState, after: TrainState, metrics: StepMetrics, most: int | None
+) -> tuple[TrainState, StepMetrics]:
+    """Return state and figures of a step with its loss scale and the count of skipped steps, if there are any."""
     finite = jnp.isfinite(metrics.grad_norm)
-    skipped = ~finite & jnp.isfinite(metrics.loss)
-    kept = after._replace(
-        trained=unless(skipped, after.trained, before.trained),
-        opt_state=unless(skipped, after.opt_state, before.opt_state),
-        loss_scale=next_loss_scale(before.loss_scale, finite=finite),
-    )
-    return kept, metrics._replace(named=metrics.named | {NAME: before.loss_scale.scale})
+    named = dict(metrics.named)
+    if before.loss_scale is not None:
+        after = after._replace(loss_scale=next_loss_scale(before.loss_scale, finite=finite))
+        named[NAME] = before.loss_scale.scale
+        finite = jnp.isfinite(metrics.loss)  # a gradient beyond float16 is a matter of the scale
+    if before.skipped is not None and most is not None:
+        skipped = next_skipped_steps(before.skipped, finite=finite & jnp.isfinite(metrics.loss), most=most)
+        after = after._replace(skipped=skipped)
+        beyond = jnp.maximum(skipped.in_a_row - jnp.int32(most), jnp.int32(0))
+        named |= {SKIPPED: skipped.total, IN_A_ROW: skipped.in_a_row, BEYOND: beyond}
+    return after, metrics._replace(named=named)
 
 
 def gradient_of_sum(
@@ -191,30 +223,3 @@ def with_updates(params: Params, updates: Params, key: Array) -> Params:
 def in_float32(params: Params) -> Params:
     """Return every leaf in float32; leaves that are float32 already are not copied."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
-
-
-class NonfiniteState(NamedTuple):
-    """Why a state is of no use to go on from."""
-
-    error: str
-    """For the manifest's `exit.error`."""
-    because: str
-
-
-def spoiled_by(metrics: StepMetrics, *, step: int) -> NonfiniteState | None:
-    """Return which of a step's numbers makes its state useless, None if none does; waits for the step to end."""
-    scale = metrics.named.get(NAME)
-    if not math.isfinite(metrics.loss):
-        # The loss scale has no part in the forward pass, so it cannot help.
-        why = "" if scale is None else f": activations may be beyond 65,504, where float16 ends; {INSTEAD}"
-        return NonfiniteState("non_finite_loss", f"the loss at step {step} is not finite{why}")
-    if scale is None and not math.isfinite(metrics.grad_norm):
-        # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
-        return NonfiniteState("non_finite_gradient", f"the gradient at step {step} is not finite")
-    if scale is not None and float(scale) < SMALLEST:
-        what = f"the loss scale at step {step} is {float(scale):g}: gradients are beyond float16 without scaling too"
-        return NonfiniteState("loss_scale_collapsed", f"{what}; {INSTEAD}")
-    return None
-
-
-INSTEAD = "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate"

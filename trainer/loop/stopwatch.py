@@ -62,6 +62,10 @@ class TimedSource:
         self._wait.add(time.perf_counter() - began)
         return batch
 
+    def rows(self, step: int) -> list[int]:
+        """Return the rows of a step, by their number."""
+        return self._source.rows(step)
+
     def tokens_before(self, step: int) -> int:
         """Return the tokens of all steps before this one, padding left out."""
         return self._source.tokens_before(step)

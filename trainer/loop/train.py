@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Container
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -22,7 +23,8 @@ from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.saving import Checkpoints
-from trainer.loop.step import Batch, Params, StepMetrics, TrainState, spoiled_by
+from trainer.loop.spoiled import rows_learned, spoiled_by
+from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.stopwatch import Stopwatch, TimedSource
 from trainer.loop.task import Task, without_reference
@@ -140,7 +142,8 @@ class Loop:
             self.log(done, metrics, watch, drawing, {})  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
         # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
-        if metrics is not None and (spoiled := spoiled_by(metrics, step=done)):
+        rows = partial(rows_learned, self.source, self.task.objective)
+        if metrics is not None and (spoiled := spoiled_by(metrics, step=done, rows=rows)):
             return Outcome(state=state, status="failed", because=spoiled.because, seconds=seconds, error=spoiled.error)
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)

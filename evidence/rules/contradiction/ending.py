@@ -21,7 +21,8 @@ NOT_THE_STATUS = Rule(
 LOST_LOSS = Rule(
     "TP331",
     "Training past a loss that is not finite",
-    "A loss that is not finite is written as null and stops the run as failed at that step.",
+    "A loss that is not finite is written as null and stops the run as failed at that step, or its step is skipped "
+    "and counted in skipped_steps, where optimizer.max_nonfinite_steps is set.",
     "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_CHECKPOINT = Rule(
@@ -87,9 +88,10 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
 
 
 def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where rows follow a loss that is not finite, or the run did not fail on it."""
+    """Yield a problem where rows follow a loss that is not finite and whose step was not skipped, or no failure did."""
     rows = facts.metrics or []
-    for index in where(np.isnan(facts.columns["loss"]))[:1]:
+    lost = np.isnan(facts.columns["loss"]) & ~_is_skipped(facts)
+    for index in where(lost)[:1]:
         step, following = rows[index]["step"], len(rows) - index - 1
         if following:
             what = f"The loss at step {step} is null, and {following} rows follow."
@@ -98,6 +100,16 @@ def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
         else:
             return
         yield finding(facts.folder, LOST_LOSS, layout.METRICS, what, line=index + 1, pointer="/loss")
+
+
+def _is_skipped(facts: Facts) -> np.ndarray:
+    """Return for each row whether it counts its step among those that were skipped."""
+    rows, optimizer = facts.metrics or [], (facts.config or {}).get("optimizer", {})
+    counts = np.array([row.get("skipped_steps", 0) for row in rows])
+    skips: np.ndarray = (
+        np.diff(counts, prepend=0) > 0 if optimizer.get("max_nonfinite_steps") is not None else counts < 0
+    )
+    return skips
 
 
 def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.config.tree import Config
 from trainer.loop.loss_scale import is_scaled
 from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
@@ -50,8 +51,8 @@ def second_state_parts(work: Workload) -> tuple[Part, ...]:
 def all_gradients(work: Workload) -> Part | None:
     """Return what all gradients need where they have to exist together, None where each is used up as it comes.
 
-    Clipping and a loss scale need the norm of all of them before the first update; accumulation adds to all of them in
-    float32.
+    Clipping, and what skips a step, need the norm of all of them before the first update; accumulation adds to all of
+    them in float32.
     A matrix's gradient is kept in the type that its product was computed in, a table's in the type it is stored in.
     """
     count = count_of(work.trained)
@@ -62,16 +63,20 @@ def all_gradients(work: Workload) -> Part | None:
         return Part(
             name="gradients", bytes=added_up, because=f"{count:,} parameters × 4 bytes, for accumulation{work.split}"
         )
-    scaled = is_scaled(work.config.precision)
-    if work.config.optimizer.max_grad_norm is None and not scaled:
+    if work.config.optimizer.max_grad_norm is None and not may_skip(work.config):
         return None
-    whose = "to see that they are finite" if scaled else "for clipping"
+    whose = "to see that they are finite" if may_skip(work.config) else "for clipping"
     needed = sum(value.size * gradient_item(name, value, work) for name, value in work.trained.items())
     return Part(
         name="gradients",
         bytes=needed // work.shards,
         because=f"{count:,} parameters × {needed / max(count, 1):.1f} bytes, all at once {whose}{work.split}",
     )
+
+
+def may_skip(config: Config) -> bool:
+    """Return whether a step whose gradient is not finite may be skipped."""
+    return is_scaled(config.precision) or config.optimizer.max_nonfinite_steps is not None
 
 
 def table_gradients(work: Workload) -> Part:
