@@ -24,13 +24,16 @@ from trainer.config.tree import (
     ObjectiveConfig,
     RecordingConfig,
 )
-from trainer.loop.programs import train_program
+from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import MOST_WORTHLESS, Rollouts, draw_numbers, rollouts_of
 from trainer.loop.state import initial_state
+from trainer.loop.stop import StopRequest
 from trainer.objectives.contradictions import contradictions
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import ReplayRequest
+from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.repetition import Repetition
 from trainer.replay.replay import replay
+from trainer.replay.states import States, frozen_of
 from trainer.run import RunRequest, run
 from trainproof.orders.headroom import headroom_findings
 
@@ -135,6 +138,34 @@ def test_it_is_continued_and_repeated_bit_for_bit(
     assert max(row.get("sampler_gap", 0) for row in rows(whole.folder)) < 1e-4
     receipt, code = replay(ReplayRequest(folder=whole.folder), lambda _: None, lambda _: None)
     assert ({each["verdict"] for each in receipt["covered"]["segments"]}, code) == ({"identical"}, 0)
+
+
+def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order_of: Callable[..., RunRequest]):
+    order = order_of(rewarded)
+    assert run(order, QUIET) == 0
+    recorded, (task, data) = read_recorded(order.folder), inputs_of(rewarded)
+    steps, rollouts = compiled_steps(task, data.source.lengths_in_use), rollouts_of(task, data)
+    drawn_otherwise = {"loss": 0.5, "reward_mean": 0.25, "entropy": 1.0}
+    for changed, is_exact, verdicts in (
+        (drawn_otherwise, False, ["identical", "not tried"]),
+        (drawn_otherwise, True, ["identical", "different"]),
+    ):
+        stated = recorded.rows | {3: recorded.rows[3] | changed}
+        states = {step: each for step, each in recorded.states.items() if step < 4}
+        repetition = Repetition(
+            run=replace(recorded, rows=stated, states=states | {4: "ab" * 32}, params={}),
+            task=task,
+            steps=steps,
+            source=data.source,
+            rollouts=rollouts,
+            states=States(run=recorded, task=task, frozen=frozen_of(task)),
+            stop=StopRequest(max_minutes=None),
+            is_exact=is_exact,
+            progress=lambda done, total, loss: None,
+        )
+        came = [each for segment in recorded.segments for each in repetition.repeat(segment)]
+        assert [each.verdict for each in came] == verdicts
+        assert ("another token is drawn" in came[1].difference) == ("not tried" in verdicts)
 
 
 def test_what_there_is_to_gain_is_measured_once_and_changes_nothing(

@@ -34,7 +34,12 @@ TOO_FAR = (
     "On another processor, steps so long after a common state cannot be judged: repeat the run on such a machine, or "
     "from its checkpoints."
 )
-"""Why a segment that was repeated counts as not tried."""
+DRAWN_OTHERWISE = (
+    "On another processor the last bits of a probability differ, so that now and then another token is drawn: its "
+    "completion, its reward and all that follows are of another run and say nothing of this one. Repeat it where its "
+    "programs are compiled for the same instructions."
+)
+"""Why segments that were repeated count as not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,6 +233,8 @@ class Repetition:
                 verdict = "within tolerance"
                 if beyond:  # what no tolerance can judge does not speak for the run
                     segment = replace(segment, last_step=self._judged_until(segment))
+            elif self.rollouts and not same:
+                return SegmentResult(segment=segment, verdict="not tried", difference=DRAWN_OTHERWISE)
         agreed = max([segment.first_step, *self._agreed(segment, differences)])
         return SegmentResult(
             segment=segment,

@@ -229,6 +229,8 @@ def nothing_reached(run: RecordedRun, found: ReplayFindings) -> Problem:
     if parent is not None and not found.is_out_of_time:
         what = f"The run goes on from step {parent['step']} of {parent['run_id']}, whose checkpoint is not here."
         then = f"Repeat {parent['run_id']}, or put its folder with the checkpoint beside this one."
+    elif said := next((each.difference for each in found.segments if each.difference), ""):
+        what, then = f"No step could be judged. {said}", "Repeat it on such a machine."
     else:
         what, then = "The time was over before a step was repeated.", "Give more --minutes."
     return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
