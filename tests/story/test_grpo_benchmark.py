@@ -1,9 +1,16 @@
 """What learning from rewards costs beside TRL: what was measured stands in a file."""
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.append(BENCHMARKS := str(Path(__file__).parents[2] / "benchmarks"))
+from grpo_parts.learning_plot import LEFT, WIDTH, drawn
+
+sys.path.remove(BENCHMARKS)
 
 MEASURED = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "grpo.json").read_text())
 SIZES = ("tiny", "small")
@@ -39,3 +46,19 @@ def test_rolling_out_and_a_step_are_ahead_in_every_round(size: str):
     assert MEASURED["rounds"] >= 5
     for part in ("rollout", "step"):
         assert MEASURED["trl_over_trainproof"][size][part]["cpu"]["min"] > 1, part
+
+
+def test_the_picture_of_learning_has_a_dot_for_each_arm_and_seed():
+    def arm(one: float, every: float) -> dict[str, float]:
+        return {"pass_1": one, "pass_1_low": one - 0.1, "pass_1_high": one + 0.1, "pass_4": every}
+
+    seeds = {"0": {"start": arm(0.3, 0.8), "grpo": arm(0.4, 0.6)}, "1": {"start": arm(0.3, 0.8), "grpo": arm(0.6, 0.6)}}
+    picture = drawn({"answers": 4, "steps": 2, "held_out": 9, "seeds": seeds})
+    places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
+    assert [round((x - LEFT) / WIDTH, 3) for x in places[:4]] == [0.3, 0.3, 0.4, 0.6]
+    assert len(places) == 8
+    lines = re.findall(r'<path d="M([\d.]+) [\d.]+H([\d.]+)"', picture)
+    assert [round((float(x) - LEFT) / WIDTH, 3) for x in lines[2]] == [0.3, 0.5]
+    assert ">50.0</text>" in picture, "the mean of both seeds"
+    assert "GRPO" in picture
+    assert "shuffled" not in picture, "an arm that was not run is left out"
