@@ -11,20 +11,24 @@ From one warm start each arm takes the same number of updates on as many sequenc
 Measured before and after with 16 answers to each held-out item: pass@1, pass@16, and the interval of pass@1 over items.
 
     python benchmarks/grpo_learning.py            # three seeds; prints the table and writes results/grpo_learning.json
-    python benchmarks/grpo_learning.py --seeds 1 --steps 20
+    python benchmarks/grpo_learning.py --seeds 0 --arms grpo --steps 20
+
+Each arm is written down as soon as it has ended. An arm that the file holds under the same conditions is not run again,
+so that a benchmark goes on where it was stopped, and processes with seeds of their own fill one file.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
-import platform
 import random
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from importlib.metadata import version
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -33,7 +37,7 @@ import jax
 import numpy as np
 
 from evidence.rewards import Attempt
-from schemas.problems.words import listed
+from evidence.run.hashes import sha256_file
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data import countdown
@@ -50,9 +54,12 @@ from trainer.loop.step import TrainState
 from trainer.methods.method import combine
 from trainer.model.params import Params
 from trainer.planning.devices import choose_devices
+from trainer.recorder.environment import environment
 
 CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
 RESULT = Path(__file__).parent / "results" / "grpo_learning.json"
+WEIGHTS = CONFIG.parent / "countdown_start" / "model.safetensors"
+START = "start"
 ARMS = ("grpo", "shuffled", "rejection", "more")
 ANSWERS = 16
 """Answers to each held-out item."""
@@ -156,19 +163,19 @@ def train_arm(arm: str, seed: int, steps: int) -> tuple[TrainState, Params, Roll
         batch = completions.batch(data.source, step, state, frozen)
         state, _ = update(state, frozen, batch)
         rewards.append(float(completions.row(step + 1, {"sampler_gap": 0.0}, update_seconds=0)["reward_mean"] or 0))
+        if step % 20 == 19:
+            print(f"seed {seed}  {arm:10} step {step + 1}: reward {fmean(rewards[-20:]):.3f}", file=sys.stderr)
     return state, frozen, rollouts, rewards
 
 
 def supervised(seed: int, steps: int) -> tuple[TrainState, Params]:
-    """Return the state after as many supervised steps on as many sequences, and what is frozen."""
+    """Return the state after as many steps on as many of the start's own sequences, and what is frozen."""
     usual = configured(seed, steps)
-    config = replace(
-        usual,
-        objective=type(usual.objective)(),
-        data=replace(usual.data, dataset="countdown-solved-v1"),
-    )
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    task, data = read_inputs(config, devices)
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = countdown.write_start(Path(folder) / "countdown_start.jsonl")
+        config = replace(usual, objective=type(usual.objective)(), data=replace(usual.data, dataset=str(dataset)))
+        devices = choose_devices(config.mesh.device, config.mesh.devices)
+        task, data = read_inputs(config, devices)
     [state], frozen = initial_state(task)
     update = train_program(task).compile().call
     for step in range(steps):
@@ -177,20 +184,13 @@ def supervised(seed: int, steps: int) -> tuple[TrainState, Params]:
     return state, frozen
 
 
-def run_arms(seed: int, steps: int, rows: list[dict[str, Any]], show: Callable[[str], None]) -> dict[str, Any]:
-    """Return what was measured of each arm under one seed."""
-    found: dict[str, Any] = {}
-    for arm in ("start", *ARMS):
-        began, wall = time.process_time(), time.perf_counter()
-        state, frozen, rollouts, rewards = train_arm(
-            "grpo" if arm == "start" else arm, seed, 0 if arm == "start" else steps
-        )
-        seconds = {"cpu_seconds": time.process_time() - began, "wall_seconds": time.perf_counter() - wall}
-        found[arm] = measure(rollouts, combine(state.trained, frozen), rows) | seconds
-        if rewards:
-            found[arm]["rewards"] = [round(reward, 4) for reward in rewards]
-        show(f"seed {seed}  {line_of(arm, found[arm])}")
-    return found
+def run_arm(arm: str, seed: int, steps: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what was measured of an arm under a seed; `start` is what all arms begin from."""
+    began, wall = time.process_time(), time.perf_counter()
+    state, frozen, rollouts, rewards = train_arm("grpo" if arm == START else arm, seed, 0 if arm == START else steps)
+    seconds = {"cpu_seconds": time.process_time() - began, "wall_seconds": time.perf_counter() - wall}
+    found: dict[str, Any] = measure(rollouts, combine(state.trained, frozen), rows) | seconds
+    return found | ({"rewards": [round(reward, 4) for reward in rewards]} if rewards else {})
 
 
 def line_of(arm: str, figures: Mapping[str, Any]) -> str:
@@ -202,30 +202,67 @@ def line_of(arm: str, figures: Mapping[str, Any]) -> str:
     )
 
 
+def summary_of(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+    """Return what each arm gained over the start, over the seeds that have it."""
+    summary: dict[str, Any] = {}
+    for arm in ARMS:
+        pairs = [(found[arm], found[START]) for found in seeds.values() if {arm, START} <= found.keys()]
+        if pairs:
+            gains = [after["pass_1"] - before["pass_1"] for after, before in pairs]
+            of_all = [after[f"pass_{ANSWERS}"] - before[f"pass_{ANSWERS}"] for after, before in pairs]
+            summary[arm] = {"pass_1_gain": fmean(gains), f"pass_{ANSWERS}_gain": fmean(of_all), "pass_1_gains": gains}
+    return summary
+
+
+def store(result: Path, conditions: Mapping[str, Any], seed: str, arm: str, figures: Mapping[str, Any]) -> None:
+    """Write an arm into the file, beside what other processes have written there."""
+    folder = os.open(result.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        seeds = stored(result, conditions)
+        seeds.setdefault(seed, {})[arm] = dict(figures)
+        document = {"environment": environment(), **conditions, "summary": summary_of(seeds)}
+        working = result.with_suffix(".tmp")
+        working.write_text(json.dumps(document | {"seeds": dict(sorted(seeds.items()))}, indent=1) + "\n")
+        working.replace(result)
+    finally:
+        os.close(folder)
+
+
+def conditions_of(steps: int) -> dict[str, Any]:
+    """Return what the arms' figures depend on."""
+    config = load_config(CONFIG)
+    settings = {name: asdict(getattr(config, name)) for name in ("objective", "optimizer", "batch")}
+    return {"steps": steps, "answers": ANSWERS, "start_sha256": sha256_file(WEIGHTS), **settings}
+
+
+def stored(result: Path, conditions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the arms of each seed that the file holds, none where they were found under other conditions."""
+    document = json.loads(result.read_text()) if result.exists() else {}
+    same = all(document.get(name) == value for name, value in conditions.items())
+    return dict(document.get("seeds", {})) if same else {}
+
+
 def main() -> None:
-    """Run every arm under each seed, print the table and write it down."""
+    """Run the arms under each seed that are not there yet, write each down, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--steps", type=int, default=None)
     parser.add_argument("--result", type=Path, default=RESULT)
     given = parser.parse_args()
-    steps = given.steps or load_config(CONFIG).limits.steps
-    rows = held_out()
-    seeds = {}
-    for seed in range(given.seeds):
-        seeds[str(seed)] = run_arms(seed, steps, rows, lambda line: print(line, flush=True))
-    summary = {}
-    for arm in ARMS:
-        gains = [seeds[seed][arm]["pass_1"] - seeds[seed]["start"]["pass_1"] for seed in seeds]
-        of_all = [seeds[seed][arm][f"pass_{ANSWERS}"] - seeds[seed]["start"][f"pass_{ANSWERS}"] for seed in seeds]
-        summary[arm] = {"pass_1_gain": fmean(gains), f"pass_{ANSWERS}_gain": fmean(of_all), "pass_1_gains": gains}
+    steps, rows = given.steps or load_config(CONFIG).limits.steps, held_out()
+    conditions = conditions_of(steps) | {"held_out": len(rows)}
+    for seed in map(str, given.seeds):
+        for arm in (START, *given.arms):
+            if arm not in stored(given.result, conditions).get(seed, {}):
+                figures = run_arm(arm, int(seed), steps, rows)
+                store(given.result, conditions, seed, arm, figures)
+                print(f"seed {seed}  {line_of(arm, figures)}", flush=True)
+    for arm, gained in summary_of(stored(given.result, conditions)).items():
+        gains = gained["pass_1_gains"]
         spread = f" ± {stdev(gains):.3f}" if len(gains) > 1 else ""
-        print(f"{arm:10} pass@1 {fmean(gains):+.3f}{spread}  pass@{ANSWERS} {fmean(of_all):+.3f}")
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    versions = {name: version(name) for name in ("jax", "jaxlib", "flax", "optax")}
-    document = {"machine": machine, "versions": versions, "steps": steps, "held_out": len(rows)}
-    document |= {"answers": ANSWERS, "arms": listed(ARMS), "summary": summary, "seeds": seeds}
-    given.result.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"{arm:10} pass@1 {fmean(gains):+.3f}{spread}  pass@{ANSWERS} {gained[f'pass_{ANSWERS}_gain']:+.3f}")
 
 
 if __name__ == "__main__":

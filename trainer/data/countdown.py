@@ -2,7 +2,9 @@
 
 `python -m trainer.data.countdown` rewrites `countdown-v1` (tasks that the reward `countdown` judges),
 `countdown-solved-v1` (the same items with solutions, for a supervised start) and `eval_countdown_v1` (items that are
-in neither). An item is three numbers, in any order, and a target; its SHA-256 decides for ever whether it is held out.
+in neither). `python -m trainer.data.countdown rows.jsonl` writes what `trainer/configs/countdown_start` was taught: the
+same items in every order, with up to four solutions each. An item is three numbers, in any order, and a target; its
+SHA-256 decides for ever whether it is held out.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +29,8 @@ HELD_OUT = 10
 """One item of so many is held out."""
 SOLVED_ORDERS = 2
 """Orders of its numbers in which an item stands in `countdown-solved-v1`, where it has as many."""
+START_SOLUTIONS = 4
+"""Solutions of each order of an item that the start is taught, where there are as many."""
 SEED = 29
 EVAL_SET = "eval_countdown_v1"
 
@@ -120,6 +125,18 @@ def solved_rows() -> list[dict[str, Any]]:
     return draw.sample(found, len(found))
 
 
+def start_rows() -> list[dict[str, Any]]:
+    """Return what the start of `grpo_demo.yaml` is taught: each training item in every order, solved several ways."""
+    draw = random.Random(SEED + 3)  # noqa: S311 - data, not secrets
+    found = []
+    for item in _for_training(draw):
+        known = solutions(item)
+        for numbers in sorted(set(permutations(item.numbers))):
+            chosen = draw.sample(known, min(START_SOLUTIONS, len(known)))
+            found += [{"prompt": item.prompt(numbers), "completion": text} for text in chosen]
+    return draw.sample(found, len(found))
+
+
 def eval_items() -> list[dict[str, Any]]:
     """Return the items of `eval_countdown_v1`: all that are held out, with every solution in the fewest brackets."""
     draw = random.Random(SEED + 2)  # noqa: S311 - data, not secrets
@@ -157,14 +174,27 @@ def _for_training(draw: random.Random) -> list[CountdownItem]:
 def file_texts() -> dict[str, str]:
     """Return the content of each committed file by its name."""
     files = {"countdown-v1": task_rows(), "countdown-solved-v1": solved_rows(), EVAL_SET: eval_items()}
-    return {f"{name}.jsonl": "".join(json.dumps(row) + "\n" for row in rows) for name, rows in files.items()}
+    return {f"{name}.jsonl": _lines(rows) for name, rows in files.items()}
 
 
-def main(folder: Path = FOLDER) -> None:
-    """Write the files into a folder."""
+def write_start(path: Path) -> Path:
+    """Write what the start is taught to a file, and return its path."""
+    path.write_text(_lines(start_rows()), encoding="utf-8", newline="\n")
+    return path
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def main(arguments: list[str], folder: Path = FOLDER) -> None:
+    """Write the start's rows to the file that is named, or the committed files into a folder."""
+    if arguments:
+        write_start(Path(arguments[0]))
+        return
     for name, text in file_texts().items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

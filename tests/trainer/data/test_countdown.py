@@ -123,9 +123,19 @@ def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
     assert list(read_dataset(str(path)).rows) == [row]
 
 
-def test_the_solver_makes_rows_of_items_that_are_not_held_out():
-    rows = countdown.solved_rows()
+def test_the_start_is_taught_every_order_of_the_training_items_and_no_row_twice():
+    rows = countdown.start_rows()
+    assert len({(row["prompt"], row["completion"]) for row in rows}) == len(rows)
+    orders = {parts(row["prompt"]): set() for row in read_dataset("countdown-v1").rows}
+    for row in rows:
+        orders[parts(row["prompt"])].add(row["prompt"])
+    assert all(len(found) == len(set(itertools.permutations(item[0]))) for item, found in orders.items())
+
+
+@pytest.mark.parametrize("made", [countdown.solved_rows, countdown.start_rows])
+def test_the_solver_makes_rows_of_items_that_are_not_held_out(made):
+    rows = made()
     assert not any(
         countdown.CountdownItem(numbers=n, target=t).is_held_out for n, t in (parts(r["prompt"]) for r in rows)
     )
-    assert all(exactly(row["completion"]) == parts(row["prompt"])[1] for row in rows[::11])
+    assert all(exactly(row["completion"]) == parts(row["prompt"])[1] for row in rows[::41])
