@@ -179,10 +179,10 @@ def configured(case: Case, folder: Path) -> Config:
     return config_of(document)
 
 
-def task_of(config: Config, mesh: Any) -> Task:
+def task_of(config: Config, mesh: Any, platform: str | None = None) -> Task:
     """Return the task of a configuration with shapes in place of arrays."""
     source = resolve(config.model.name, config.model.revision, with_weights=False)
-    return Task.of(config, source, mesh)
+    return Task.of(config, source, mesh, platform=platform)
 
 
 def estimated(case: Case, config: Config) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
+from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack, is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
@@ -31,7 +32,8 @@ def read_inputs(
             evaluation set at once, as far as one can be judged without the other. Exit code 3; the device does not have
             an element type of the run.
     """
-    if problems := [*contradictions(config), *cannot_stack(config, devices=len(devices.list))]:
+    refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
+    if problems := [*contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
     objective = objective_of(config)
@@ -39,6 +41,7 @@ def read_inputs(
     data = read_data(config, model, objective, problems, devices=len(devices.list), asked=asked)
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
-    scanned = is_scanned(config, model, platform=devices.platform, devices=len(devices.list))
+    scanned = is_scanned(config, model, platform=(platform := devices.platform), devices=len(devices.list))
     mesh = build_mesh(devices.list)
-    return Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned), data
+    task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
+    return task, data

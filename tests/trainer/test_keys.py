@@ -198,6 +198,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "precision.cpu_isa": (["precision.cpu_isa=native"], of_training("products")),
     "memory.remat": (["memory.remat=none"], of_training("remat")),
     "memory.layers": (["memory.layers=scanned"], of_training("layers")),
+    "memory.attention": (["memory.attention=blockwise"], of_training("attention")),
     "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
     "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),
     "mesh.device": (

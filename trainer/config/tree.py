@@ -142,6 +142,7 @@ class MemoryConfig:
 
     remat: Literal["none", "layer"] = "layer"
     layers: Literal["auto", "unrolled", "scanned"] = "auto"
+    attention: Literal["auto", "plain", "splash", "blockwise"] = "auto"
     loss_chunk_tokens: int | None = 1024
     donate: bool = True
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import jax
 
+from trainer.model.blockwise import NAME as BLOCKWISE
+from trainer.model.kernels import AttentionKind
+
 TOLERANCE = 0.01
 """Share of the state that may be missing from the aliased bytes: scalars and padding."""
 
@@ -67,6 +70,15 @@ def compute_dtype(jaxpr: Any) -> str:
 def rematerialised_blocks(jaxpr: Any) -> int:
     """Return how many rematerialised blocks a traced step holds."""
     return sum(equation.primitive.name in ("remat", "remat2", "checkpoint") for equation in equations_of(jaxpr))
+
+
+def attention_kind(jaxpr: Any) -> AttentionKind:
+    """Return how a traced step reads whole sequences: by what its calls are named, or a kernel."""
+    equations = list(equations_of(jaxpr))
+    if any(equation.primitive.name == "pallas_call" for equation in equations):
+        return "splash"
+    called = {equation.params.get("name") for equation in equations}
+    return "blockwise" if BLOCKWISE in called else "plain"
 
 
 def equations_of(jaxpr: Any) -> Iterator[Any]:

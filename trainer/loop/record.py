@@ -135,6 +135,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
         "sequence_length": config.data.max_length,
         "remat": "layer" if recomputed else "none",
         "layers": "scanned" if any(map(is_stack, (*state.trained, *frozen))) else "unrolled",
+        "attention": effective.attention_kind(program.jaxpr),
         "loss_chunk_tokens": config.memory.loss_chunk_tokens,
         "donation": effective.donation(program.executable, state),
         "mesh": {"devices": devices, "shard_params": effective.is_split(state)},

@@ -10,11 +10,13 @@ from jax.sharding import Mesh
 
 from trainer.config.tree import Config
 from trainer.data.buckets import lengths_of
+from trainer.loop.attending import attention_of
 from trainer.loop.layout import is_scanned
 from trainer.methods.method import partition
 from trainer.methods.model import Model, model_of
 from trainer.model.decoder import Decoder
 from trainer.model.files.source import ModelSource
+from trainer.model.kernels import AttentionKernel, AttentionKind
 from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
@@ -34,6 +36,8 @@ class Task:
     mesh: Mesh
     is_scanned: bool = False
     """Whether equal layers lie stacked while it is trained; checkpoints and evaluation have them apart."""
+    platform: str | None = None
+    """cpu, gpu or tpu, where the model is trained. None: it is not."""
 
     @classmethod
     def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
@@ -44,19 +48,31 @@ class Task:
             source: the model's shape, tokenizer and files.
             mesh: devices that share the work; `shapes_mesh` where nothing is to run.
             platform: cpu, gpu or tpu, where the model is trained: equal layers are stacked as the run has them.
-                None: each layer lies apart, as for evaluation and export.
+                None: each layer lies apart and attention is plain, as for evaluation and export.
 
         Raises:
             ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
         """
         model = model_of(config, source)
         stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
-        return cls(config=config, model=model, objective=objective_of(config), mesh=mesh, is_scanned=stacked)
+        objective = objective_of(config)
+        return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=stacked, platform=platform)
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:
         """The structure of the decoder that is trained."""
         return self.model.stacked.graphdef if self.is_scanned else self.model.graphdef
+
+    @property
+    def attention(self) -> AttentionKind:
+        """How whole sequences are read while it is trained."""
+        return attention_of(self.config, platform=self.platform)
+
+    @property
+    def kernel(self) -> AttentionKernel | None:
+        """What reads them, None where they are read the plain way."""
+        kind = self.attention
+        return None if kind == "plain" else AttentionKernel(kind=kind, mesh=self.mesh if self.mesh.size > 1 else None)
 
     @property
     def shapes(self) -> Params:
@@ -103,7 +119,9 @@ class Task:
 
     def changed(self, config: Config) -> Task:
         """Return the task under another configuration of the same model, on the same devices."""
-        return replace(Task.of(config, self.model.source, self.mesh), is_scanned=self.is_scanned)
+        return replace(
+            Task.of(config, self.model.source, self.mesh), is_scanned=self.is_scanned, platform=self.platform
+        )
 
 
 def reference_of(trained: Params) -> Params:

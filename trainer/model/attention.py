@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from trainer.model import rope
+from trainer.model.kernels import AttentionKernel
 from trainer.model.layers import Dtypes, Linear, Mlp, Norm
 from trainer.model.lora import Dropout
 from trainer.model.products import product, product_with_rows
@@ -82,6 +83,8 @@ class Attention(nnx.Module):
         self.out = linear(spec.heads * spec.head_dim, spec.embed, out_std, bias=spec.output_bias)
         self.query_norm = norm()
         self.key_norm = norm()
+        self.kernel: AttentionKernel | None = None
+        """How whole sequences are read. None, and with a cache: by `attend`."""
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
@@ -96,8 +99,15 @@ class Attention(nnx.Module):
             )
             keys, values = cache
         window = self.block.window if context.varied is None else context.varied.window
-        mask = visible(context, window=window, keys=keys.shape[2])
-        read = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
+        if self.kernel is None or cache is not None:
+            mask = visible(context, window=window, keys=keys.shape[2])
+            read = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
+        else:
+            scale = self.head_dim**-0.5 if self.scale is None else self.scale
+            segments, softcap = context.segments, self.softcap
+            read = self.kernel.attend(
+                query, keys, values, window=window, segments=segments, scale=scale, softcap=softcap
+            )
         batch, heads, seq, head_dim = read.shape
         merged = read.transpose(0, 2, 1, 3).reshape(batch, seq, heads * head_dim)
         return self.out(merged, context.dropout), cache

@@ -15,7 +15,9 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Key
 
+from trainer.model.attention import Attention
 from trainer.model.decoder import Decoder
+from trainer.model.kernels import AttentionKernel
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Lora, first_matrices
 from trainer.model.quantised import Kind
@@ -113,6 +115,14 @@ def projections(decoder: Decoder) -> dict[str, Linear]:
     """Return every projection of every layer or stack by name: `layers.0.attention.query` to `layers.3.mlp.down`."""
     nodes = {".".join(map(str, path)): node for path, node in nnx.iter_graph(decoder)}
     return {name: node for name, node in sorted(nodes.items()) if isinstance(node, Linear)}
+
+
+def attended_by(decoder: Decoder, kernel: AttentionKernel | None) -> Decoder:
+    """Return the decoder, whose attention over whole sequences is computed by a kernel. None: by `attend`."""
+    for _, node in nnx.iter_graph(decoder):
+        if isinstance(node, Attention):
+            node.kernel = kernel
+    return decoder
 
 
 def without_adapters(decoder: Decoder) -> Decoder:

@@ -17,6 +17,7 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.data.render import prompt_of
 from trainer.data.rows import read_eval_set
+from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
@@ -75,7 +76,8 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
         ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
     """
     devices = devices_used(config, target)
-    if problems := [*contradictions(config), *cannot_stack(config, devices=devices)]:
+    refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
+    if problems := [*contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)

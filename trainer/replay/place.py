@@ -206,9 +206,10 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
 
 
 def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
-    """Return the run's configuration with its layers as they lay, its own number of devices and the files named."""
-    layers = effective_of(run.manifest).get("memory.layers", "unrolled")
-    config = replace(run.config, memory=replace(run.config.memory, layers=layers))
+    """Return the run's configuration: layers and attention as they were, its number of devices, the files named."""
+    effective = effective_of(run.manifest)
+    layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
+    config = replace(run.config, memory=replace(run.config.memory, layers=layers, attention=attention))
     if request.dataset is not None:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:

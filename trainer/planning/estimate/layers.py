@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from trainer.loop.loss_scale import is_scaled
+from trainer.model.blockwise import BLOCK
 from trainer.model.layers import activate
 from trainer.model.spec import Activation, ModelSpec
 from trainer.planning.estimate.part import Part, total_bytes
@@ -40,20 +41,22 @@ def inside_part(work: Workload) -> Part:
     the MLP keeps between its products (before and after the activation, the gate, and a gradient). Several devices
     begin with the next layer while they wait for each other, and keep its MLP too.
     """
-    scores = scores_bytes(work.spec, sequences=work.sequences, queries=work.length, keys=work.length)
+    scores, blocks = training_scores(work)
     layers = 2 if work.shards > 1 else 1
     mlp = layers * (4 if work.spec.gated_mlp else 3) * work.tokens * work.spec.mlp * work.item
     projections = layers * work.tokens * attention_width(work.spec) * work.item
-    if scores >= mlp:
+    if blocks >= mlp:
+        because = f"{work.attention} attention of {work.sequences} × {work.spec.heads} heads × {work.length:,} tokens"
+    elif scores >= mlp:
         because = f"scores and their gradient for {work.sequences} × {work.spec.heads} heads × {work.length:,}²"
     else:
         because = f"scores, and the MLP of {work.spec.mlp:,} for {work.tokens:,} tokens"
     return Part(
         name="layer_inside",
-        bytes=scores + max(scores, mlp) + projections,
+        bytes=scores + max(scores + blocks, mlp) + projections,
         because=because,
         # Short of memory, a compiler computes the scores again instead of keeping them beside the MLP.
-        least_bytes=max(2 * scores, mlp) + projections,
+        least_bytes=max(2 * scores + blocks, mlp) + projections,
     )
 
 
@@ -62,12 +65,34 @@ def recomputed_part(work: Workload) -> Part:
 
     Beside the layer stand what its adapters add, its scores once more, and their gradient or three tensors of the MLP.
     """
-    scores = scores_bytes(work.spec, sequences=work.sequences, queries=work.length, keys=work.length)
+    scores, blocks = training_scores(work)
     added = sum(value.shape[-1] for name, value in work.trained.items() if name.endswith(".lora_b")) // work.spec.layers
-    beside = added * work.tokens * work.item + scores + max(scores, 3 * work.tokens * work.spec.mlp * work.item)
+    beside = (
+        added * work.tokens * work.item + scores + max(scores + blocks, 3 * work.tokens * work.spec.mlp * work.item)
+    )
     one = whole_layer_bytes(work)
     because = f"one layer whole, {one:,} bytes, and {beside:,} of its gradients"
     return Part(name="layer_inside", bytes=one + beside, because=because)
+
+
+def training_scores(work: Workload) -> tuple[int, int]:
+    """Return the bytes of one layer's scores, and of what stands in their place where attention goes in blocks.
+
+    Splash keeps a number of each head and token in 128 places. A loop has the scores of a pair of blocks three times,
+    and adds up gradients of queries, keys and values in float32.
+    """
+    spec, tokens = work.spec, work.tokens
+    if work.attention == "plain":
+        return scores_bytes(spec, sequences=work.sequences, queries=work.length, keys=work.length), 0
+    if work.attention == "splash":
+        return 0, tokens * spec.heads * LANES * FLOAT32_BYTES
+    block = min(BLOCK, work.length)
+    added = tokens * (spec.heads + 2 * spec.kv_heads) * spec.head_dim * FLOAT32_BYTES
+    return 0, 3 * scores_bytes(spec, sequences=work.sequences, queries=block, keys=block) + added
+
+
+LANES = 128
+"""Numbers that a TPU keeps next to each other at least."""
 
 
 def scores_bytes(spec: ModelSpec, *, sequences: int, queries: int, keys: int) -> int:
@@ -92,8 +117,8 @@ def whole_layer_bytes(work: Workload) -> int:
     spec = work.spec
     widths = 4 * spec.embed + 2 * spec.heads * spec.head_dim + 2 * spec.kv_heads * spec.head_dim
     widths += (4 if spec.gated_mlp else 2) * spec.mlp
-    scores = scores_bytes(spec, sequences=work.sequences, queries=work.length, keys=work.length)
-    return work.tokens * widths * work.item + (2 if work.on_cpu else 1) * scores
+    scores, blocks = training_scores(work)
+    return work.tokens * widths * work.item + (2 if work.on_cpu else 1) * scores + blocks
 
 
 Parts = tuple[Part, ...]

@@ -13,6 +13,7 @@ import jax
 from trainer.config.tree import Config
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
+from trainer.model.kernels import AttentionKind
 from trainer.model.spec import ModelSpec
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -38,6 +39,8 @@ class Workload:
     on_cpu: bool
     is_scanned: bool
     """Whether equal layers are stacked while it is trained."""
+    attention: AttentionKind
+    """How whole sequences are read while it is trained."""
     sequences: int
     """Of a microbatch, on one device."""
     length: int
@@ -100,6 +103,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
         is_scanned=task.is_scanned,
+        attention=task.attention,
         sequences=sequences,
         length=length,
         chunk_tokens=chunk_tokens,

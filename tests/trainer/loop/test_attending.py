@@ -1,0 +1,73 @@
+"""Which attention a run has: as it states, or as its device and length decide; read back from the traced step."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, ModelConfig, PrecisionConfig
+from trainer.loop.attending import attention_of
+from trainer.loop.effective import attention_kind
+from trainer.loop.mesh import build_mesh
+from trainer.loop.programs import train_program
+from trainer.loop.task import Task
+from trainer.model.files.source import resolve
+from trainer.planning.subject import subject_of
+from trainer.replay.place import config_here
+from trainer.replay.replay import ReplayRequest
+
+CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
+
+
+def of(attention: str = "auto", **groups) -> Config:
+    length = groups.pop("length", 64)
+    memory = MemoryConfig(attention=attention, layers=groups.pop("layers", "auto"))
+    return replace(CONFIG, data=DataConfig(max_length=length), memory=memory, **groups)
+
+
+def test_auto_takes_what_the_device_has_from_a_length_on():
+    found = {
+        (platform, length): attention_of(of(length=length), platform=platform)
+        for platform in ("tpu", "gpu", "cpu", None)
+        for length in (1023, 1024, 2047, 2048)
+    }
+    others = {("tpu", 1024): "splash", ("tpu", 2047): "splash", ("tpu", 2048): "splash", ("gpu", 2048): "blockwise"}
+    assert found == dict.fromkeys(found, "plain") | others
+    assert attention_of(of(length=4096, layers="scanned"), platform="tpu") == "blockwise"
+    assert attention_of(of("blockwise"), platform="cpu") == "blockwise"
+    assert attention_of(of("blockwise"), platform=None) == "plain", "answers are made with a cache"
+
+
+def test_splash_is_refused_by_name_before_anything_is_read():
+    from evidence.targets.target import target_of
+
+    half = PrecisionConfig(compute="float16")
+    with pytest.raises(ProblemError) as refused:
+        subject_of(of("splash", layers="scanned", precision=half), target_of("t4"))
+    [problem] = refused.value.problems
+    assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
+    assert problem.what == (
+        "memory.attention is splash and the device is a GPU and precision.compute is float16 and "
+        "memory.layers is scanned."
+    )
+    assert problem.next == "Set memory.attention to auto, which takes what the device has."
+
+
+@pytest.mark.parametrize(("kind", "platform"), [("plain", "cpu"), ("blockwise", "cpu"), ("splash", "tpu")])
+def test_the_traced_step_shows_which_it_is(kind: str, platform: str):
+    task = Task.of(of(kind), resolve("tiny-gpt2"), build_mesh(jax.devices("cpu")[:1]), platform=platform)
+    program = train_program(task)
+    assert attention_kind(program.function.trace(*program.arguments).jaxpr) == kind == task.attention
+    assert task.changed(of("plain")).attention == "plain"
+
+
+def test_a_repetition_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_path: Path):
+    def repeated(memory: dict[str, str]) -> str:
+        manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
+        run = SimpleNamespace(manifest=manifest, config=CONFIG)
+        return config_here(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+
+    assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

@@ -1,0 +1,139 @@
+"""Attention in blocks: equal to the plain way in values and gradients, alone and inside every family."""
+
+import json
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import GEMMA, random_model
+
+from trainer.loop.mesh import build_mesh
+from trainer.model import blockwise as blocks
+from trainer.model.attention import Context, attend, visible
+from trainer.model.build import attended_by, layer_kinds
+from trainer.model.families import spec_from_config
+from trainer.model.kernels import AttentionKernel
+from trainer.model.params import bind
+from trainer.model.splash import block_of
+from trainer.model.stacking import runs_of
+
+CASES = Path(__file__).parents[2] / "cases" / "models"
+KINDS = ("blockwise", "splash")
+BOUNDS = {"float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
+"""Largest difference, in the largest number of the plain way: docs/decisions/attention.md."""
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks, the last one not full, where splash has 128."""
+    monkeypatch.setattr(blocks, "BLOCK", 32)
+
+
+def plain(query, keys, values, *, window, segments, scale, softcap):
+    length = query.shape[2]
+    positions = jnp.broadcast_to(jnp.arange(length)[None], (len(query), length))
+    mask = visible(Context(positions=positions, segments=segments), window=window, keys=length)
+    return attend(query, keys, values, mask, scale=scale, softcap=softcap)
+
+
+@partial(jax.jit, static_argnums=0)
+def with_gradients(function, inputs, above):
+    """Return values and the gradients of queries, keys and values."""
+    read, back = jax.vjp(function, *inputs)
+    return (read, *back(above))
+
+
+def assert_equal_to_plain(
+    kernel, *, length=150, heads=4, kv_heads=2, head_dim=16, packed=False, dtype="float32", **how
+):
+    numbers = np.random.default_rng(1)
+    many = (2, heads, length, head_dim), *[(2, kv_heads, length, head_dim)] * 2, (2, heads, length, head_dim)
+    *inputs, above = (jnp.asarray(numbers.normal(size=shape), dtype) for shape in many)
+    texts = jnp.asarray(np.sort(numbers.integers(1, 5, (2, length)), axis=1), jnp.int32) if packed else None
+    same = {"window": None, "softcap": None, "scale": 0.3, "segments": texts} | how
+    found = with_gradients(partial(kernel.attend, **same), inputs, above)
+    for one, expected in zip(found, with_gradients(partial(plain, **same), inputs, above), strict=True):
+        one, expected = np.float32(one), np.float32(expected)
+        assert one.shape == expected.shape
+        np.testing.assert_allclose(one, expected, rtol=0, atol=BOUNDS[dtype] * np.abs(expected).max())
+
+
+SHAPES = (
+    {},
+    {"window": 40, "softcap": 5.0, "kv_heads": 1, "head_dim": 20, "packed": True},
+    {"length": 20, "kv_heads": 4, "packed": True, "window": 300, "dtype": "bfloat16"},
+)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [*product(KINDS, SHAPES)], ids=str)
+def test_windows_caps_groups_texts_and_padding(kind, shape):
+    assert_equal_to_plain(AttentionKernel(kind=kind, interpreted=True), **shape)
+
+
+def test_float16_and_a_window_that_only_the_program_knows():
+    assert_equal_to_plain(AttentionKernel(kind="blockwise"), dtype="float16", window=jnp.int32(40))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_devices_read_their_own_sequences(kind):
+    kernel = AttentionKernel(kind=kind, interpreted=True, mesh=build_mesh(jax.devices()[:2]))
+    assert_equal_to_plain(kernel, packed=True, window=40)
+
+
+def test_what_no_query_sees_is_not_in_the_loop():
+    plan = partial(blocks.BlockwisePlan, block=32, blocks=4, scale=1.0, softcap=None)
+    assert len(plan(window=None).pairs()) == 4 * 5 / 2
+    assert len(plan(window=33).pairs()) == 4 + 3
+    assert len(plan(window=34).pairs()) == 4 + 3 + 2
+    assert plan(window=1).pairs().tolist() == [[row, row] for row in range(4)]
+
+
+def test_blocks_of_splash_add_an_eighth_at_most():
+    assert [block_of(length) for length in (8192, 1000, 700, 100)] == [512, 512, 256, 128]
+
+
+def losses(decoder, params, kernel):
+    """Return the sum of hidden states, weighted at random, and its gradient."""
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 48)), jnp.int32)
+    texts = jnp.asarray([[1] * 20 + [2] * 28, [1] * 48], jnp.int32)
+    weights = jnp.asarray(np.random.default_rng(2).normal(size=48), jnp.float32)
+
+    def loss_of(params):
+        hidden = attended_by(bind(decoder, params), kernel).hidden(tokens, texts)
+        return jnp.sum(hidden * weights[None, :, None])
+
+    return jax.jit(jax.value_and_grad(loss_of))(params)
+
+
+FULL = ("gpt2", "gemma", "llama")
+WINDOWED = ("gemma2", "gemma3-capped", "mistral", "qwen2", "qwen3-window", "smollm3-window")
+
+
+@pytest.mark.parametrize(("family", "kind"), [*product(FULL + WINDOWED, KINDS)])
+def test_every_family_learns_the_same(family: str, kind: str):
+    config = json.loads((CASES / family / "config.json").read_text())
+    seen = {"layer_types": ["sliding_attention"]} if family in WINDOWED else {}
+    spec = spec_from_config(config | {"n_layer" if family == "gpt2" else "num_hidden_layers": 1} | seen)
+    assert (spec.blocks[0].window is not None) == (family in WINDOWED)
+    decoder, params = random_model(spec)
+    loss, gradient = losses(decoder, params, None)
+    again, found = losses(decoder, params, AttentionKernel(kind=kind, interpreted=True))
+    assert float(again) == pytest.approx(float(loss), rel=1e-4, abs=1e-3)
+    # That of a key's bias is 0 but for rounding: a softmax does not see it.
+    largest = max(np.abs(each).max() for each in gradient.values())
+    for name, expected in gradient.items():
+        bound = 1e-4 * np.abs(expected).max() + 1e-6 * largest
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=bound)
+
+
+def test_stacked_layers_with_several_windows_are_read_in_blocks():
+    varied = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 3, "rope_theta": 500.0}
+    spec = spec_from_config(GEMMA | varied)
+    decoder, params = random_model(spec, runs=runs_of(layer_kinds(spec, {}, {})))
+    loss, _ = losses(decoder, params, None)
+    again, _ = losses(decoder, params, AttentionKernel(kind="blockwise"))
+    assert float(again) == pytest.approx(float(loss), rel=1e-5)
