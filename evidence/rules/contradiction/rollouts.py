@@ -50,7 +50,7 @@ OTHER_SAMPLER = Rule(
     "TP394",
     "Sampler without the trained weights",
     "The log-probability of a token when it was drawn and when it was trained on differ by rounding alone, if both are "
-    "of the same parameters: up to 0.001 nats in float32, 0.02 in bfloat16 and float16.",
+    "of the same parameters: up to 0.001 nats in float32, 0.2 in bfloat16, 0.03 in float16.",
     "Do not use the result: what was drawn is not what the model writes. Report the run with its software.",
 )
 NOT_AGAIN = Rule(
@@ -61,8 +61,9 @@ NOT_AGAIN = Rule(
     "note",
 )
 
-SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
-"""Largest difference of log-probabilities, in nats, by the type that is computed in; the last two are provisional."""
+SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
+"""Largest difference of log-probabilities, in nats, by the type that is computed in: six times or more the largest that
+benchmarks/sampler_gap.py saw where sampler and trainer have the same parameters."""
 FIGURES = 1e-6
 """Share by which a mean of a metric row may differ from that of the roll-outs, in another order of adding."""
 

@@ -197,9 +197,10 @@ def test_a_better_mean_in_the_metrics_is_found_out(forged):
     [
         ("float32", 0.9e-3, False),
         ("float32", 1.1e-3, True),
-        ("bfloat16", 1.9e-2, False),
-        ("bfloat16", 2.1e-2, True),
-        ("float16", 2.1e-2, True),
+        ("bfloat16", 0.19, False),
+        ("bfloat16", 0.21, True),
+        ("float16", 0.029, False),
+        ("float16", 0.031, True),
     ],
 )
 def test_a_sampler_that_had_other_weights(tmp_path: Path, compute, gap, is_found):
@@ -218,6 +219,14 @@ def test_a_sampler_that_had_other_weights(tmp_path: Path, compute, gap, is_found
         )
         assert found[0].expected == f"at most {SAMPLER_GAPS[compute]:g}"
         assert report_of(read_run(folder)).grade.name == "contradictory"
+
+
+def test_limits_are_six_times_what_was_measured_with_the_same_weights():
+    measured = json.loads(Path("benchmarks/results/sampler_gap.json").read_text())["types"]
+    assert measured.keys() == SAMPLER_GAPS.keys()
+    for compute, limit in SAMPLER_GAPS.items():
+        assert (measured[compute]["limit"], limit >= 6 * measured[compute]["same_largest"]) == (limit, True)
+    assert measured["float32"]["quantised"]["found"] == measured["float32"]["cases"]
 
 
 def test_what_is_not_computed_again_is_said_and_nothing_of_it_executed(tmp_path: Path, monkeypatch):
