@@ -13,8 +13,8 @@ Measured before and after with 16 answers to each held-out item: pass@1, pass@16
     python benchmarks/grpo_learning.py            # three seeds; prints the table and writes results/grpo_learning.json
     python benchmarks/grpo_learning.py --seeds 0 --arms grpo --steps 20
 
-Each arm is written down as soon as it has ended. An arm that the file holds under the same conditions is not run again,
-so that a benchmark goes on where it was stopped, and processes with seeds of their own fill one file.
+Each arm is written down as soon as it has ended. An arm that the file holds is not run again, so that a
+benchmark goes on where it was stopped, and processes with seeds of their own fill one file.
 """
 
 from __future__ import annotations
@@ -237,10 +237,12 @@ def conditions_of(steps: int) -> dict[str, Any]:
 
 
 def stored(result: Path, conditions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the arms of each seed that the file holds, none where they were found under other conditions."""
-    document = json.loads(result.read_text()) if result.exists() else {}
-    same = all(document.get(name) == value for name, value in conditions.items())
-    return dict(document.get("seeds", {})) if same else {}
+    """Return the arms of each seed that the file holds, and refuse those that were found under other conditions."""
+    document = json.loads(result.read_text()) if result.exists() else conditions
+    if other := [name for name, value in conditions.items() if document.get(name) != value]:
+        message = f"{result} was measured under another {other[0]}: remove it, or name another file by --result"
+        raise SystemExit(message)
+    return dict(document.get("seeds", {}))
 
 
 def main() -> None:
