@@ -104,7 +104,7 @@ def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, A
 
 OF_A_STEP = (
     *("model.revision", "method.", "objective.", "optimizer.", "batch.", "precision.compute"),
-    *("memory.remat", "memory.layers", "memory.attention", "memory.loss_chunk_tokens"),
+    *("memory.remat", "memory.layers", "memory.attention", "memory.loss_chunk_tokens", "memory.mlp_chunk_tokens"),
     "mesh.shard_params",
 )
 """Beginnings of the keys by which a step computes what it computes, in every bit of it."""

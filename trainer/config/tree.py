@@ -144,6 +144,7 @@ class MemoryConfig:
     layers: Literal["auto", "unrolled", "scanned"] = "auto"
     attention: Literal["auto", "plain", "splash", "blockwise"] = "auto"
     loss_chunk_tokens: int | None = 1024
+    mlp_chunk_tokens: int | None = None
     donate: bool = True
 
 

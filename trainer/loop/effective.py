@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from trainer.model.blockwise import NAME as BLOCKWISE
+from trainer.model.chunks import KEEPS_NOTHING
 from trainer.model.kernels import AttentionKind
 
 TOLERANCE = 0.01
@@ -68,8 +69,11 @@ def compute_dtype(jaxpr: Any) -> str:
 
 
 def rematerialised_blocks(jaxpr: Any) -> int:
-    """Return how many rematerialised blocks a traced step holds."""
-    return sum(equation.primitive.name in ("remat", "remat2", "checkpoint") for equation in equations_of(jaxpr))
+    """Return how many rematerialised blocks a traced step holds, chunks of an MLP not counted."""
+    return sum(
+        equation.primitive.name in ("remat", "remat2", "checkpoint") and equation.params["policy"] is not KEEPS_NOTHING
+        for equation in equations_of(jaxpr)
+    )
 
 
 def attention_kind(jaxpr: Any) -> AttentionKind:

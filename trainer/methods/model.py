@@ -55,6 +55,7 @@ class Structure:
     compute_dtype: str
     remat: Remat
     cpu_isa: str = NATIVE
+    mlp_chunk_tokens: int | None = None
     adapters: tuple[tuple[str, Lora], ...] = ()
     quantised: tuple[tuple[str, Kind], ...] = ()
 
@@ -106,6 +107,7 @@ def build(structure: Structure, runs: tuple[range, ...] = ()) -> DecoderShapes:
         adapters=dict(structure.adapters),
         quantised=dict(structure.quantised),
         runs=runs,
+        mlp_chunk_tokens=structure.mlp_chunk_tokens,
     )
     graphdef, shapes = flatten(decoder)
     return DecoderShapes(graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()})
@@ -194,6 +196,7 @@ def model_of(config: Config, source: ModelSource) -> Model:
         compute_dtype=precision.compute,
         remat=config.memory.remat,
         cpu_isa=precision.cpu_isa,
+        mlp_chunk_tokens=config.memory.mlp_chunk_tokens,
         adapters=tuple(adapters.items()),
     )
     quantised = method.quantised(layout_of(structure).projections)

@@ -37,6 +37,7 @@ def build(
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
     runs: tuple[range, ...] = (),
+    mlp_chunk_tokens: int | None = None,
 ) -> Decoder:
     """Return a decoder with random parameters, equal for equal keys.
 
@@ -55,12 +56,15 @@ def build(
         quantised: by the name of the projection whose kernel is kept in few bits.
         runs: equal layers that are stacked, as `runs_of` distinguishes them by `layer_kinds`. None: every layer by
             itself.
+        mlp_chunk_tokens: tokens that an MLP computes at one time (`chunks.py`). None: all of a microbatch.
     """
     dtypes = Dtypes(params=params_dtype, compute=compute_dtype, one_path=one_path)
     decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key), runs=runs)
     for name, linear in projections(decoder).items():
         if kind := (quantised or {}).get(members(name)[0]):
             linear.quantise(kind)
+    for layer in decoder.layers.values() if runs else decoder.layers:
+        layer.mlp.chunk_tokens = mlp_chunk_tokens
     # Apart from the model's own draws: a model starts the same with adapters and without.
     add_adapters(decoder, adapters or {}, jax.random.fold_in(key, 1))
     return decoder
@@ -68,6 +72,7 @@ def build(
 
 def add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array, ""]) -> None:
     """Give projections their adapters, each drawn from a key of its own by its place among all names."""
+    decoder.is_adapted = bool(adapters)
     places = {name: place for place, name in enumerate(sorted(adapters))}
     before = first_numbers(adapters)
     for name, linear in projections(decoder).items():
@@ -142,6 +147,7 @@ def abstract(
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
     runs: tuple[range, ...] = (),
+    mlp_chunk_tokens: int | None = None,
 ) -> Decoder:
     """Return the decoder with shapes and dtypes in place of arrays; takes no memory for parameters."""
 
@@ -156,6 +162,7 @@ def abstract(
             adapters=adapters,
             quantised=quantised,
             runs=runs,
+            mlp_chunk_tokens=mlp_chunk_tokens,
         )
 
     decoder: Decoder = nnx.eval_shape(shapes_only)

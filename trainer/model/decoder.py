@@ -20,6 +20,7 @@ from trainer.model.layers import Dtypes, EmbeddingTable, Norm
 from trainer.model.lora import Dropout
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Remat, layers_stacked, through_stacks
+from trainer.model.turns import in_turn
 
 
 class Decoder(nnx.Module):
@@ -43,6 +44,8 @@ class Decoder(nnx.Module):
         self.tokens = table(spec.vocab)
         self.positions = table(spec.max_positions) if spec.learned_positions else None
         self.runs = runs
+        self.is_adapted = False
+        """Whether adapters were added, to any layer."""
         self.layers: Any
         """A list of `Layer`; with runs a dictionary of stacks by their layers."""
         if runs:
@@ -77,9 +80,12 @@ class Decoder(nnx.Module):
         if self.runs:
             return self.final_norm(through_stacks(self.layers, self.spec, x, context, dropout_key, remat=self.remat))
         run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
-        for number, layer in enumerate(self.layers):
+        for number, each in enumerate(self.layers):
+            layer = each
             if dropout_key is not None:
                 context = context._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number)))
+            if self.remat == "layer":
+                layer, x = in_turn(layer, x, adapters_learn=self.is_adapted)
             x, _ = run(layer, x, context)
         return self.final_norm(x)
 

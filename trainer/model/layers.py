@@ -15,6 +15,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from trainer.model.chunks import chunk_count, map_chunks
 from trainer.model.lora import Dropout, Lora, lora_output
 from trainer.model.products import product, product_with_rows
 from trainer.model.quantised import Kind, dequantise, quantise
@@ -159,11 +160,25 @@ class Mlp(nnx.Module):
         self.up = linear(spec.embed, spec.mlp, spec.initializer_std)
         self.gate = linear(spec.embed, spec.mlp, spec.initializer_std) if spec.gated_mlp else None
         self.down = linear(spec.mlp, spec.embed, down_std)
+        self.chunk_tokens: int | None = None
+        """Tokens that it computes at one time. None: all of a microbatch."""
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq embed"]:
         """Return what the MLP adds to the residual stream."""
+        count = chunk_count(x.shape[0], x.shape[1], self.chunk_tokens)
+        if count == 1:
+            return self._of_chunk(x, dropout)
+
+        def of_chunk(chunk: Array, number: Array) -> Array:
+            if dropout is None:
+                return self._of_chunk(chunk, None)
+            return self._of_chunk(chunk, dropout._replace(key=jax.random.fold_in(dropout.key, number)))
+
+        return map_chunks(of_chunk, x, count)
+
+    def _of_chunk(self, x: Float[Array, "batch seq embed"], dropout: Dropout | None) -> Float[Array, "batch seq embed"]:
         up = self.up(x, dropout)
         if self.gate is None:
             return self.down(activate(self.activation, up), dropout)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
+from trainer.model.chunks import in_chunks
+
 LogitsOf = Callable[[Float[Array, "batch seq embed"]], Float[Array, "batch seq vocab"]]
 
 
@@ -148,12 +150,3 @@ def token_log_probs(
 
     found = jax.lax.map(of_chunk, tuple(in_chunks(values, chunk_positions) for values in (hidden, targets, mask)))
     return jnp.moveaxis(found, 0, 1).reshape(batch, -1)[:, :seq]
-
-
-def in_chunks(values: Array, chunk_positions: int) -> Array:
-    """Return `[chunks batch chunk_positions …]` of `[batch seq …]`; what is added at the end is 0, or false."""
-    batch, seq = values.shape[:2]
-    chunks = -(-seq // chunk_positions)
-    widths = [(0, 0), (0, chunks * chunk_positions - seq)] + [(0, 0)] * (values.ndim - 2)
-    split = jnp.pad(values, widths).reshape(batch, chunks, chunk_positions, *values.shape[2:])
-    return jnp.moveaxis(split, 1, 0)

@@ -16,6 +16,7 @@ from trainer.planning.estimate.programs import estimate
 
 FEWEST_LENGTH = 256
 FEWEST_CHUNK = 256
+FEWEST_MLP_CHUNK = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,10 @@ def _without_loss(config: Config) -> Iterator[Change]:
     if config.evaluation.batch_size > 1:
         alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
         yield _change("evaluation.batch_size=1", alone)
+    chunk = memory.mlp_chunk_tokens or config.batch.microbatch_size * config.data.max_length
+    if chunk > FEWEST_MLP_CHUNK:
+        in_chunks = replace(config, memory=replace(memory, mlp_chunk_tokens=FEWEST_MLP_CHUNK))
+        yield _change(f"memory.mlp_chunk_tokens={FEWEST_MLP_CHUNK}", in_chunks)
 
 
 def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:

@@ -43,14 +43,14 @@ def inside_part(work: Workload) -> Part:
     """
     scores, blocks = training_scores(work)
     layers = 2 if work.shards > 1 else 1
-    mlp = layers * (4 if work.spec.gated_mlp else 3) * work.tokens * work.spec.mlp * work.item
+    mlp = layers * (4 if work.spec.gated_mlp else 3) * work.mlp_tokens * work.spec.mlp * work.item
     projections = layers * work.tokens * attention_width(work.spec) * work.item
     if blocks >= mlp:
         because = f"{work.attention} attention of {work.sequences} × {work.spec.heads} heads × {work.length:,} tokens"
     elif scores >= mlp:
         because = f"scores and their gradient for {work.sequences} × {work.spec.heads} heads × {work.length:,}²"
     else:
-        because = f"scores, and the MLP of {work.spec.mlp:,} for {work.tokens:,} tokens"
+        because = f"scores, and the MLP of {work.spec.mlp:,} for {work.mlp_tokens:,} tokens"
     return Part(
         name="layer_inside",
         bytes=scores + max(scores + blocks, mlp) + projections,
@@ -67,9 +67,8 @@ def recomputed_part(work: Workload) -> Part:
     """
     scores, blocks = training_scores(work)
     added = sum(value.shape[-1] for name, value in work.trained.items() if name.endswith(".lora_b")) // work.spec.layers
-    beside = (
-        added * work.tokens * work.item + scores + max(scores + blocks, 3 * work.tokens * work.spec.mlp * work.item)
-    )
+    mlp = 3 * work.mlp_tokens * work.spec.mlp * work.item
+    beside = added * work.tokens * work.item + scores + max(scores + blocks, mlp)
     one = whole_layer_bytes(work)
     because = f"one layer whole, {one:,} bytes, and {beside:,} of its gradients"
     return Part(name="layer_inside", bytes=one + beside, because=because)
@@ -116,9 +115,9 @@ def whole_layer_bytes(work: Workload) -> int:
     """
     spec = work.spec
     widths = 4 * spec.embed + 2 * spec.heads * spec.head_dim + 2 * spec.kv_heads * spec.head_dim
-    widths += (4 if spec.gated_mlp else 2) * spec.mlp
+    mlp = (4 if spec.gated_mlp else 2) * spec.mlp
     scores, blocks = training_scores(work)
-    return work.tokens * widths * work.item + (2 if work.on_cpu else 1) * scores + blocks
+    return (work.tokens * widths + work.mlp_tokens * mlp) * work.item + (2 if work.on_cpu else 1) * scores + blocks
 
 
 Parts = tuple[Part, ...]

@@ -13,6 +13,7 @@ import jax
 from trainer.config.tree import Config
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
+from trainer.model.chunks import chunk_count
 from trainer.model.kernels import AttentionKind
 from trainer.model.spec import ModelSpec
 
@@ -46,6 +47,8 @@ class Workload:
     length: int
     chunk_tokens: int
     """Tokens of a microbatch whose logits exist at one time."""
+    mlp_tokens: int
+    """Tokens of a microbatch whose MLP is computed at one time."""
     bytes_per_token: int
     """Of what a batch says about a token."""
 
@@ -93,6 +96,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
     tokens = sequences * length
     # A chunk is some positions of every sequence, and one at least.
     chunk_tokens = min((task.objective.chunk_positions or length) * sequences, tokens)
+    chunks = chunk_count(sequences, length, config.memory.mlp_chunk_tokens)
     return Workload(
         config=config,
         spec=task.model.source.spec,
@@ -107,6 +111,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         sequences=sequences,
         length=length,
         chunk_tokens=chunk_tokens,
+        mlp_tokens=sequences * -(-length // chunks),
         bytes_per_token=sum(array.size * array.dtype.itemsize for array in arrays.values()) // tokens,
     )
 
