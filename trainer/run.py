@@ -113,6 +113,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             rollouts=read.rollouts,
             held_out=held_out_of(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
+            beside=devices.platform != "cpu",
         )
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CHUNK_BYTES = 2**18
 """Bytes of a file hashed at a time."""
@@ -58,6 +58,13 @@ def sha256_manifest(manifest: dict[str, Any]) -> str:
     return sha256_json({key: value for key, value in manifest.items() if key != "artifacts"})
 
 
+class RowsSoFar(NamedTuple):
+    """What an entry states of the rows before it."""
+
+    rows: int
+    sha256: str
+
+
 class Chain:
     """The entries of one run, in the order in which it makes them, each holding the hash of the one before.
 
@@ -81,17 +88,31 @@ class Chain:
         self._rows += 1
         self._lines.update(line)
 
+    def rows_so_far(self) -> RowsSoFar:
+        """Return what an entry of now states of the rows."""
+        return RowsSoFar(self._rows, self._lines.hexdigest())
+
     def entry(
-        self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None
+        self,
+        *,
+        step: int,
+        data_position: int,
+        state_sha256: str,
+        params_sha256: str | None = None,
+        rows: RowsSoFar | None = None,
     ) -> dict[str, Any]:
-        """Return the next entry, a line of chain.jsonl; its fields are described in the schema `chain_entry`."""
+        """Return the next entry, a line of chain.jsonl; its fields are described in the schema `chain_entry`.
+
+        It is of the rows that there were when its state was taken, or of all that there are.
+        """
+        rows = rows or self.rows_so_far()
         entry = {
             "step": step,
             "data_position": data_position,
             "state_sha256": state_sha256,
             "params_sha256": params_sha256,
-            "rows": self._rows,
-            "rows_sha256": self._lines.hexdigest(),
+            "rows": rows.rows,
+            "rows_sha256": rows.sha256,
             "previous": self.head,
         }
         self.entries.append(entry)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Container
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import jax
@@ -15,8 +15,8 @@ from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import BatchSource, HostBatch, PrefetchingSource, batch_size_of
-from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.drawing import DrawingRecorder, StepCompletions
+from trainer.loop.entries import Entries, EntryRecorder
 from trainer.loop.held_out import AnswerRecorder, HeldOutMeasure, HeldOutPoints
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
@@ -51,17 +51,11 @@ class Outcome:
     """Kind of failure, for the manifest's `exit.error`."""
 
 
-class LoopRecorder(DrawingRecorder, AnswerRecorder, Protocol):
+class LoopRecorder(EntryRecorder, DrawingRecorder, AnswerRecorder, Protocol):
     """What a loop reports while it works; a run's recorder is one."""
 
     def metric(self, row: dict[str, Any]) -> None:
         """Take the row of a step."""
-
-    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
-        """Take an entry of the chain."""
-
-    def sync(self) -> None:
-        """Keep all of it, come what may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +88,8 @@ class Loop:
     """Draws completions of prompts. None: what the source gives is learned as it is."""
     held_out: HeldOutMeasure | None = None
     """Measures the model at some steps. None: no one does before the end."""
+    beside: bool = False
+    """Whether states are hashed and saved while the devices go on."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -101,7 +97,7 @@ class Loop:
         Args:
             states: the first state alone, which is taken out: anyone who held it would keep its memory.
         """
-        with PrefetchingSource(self.source, steps=self.steps) as source:
+        with self.entries, PrefetchingSource(self.source, steps=self.steps) as source:
             return self.run_on(source if self.wait is None else TimedSource(source, self.wait), states)
 
     def run_on(self, source: BatchSource, states: list[TrainState]) -> Outcome:
@@ -123,6 +119,7 @@ class Loop:
                 batch = jax.device_put(given, batch_sharding(self.task.mesh))
             watch.begins_update(batch["tokens"].size)
             state, metrics = self.step(state, self.frozen, batch)
+            self.entries.look()
             done = step + 1
             measured = points.after(done, metrics, state, self.frozen, watch)
             logged = bool(measured) or self.is_logged(done, first)
@@ -132,12 +129,13 @@ class Loop:
             # At other steps no one waits for the devices.
             if (logged or saved or chained) and spoiled_by(metrics, step=done):
                 break
-            if points.best_step == done and self.checkpoints is not None:
-                self.checkpoints.best_step = done
-                saved = saved or done < self.task.config.limits.steps
-            if saved or chained:
-                with watch.left_out():
-                    self.entered(state, saved=saved)
+            is_best = points.best_step == done and self.checkpoints is not None
+            saved = saved or (is_best and done < self.task.config.limits.steps)
+            with watch.left_out():
+                if is_best:
+                    self.entries.prefers(done)
+                if saved or chained:
+                    self.entries.take(state, saved=saved)
         if metrics is not None and watch.done < done:
             self.log(done, metrics, watch, drawing, {})  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
@@ -229,38 +227,17 @@ class Loop:
         fields = {field.name for field in row_fields()}
         return {name: finite_or_none(value) for name, value in metrics.named.items() if name in fields}
 
-    def save(self, state: TrainState, checkpoints: Checkpoints, *, params: str | None = None) -> None:
-        """Write the state's entry of the chain and a checkpoint, after everything recorded so far is on disk.
-
-        The entry comes first, so that every checkpoint has one: who goes on from the checkpoint goes on with the chain.
-        """
-        self.recorder.sync()
-        hashed = self.link(state, params=params)
-        with nullcontext() if self.memory is None else self.memory.during("save"):
-            step = checkpoints.save(state, sha256=hashed)
-        said = f"checkpoint at step {step}"
-        self.recorder.log("info", "checkpoint_saved", said, step=step, seconds=checkpoints.seconds)
-
-    def entered(self, state: TrainState, *, saved: bool) -> None:
-        """Write an entry of the chain, and a checkpoint with it where one is due."""
-        if saved and self.checkpoints is not None:
-            self.save(state, self.checkpoints)
-        else:
-            self.link(state)
-        if self.kept is not None:
-            self.kept.take(state)
-
-    def link(self, state: TrainState, *, params: str | None = None) -> str:
-        """Write an entry of the chain and return the hash of the state.
-
-        Args:
-            state: after some step.
-            params: hash of all parameters, where it is known.
-        """
-        step, hashed = int(state.step), state_sha256(to_stored(state))
-        position = self.data_position(step)
-        self.recorder.link(step=step, data_position=position, state_sha256=hashed, params_sha256=params)
-        return hashed
+    @cached_property
+    def entries(self) -> Entries:
+        """What writes the states down."""
+        return Entries(
+            recorder=self.recorder,
+            checkpoints=self.checkpoints,
+            kept=self.kept,
+            memory=self.memory,
+            position=self.data_position,
+            beside=self.beside,
+        )
 
     def data_position(self, step: int) -> int:
         """Return the sequences that the steps up to this one take from the stream of passes over the data."""
@@ -273,13 +250,13 @@ class Loop:
 
 def train(loop: Loop, states: list[TrainState], recorder: Recorder, checkpoints: Checkpoints) -> Outcome:
     """Run the loop on the first state, save its last one, and record the result."""
-    loop.link(states[0], params=recorder.manifest["model"]["weights_sha256"])
+    loop.entries.write(states[0], saved=False, params=recorder.manifest["model"]["weights_sha256"])
     outcome = loop.run(states)
     # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
-        loop.save(outcome.state, checkpoints, params=loop.params_sha256(outcome.state))
+        loop.entries.write(outcome.state, saved=True, params=loop.params_sha256(outcome.state))
     else:
-        loop.link(outcome.state)
+        loop.entries.write(outcome.state, saved=False)
     checkpoints.close()
     recorder.update("training", steps_done=int(outcome.state.step))
     peak = None if loop.memory is None else loop.memory.peak_bytes()

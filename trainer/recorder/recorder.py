@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from evidence.run import layout
-from evidence.run.hashes import Chain, sha256_file, sha256_manifest
+from evidence.run.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
 from evidence.run.lock import RunLock
 from evidence.run.write import RowWriter, append_rows, write_json, write_text
 from evidence.scores.recompute import result_of
@@ -161,12 +161,13 @@ class Recorder:
         self.chain.row(self._metrics.append(row))
         self.metric_rows.append(row)
 
-    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
-        """Append an entry to chain.jsonl: what the run is at this step; see the schema `chain_entry`."""
-        entry = self.chain.entry(
-            step=step, data_position=data_position, state_sha256=state_sha256, params_sha256=params_sha256
-        )
-        append_rows(self.folder / layout.CHAIN, [entry])
+    def rows_so_far(self) -> RowsSoFar:
+        """Return what the next entry of the chain states of the rows before it."""
+        return self.chain.rows_so_far()
+
+    def link(self, **entry: Any) -> None:
+        """Append an entry to chain.jsonl: what the run is at this step; see `Chain.entry`."""
+        append_rows(self.folder / layout.CHAIN, [self.chain.entry(**entry)])
 
     def completions(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append the completions of a roll-out to rollouts.jsonl."""

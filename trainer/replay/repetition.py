@@ -72,7 +72,10 @@ class RepeatedRows:
         """Keep the row of a step."""
         self.rows.append(row)
 
-    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
+    def rows_so_far(self) -> None:
+        """Have no rows that an entry could state."""
+
+    def link(self, *, step: int, state_sha256: str, **_: Any) -> None:
         """Keep the hash of a state."""
         self.states[step] = state_sha256
 
@@ -202,8 +205,7 @@ class Repetition:
 
     def _same(self, segment: Segment, state: TrainState, reached: str) -> bool | None:
         """Return whether a state is the one that the run states at the end of a segment, None where it states none."""
-        step = segment.last_step
-        stated = self.run.states.get(step)
+        stated = self.run.states.get(step := segment.last_step)
         agrees = None if stated is None else stated == reached
         if step in self.run.params and agrees is not False:
             return self.states.params_sha256(state) == self.run.params[step]

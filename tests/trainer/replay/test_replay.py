@@ -132,9 +132,9 @@ def trained(
         last_step=to,
     )
     if begin is None:
-        loop.link(states[0])
+        loop.entries.write(states[0], saved=False)
     outcome = loop.run(states)
-    loop.link(outcome.state)
+    loop.entries.write(outcome.state, saved=False)
     return kept, outcome.state
 
 

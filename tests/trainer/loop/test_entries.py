@@ -1,0 +1,127 @@
+"""States written down beside the devices are those that are written in place, and no error of a thread is lost."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
+
+from evidence.run import layout
+from evidence.run.hashes import Chain
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
+from trainer.loop.checkpoint_format import state_sha256, to_stored
+from trainer.loop.entries import Entries
+from trainer.loop.saving import Checkpoints
+from trainer.loop.step import TrainState
+from trainer.loop.train import Loop
+from trainer.run import RunRequest
+
+
+class HeldRecorder:
+    """Takes entries when it is let to."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+        self.may, self.asked = Event(), Event()
+
+    def rows_so_far(self) -> Any:
+        return self.chain.rows_so_far()
+
+    def link(self, **entry: Any) -> None:
+        self.asked.set()
+        assert self.may.wait(30)
+        self.chain.entry(**entry)
+
+    def log(self, *said: Any, **fields: Any) -> None: ...
+
+    def sync(self) -> None: ...
+
+
+def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken():
+    recorder = HeldRecorder()
+    position = {3: 12}.__getitem__
+    entries = Entries(recorder=recorder, checkpoints=None, kept=None, memory=None, position=position, beside=True)
+    state = TrainState(step=jnp.int32(3), trained={"a": jnp.arange(4.0)}, opt_state=(jnp.ones((2, 2), jnp.bfloat16),))
+    expected = state_sha256(to_stored(state))
+    recorder.chain.row(b"one\n")
+    then = recorder.chain.rows_so_far()
+    with entries:
+        entries.take(state, saved=False)
+        assert recorder.asked.wait(30)
+        entries.look()
+        state = jax.jit(lambda held: jax.tree.map(lambda leaf: leaf * 0, held), donate_argnums=0)(state)
+        recorder.chain.row(b"two\n")
+        assert recorder.chain.entries == []
+        recorder.may.set()
+    [entry] = recorder.chain.entries
+    assert (entry["step"], entry["data_position"], entry["state_sha256"]) == (3, 12, expected)
+    assert (entry["rows"], entry["rows_sha256"]) == then
+
+
+@pytest.fixture
+def saving(config: Config) -> Config:
+    """A run of four steps with a checkpoint after each, and states that are kept."""
+    recording = RecordingConfig(chain_every_steps=1)
+    limits = replace(config.limits, steps=4)
+    return replace(config, checkpoint=CheckpointConfig(save_every_steps=1), recording=recording, limits=limits)
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"beside": True}))
+
+
+def entries_of(folder: Path) -> list[Any]:
+    return [(row["step"], row["rows"], row["state_sha256"], row["params_sha256"]) for row in rows(folder, layout.CHAIN)]
+
+
+def test_a_run_beside_has_the_entries_states_and_checkpoints_of_one_in_place(
+    saving: Config, finished: Callable[[Config], Path], order_of: Callable[..., RunRequest], beside: None
+):
+    order = order_of(saving)
+    assert carried_out(order) == 0
+    in_place = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
+    assert errors_of(order.folder) == []
+    assert saved_steps(order.folder) == ["3", "4"]
+    assert [row["fields"]["step"] for row in logged(order.folder, "checkpoint_saved")] == [1, 2, 3, 4]
+    assert entries_of(order.folder) == entries_of(in_place)
+    kept = {path.name: path.read_bytes() for path in (in_place / layout.STATES).iterdir()}
+    assert kept == {path.name: path.read_bytes() for path in (order.folder / layout.STATES).iterdir()}
+    assert kept
+
+
+def test_a_disk_that_fills_while_the_devices_go_on_ends_the_run_by_name_and_its_checkpoint_is_continued(
+    saving: Config,
+    finished: Callable[[Config], Path],
+    order_of: Callable[..., RunRequest],
+    beside: None,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    real = Checkpoints.save
+
+    def save(self: Checkpoints, state: Any, **fields: Any) -> int:
+        if int(state.step) == 3:
+            raise OSError(28, "No space left on device", "checkpoints")
+        return real(self, state, **fields)
+
+    monkeypatch.setattr(Checkpoints, "save", save)
+    order = order_of(saving)
+    with pytest.raises(ProblemError) as caught:
+        carried_out(order)
+    assert caught.value.exit_code == 4
+    manifest = manifest_of(order.folder)
+    assert (manifest["status"], manifest["exit"]["error"]) == ("failed", "disk_full")
+    assert saved_steps(order.folder) == ["1", "2"]
+    assert entries_of(order.folder)[-1][0] == 3
+    assert errors_of(order.folder) == []
+    monkeypatch.setattr(Checkpoints, "save", real)
+    resumed = order_of(saving, "resumed", resume=order.folder)
+    assert carried_out(resumed) == 0
+    whole = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
+    assert entries_of(resumed.folder)[-1][2:] == entries_of(whole)[-1][2:]
