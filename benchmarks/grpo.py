@@ -3,9 +3,10 @@
     python benchmarks/grpo.py --environments FOLDER [--rounds 5] [--steps 1] [--only NAME …] [--find-links WHEELS]
 
 Loops (`grpo_parts/`) of an equal Llama, of two sizes, draw equally many tokens to the same prompts, reward them by the
-same function and take a step of dapo; TRL's is `trainer.train()`, ours what a run calls. Each is a process of its own
-and uses one core: torch's threads spin while they wait for another, and on a busy machine that was most of what they
-took. In every round each loop takes some steps while the others wait, and the next round goes through them in the
+same function and take a step of dapo; TRL's is `trainer.train()`, ours what a run calls. With --uneven prompts have
+different lengths and completions end at different places; seconds are compared for each new token. Each is a process of
+its own and uses one core: torch's threads spin while they wait for another, and on a busy machine that was most of
+what they took. In every round each loop takes some steps while the others wait, and the next goes through them in the
 opposite order. CPU seconds are compared within a round; wall seconds are upper bounds. Writes
 benchmarks/results/grpo.json; exit code 1 if a roll-out or a step of ours takes longer.
 """
@@ -44,7 +45,8 @@ PARTS = ("rollout", "update", "step")
 def main() -> int:
     """Make the environment, measure, print, write."""
     asked = arguments()
-    names = [name for name in LOOPS if not asked.only or name in asked.only]
+    sizes = ["uneven"] if asked.uneven else [size for size in SHAPES if size != "uneven"]
+    names = [name for name in LOOPS if name.split()[1] in sizes and (not asked.only or name in asked.only)]
     absent = made(asked.environments, ENVIRONMENTS, asked.find_links)
     if absent:
         raise SystemExit(absent["trl"])
@@ -67,10 +69,15 @@ def main() -> int:
         process.communicate()
     result = {
         "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
-        "shapes": SHAPES,
+        "shapes": {size: SHAPES[size] for size in sizes},
         "adamw": ADAMW,
         "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
-        "step": {"prompts": PROMPTS, "group": GROUP, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS},
+        "step": {
+            "prompts": PROMPTS,
+            "group": GROUP,
+            "prompt_tokens": PROMPT_TOKENS[sizes[0]],
+            "new_tokens": NEW_TOKENS,
+        },
         "rounds": asked.rounds,
         "steps_a_round": asked.steps,
         "loops": {name: figures(facts[name], [one[name] for one in rounds]) for name in names},
@@ -79,7 +86,8 @@ def main() -> int:
     for size, parts in result["trl_over_trainproof"].items():
         print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
     if not asked.only:
-        RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+        result_file = RESULT.with_name("grpo_uneven.json") if asked.uneven else RESULT
+        result_file.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     lost = behind(result["trl_over_trainproof"])
     for line in lost:
         print(line)
@@ -94,6 +102,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1, help="of each loop in each round")
+    parser.add_argument("--uneven", action="store_true", help="lengths differ; writes results/grpo_uneven.json")
     parser.add_argument("--only", nargs="+", choices=LOOPS, help="measure these and write nothing")
     parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
     return parser.parse_args()
@@ -127,13 +136,13 @@ def figures(facts: dict[str, Any], rounds: list[dict[str, float]]) -> dict[str, 
 
 
 def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return of each size and part how many times our seconds TRL takes, round by round."""
+    """Return of each size and part how many times our seconds for a new token TRL takes, round by round."""
     return {
         size: {
             part: {
                 clock: spread(
                     [
-                        one[f"trl {size}"][f"{part}_{clock}"] / one[f"trainproof {size}"][f"{part}_{clock}"]
+                        a_token(one[f"trl {size}"], part, clock) / a_token(one[f"trainproof {size}"], part, clock)
                         for one in rounds
                     ]
                 )
@@ -144,6 +153,11 @@ def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
         for size in SHAPES
         if all(f"{who} {size}" in rounds[0] for who in SCRIPTS)
     }
+
+
+def a_token(one: dict[str, float], part: str, clock: str) -> float:
+    """Return the seconds of a part for each new token; the loops have not as many where completions end."""
+    return one[f"{part}_{clock}"] / one["new_tokens"]
 
 
 def behind(found: dict[str, Any]) -> list[str]:

@@ -19,10 +19,14 @@ SHAPES = {
     "small": {"embed": 256, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32, "mlp": 768, "vocab": 8192},
 }
 """Of a Llama, the token table tied to the head, everything in float32."""
+SHAPES["uneven"] = SHAPES["tiny"]
+"""The same with prompts of different lengths, and a token that ends completions at different places."""
+STOP_SCALE = 10.0
+"""By which the end token's row of the table is larger than others in `uneven`: about every 50th token is it."""
 PROMPTS, GROUP = 2, 8
 """Prompts of a step, and completions of each."""
-PROMPT_TOKENS, NEW_TOKENS = 17, 128
-"""Of the longest prompt, and of each completion: none ends before."""
+PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
+"""Of the longest prompt, and of each completion: none ends before, but in `uneven`."""
 ADAMW = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 """At a constant rate; the norm of the gradient is clipped at 1."""
 EPSILONS = {"epsilon_low": 0.2, "epsilon_high": 0.28}
@@ -49,9 +53,46 @@ def model_config() -> dict[str, dict[str, Any]]:
     }
 
 
-def prompts() -> list[str]:
-    """Return prompts of nearly equal length."""
-    return [f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." for number in range(64)]
+def prompts(size: str) -> list[str]:
+    """Return prompts of nearly equal length, in `uneven` of one to three times that."""
+    further = 5 if size == "uneven" else 1
+    return [
+        f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." + " Think again." * (number % further)
+        for number in range(64)
+    ]
+
+
+def weights(size: str, end: int) -> dict[str, Any]:
+    """Return the parameters of a model by their names in files, of deviation 0.02: both loops have the same.
+
+    Args:
+        size: one of `SHAPES`.
+        end: the token that ends a completion, of which only `uneven` has more.
+    """
+    import numpy as np
+
+    shape, draw = SHAPES[size], np.random.default_rng(0)
+    heads, kv, mlp = (shape[name] for name in ("heads", "kv_heads", "mlp"))
+    embed, head = shape["embed"], shape["head_dim"]
+    kernels = {
+        "self_attn.q_proj": (heads * head, embed),
+        "self_attn.k_proj": (kv * head, embed),
+        "self_attn.v_proj": (kv * head, embed),
+        "self_attn.o_proj": (embed, heads * head),
+        "mlp.gate_proj": (mlp, embed),
+        "mlp.up_proj": (mlp, embed),
+        "mlp.down_proj": (embed, mlp),
+    }
+    found = {"model.embed_tokens.weight": draw.normal(0, 0.02, (shape["vocab"], embed))}
+    if size == "uneven":
+        found["model.embed_tokens.weight"][end] *= STOP_SCALE
+    found["model.norm.weight"] = np.ones(embed)
+    for layer in range(shape["layers"]):
+        for name, lengths in kernels.items():
+            found[f"model.layers.{layer}.{name}.weight"] = draw.normal(0, 0.02, lengths)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            found[f"model.layers.{layer}.{name}.weight"] = np.ones(embed)
+    return {name: value.astype(np.float32) for name, value in found.items()}
 
 
 def share_of_e(text: str) -> float:
@@ -93,9 +134,10 @@ class Turns:
         yield
         self._rolled = tuple(sum_ + end - begin for sum_, end, begin in zip(self._rolled, now(), began, strict=True))
 
-    def rolled_out(self, tokens: list[int]) -> None:
-        """Count the tokens of completions, each of which has all that it may have."""
-        assert tokens == [NEW_TOKENS] * (PROMPTS * GROUP), "lengths are equal"
+    def rolled_out(self, tokens: list[int], size: str) -> None:
+        """Count the tokens of completions, each of which has all that it may have, but in `uneven`."""
+        assert len(tokens) == PROMPTS * GROUP
+        assert size == "uneven" or set(tokens) == {NEW_TOKENS}, "lengths are equal"
         self._new_tokens += sum(tokens)
 
     def _cost(self) -> dict[str, float]:
