@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[2] / "benchmarks"))
-from grpo_parts.learning_plot import LEFT, WIDTH, drawn
+from grpo_parts.learning_plot import LEFT, WIDTH, drawn, table
 
 sys.path.remove(BENCHMARKS)
 
@@ -62,3 +62,14 @@ def test_the_picture_of_learning_has_a_dot_for_each_arm_and_seed():
     assert ">50.0</text>" in picture, "the mean of both seeds"
     assert "GRPO" in picture
     assert "shuffled" not in picture, "an arm that was not run is left out"
+
+
+def test_picture_table_and_summary_are_of_the_stored_figures():
+    results = Path(BENCHMARKS) / "results"
+    document = json.loads((results / "grpo_learning.json").read_text())
+    assert (results / "grpo_learning.svg").read_text() == drawn(document)
+    assert table(document) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
+    for arm, gained in document["summary"].items():
+        of = [found for found in document["seeds"].values() if arm in found]
+        gains = [found[arm]["pass_1"] - found["start"]["pass_1"] for found in of]
+        assert gained["pass_1_gain"] == pytest.approx(sum(gains) / len(gains))
