@@ -73,3 +73,14 @@ def test_picture_table_and_summary_are_of_the_stored_figures():
         of = [found for found in document["seeds"].values() if arm in found]
         gains = [found[arm]["pass_1"] - found["start"]["pass_1"] for found in of]
         assert gained["pass_1_gain"] == pytest.approx(sum(gains) / len(gains))
+
+
+def test_with_uneven_lengths_a_step_is_ahead_though_it_draws_more():
+    loops = json.loads((Path(BENCHMARKS) / "results" / "grpo_uneven.json").read_text())["loops"]
+    theirs, ours = loops["trl uneven"], loops["trainproof uneven"]
+    assert (theirs["parameters"], theirs["prompt_tokens"]) == (ours["parameters"], ours["prompt_tokens"])
+    assert ours["step_cpu_seconds"]["median"] < theirs["step_cpu_seconds"]["median"]
+    tokens = [
+        each["new_tokens_a_cpu_second"]["median"] * each["rollout_cpu_seconds"]["median"] for each in (theirs, ours)
+    ]
+    assert tokens[0] < tokens[1], "docs/decisions/throughput.md says that lengths were not equal"
