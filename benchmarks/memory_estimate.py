@@ -20,11 +20,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 
+from evidence.targets.target import target_of
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of
@@ -34,7 +35,7 @@ from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.compile.ahead import compile_ahead
-from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
+from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, description_of
 from trainer.planning.devices import choose_devices
 from trainer.planning.estimate.part import ERROR_FRACTION, error_of, total_bytes
 from trainer.planning.estimate.plain_model import export_parts
@@ -67,22 +68,32 @@ class Case:
     settings: str
     """`key=value` texts, a space between them."""
     program: str = "train"
-    chips: Chips | None = V5E_1
+    chips: Chips | Cards | None = V5E_1
     """None: this CPU."""
     asked: Asked | None = None
+    attention: Literal["plain", "splash", "blockwise"] = "plain"
+    """`memory.attention`: plain, where the sums have most to say."""
 
     @property
     def name(self) -> str:
         """What tells the case from all others."""
-        target = "CPU" if self.chips is None else self.chips.topology
+        target = "CPU" if self.chips is None else self.chips.topology if isinstance(self.chips, Chips) else "T4"
         asked = "" if self.asked is None else f" {self.asked.prompts} prompts of {self.asked.longest_tokens}"
-        return f"{self.model} {self.program} {target}{asked}: {self.settings}"
+        attention = "" if self.attention == "plain" else f" memory.attention={self.attention}"
+        return f"{self.model} {self.program} {target}{asked}: {self.settings}{attention}"
+
+    @property
+    def platform(self) -> str:
+        """cpu, gpu or tpu."""
+        return "cpu" if self.chips is None else "tpu" if isinstance(self.chips, Chips) else "gpu"
 
 
 ANSWER = "evaluation.max_new_tokens=160 evaluation.batch_size=32"
 LONG_ANSWER = "evaluation.max_new_tokens=512 evaluation.batch_size=96"
 HUNDRED = Asked(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
+QLORA = "method.kind=lora method.base=nf4 precision.params=float16 precision.compute=float16"
+T4 = Cards(description=description_of(target_of("t4")), devices=1)
 TPU_CASES = (
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}"),
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 16)}"),
@@ -138,6 +149,12 @@ TPU_CASES = (
         chips=V5E_8,
         asked=Asked(prompts=256, longest_tokens=512),
     ),
+    Case(model="llama-3.2-1b", settings=f"{FREE} {shaped(8192, 1)}", attention="splash"),
+    Case(model="llama-3.2-1b", settings=f"{FREE} {BF16} {shaped(8192, 1)}", attention="splash"),
+    Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)}", attention="splash"),
+    Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(4096, 16)}", attention="splash"),
+    Case(model="gemma-2-9b", settings=f"{FREE} {BF16} {shaped(1024, 1)}", attention="splash", chips=V5E_8),
+    Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(8192, 1)}", attention="blockwise", chips=T4),
     Case(model="gemma-2b", settings=LORA, program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export", chips=V5E_8),
@@ -173,7 +190,7 @@ def configured(case: Case, folder: Path) -> Config:
             sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = int(layers)
         (folder / "config.json").write_text(json.dumps(sizes))
         document["model"]["name"] = str(folder)
-    for text in case.settings.split():
+    for text in (*case.settings.split(), f"memory.attention={case.attention}"):
         key, _, value = text.partition("=")
         set_at(document, key, setting_value(value))
     return config_of(document)
@@ -188,13 +205,15 @@ def task_of(config: Config, mesh: Any, platform: str | None = None) -> Task:
 def estimated(case: Case, config: Config) -> dict[str, Any]:
     """Return what the closed form says of a case."""
     devices = 1 if case.chips is None else case.chips.devices
-    task = task_of(config, shapes_mesh(devices))
-    platform = "cpu" if case.chips is None else "tpu"
+    platform = case.platform
+    # As `compiled` has it: on a CPU every layer by itself.
+    task = task_of(config, shapes_mesh(devices), None if case.chips is None else platform)
     sums = {"export": export_parts(task, platform), **estimates(task, platform=platform, asked=case.asked)}
     parts = sums[case.program]
     need = total_bytes(parts)
     said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
-    return said if case.chips is None else {**said, "verdict": verdict(need, V5E_BYTES, error_of(parts, V5E_BYTES))}
+    there = target_of("t4").memory_bytes or 0 if platform == "gpu" else V5E_BYTES
+    return said if case.chips is None else {**said, "verdict": verdict(need, there, error_of(parts, there))}
 
 
 def compiled(case: Case, config: Config) -> dict[str, Any]:
@@ -215,7 +234,7 @@ def compiled(case: Case, config: Config) -> dict[str, Any]:
     if answer.memory is None:
         return said | {"compiled_bytes": answer.need_bytes}
     return said | {
-        "compiled_bytes": answer.memory.peak_bytes,
+        "compiled_bytes": answer.peak_bytes,
         "allocated_bytes": answer.memory.allocated_bytes,
         "largest": [f"{each.shape} {each.bytes / GIB:.2f} GiB" for each in answer.memory.largest[:4]],
     }

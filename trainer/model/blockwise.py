@@ -127,10 +127,8 @@ def blockwise_forward(
         after = Softmax(largest, total, before.read * kept + added)
         return Softmax(*(whole.at[row].set(part) for whole, part in zip(found, after, strict=True))), None
 
-    one = (*queries.shape[:-1], 1)
-    start = Softmax(
-        jnp.full(one, jnp.finfo(jnp.float32).min), jnp.zeros(one, jnp.float32), jnp.zeros(queries.shape, jnp.float32)
-    )
+    nothing = _zeros_after(queries)
+    start = Softmax(nothing[..., :1] + jnp.finfo(jnp.float32).min, nothing[..., :1], nothing)
     found, _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
     return (found.read / found.total).astype(queries.dtype), found.largest + jnp.log(found.total)
 
@@ -164,7 +162,7 @@ def blockwise_backward(plan: BlockwisePlan, kept: tuple[Any, ...], gradient: Arr
             of_value.at[column].add(product(jnp.swapaxes(weights.astype(above.dtype), -1, -2), above, jnp.float32)),
         ), None
 
-    start = tuple(jnp.zeros(each.shape, jnp.float32) for each in (queries, keys, values))
+    start = tuple(_zeros_after(each) for each in (gradient, keys, values))
     found, _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
     of_queries, of_keys, of_values = found
     return of_queries.astype(queries.dtype), of_keys.astype(keys.dtype), of_values.astype(values.dtype)
@@ -175,6 +173,14 @@ def _backward(plan: BlockwisePlan, kept: tuple[Any, ...], gradient: Array) -> tu
 
 
 _attend.defvjp(_forward, _backward)
+
+
+def _zeros_after(x: Array) -> Array:
+    """Return zeros in float32 that exist when `x` does.
+
+    Of plain ones a compiler for GPUs makes the copies of all layers at the begin of a step.
+    """
+    return x.astype(jnp.float32) * 0
 
 
 def _scores(query: Array, key: Array, plan: BlockwisePlan) -> Float[Array, "batch kv_heads rows block"]:
