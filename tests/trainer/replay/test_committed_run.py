@@ -7,11 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.rewards.written import written_steps
 from evidence.run import layout
 from trainer.recorder.processor import NATIVE, ask_for, level_of
 
 ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "submission_runs" / "demo-smoke"
+
+
+def test_the_run_that_learned_from_rewards_has_no_finding():
+    run = read_run(ROOT / "submission_runs" / "countdown-grpo")
+    report = report_of(run)
+    assert (report.grade.name, report.findings) == ("consistent", ())
+    assert run.manifest is not None
+    assert run.manifest["environment"]["processor"]["compiled_for"] == "x86-64-v3"
+    assert "headroom" in run.manifest["result"]
+    assert {json.loads(line)["step"] for line in (run.path / layout.ROLLOUTS).read_text().splitlines()} == set(
+        written_steps(140, 1)
+    )
 
 
 @pytest.mark.slow
