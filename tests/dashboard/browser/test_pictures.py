@@ -25,8 +25,9 @@ MOST_BYTES = 300_000
 
 
 def committed(mode: str) -> str:
-    """Return the name of the newest committed run of a mode."""
-    found = [summary.path.name for summary in index_runs(REPOSITORY / ROOT) if summary.mode == mode]
+    """Return the name of the newest committed run of the demo in a mode."""
+    runs = [summary for summary in index_runs(REPOSITORY / ROOT) if summary.mode == mode]
+    found = [summary.path.name for summary in runs if summary.path.name.startswith("demo")]
     if not found:
         pytest.skip(f"No {mode} run is committed under {ROOT} yet; `make demo` makes them.")
     return found[0]
