@@ -93,6 +93,8 @@ LONG_ANSWER = "evaluation.max_new_tokens=512 evaluation.batch_size=96"
 HUNDRED = Asked(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
 QLORA = "method.kind=lora method.base=nf4 precision.params=float16 precision.compute=float16"
+IN_CHUNKS = "memory.mlp_chunk_tokens=2048 memory.loss_chunk_tokens=256"
+ADAPTERS = f"method.kind=lora method.rank=16 precision.compute=bfloat16 {BF16} {IN_CHUNKS}"
 T4 = Cards(description=description_of(target_of("t4")), devices=1)
 TPU_CASES = (
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}"),
@@ -153,6 +155,18 @@ TPU_CASES = (
     Case(model="llama-3.2-1b", settings=f"{FREE} {BF16} {shaped(8192, 1)}", attention="splash"),
     Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)}", attention="splash"),
     Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(4096, 16)}", attention="splash"),
+    Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)} {IN_CHUNKS}", attention="splash"),
+    Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(4096, 16)} {IN_CHUNKS}", attention="splash"),
+    Case(
+        model="gemma-2b",
+        settings=f"precision.compute=bfloat16 optimizer.max_grad_norm=null {shaped(2048, 4)} {IN_CHUNKS}",
+        attention="splash",
+        chips=V5E_8,
+    ),
+    Case(model="gemma-2b", settings=f"{ADAPTERS} {shaped(1024, 16)}", attention="splash"),
+    Case(model="gemma-2b", settings=f"{ADAPTERS} method.base=nf4 {shaped(1024, 16)}", attention="splash"),
+    Case(model="gemma-2b/6", settings=f"{FREE} {BF16} {shaped(512, 64)}"),
+    Case(model="gemma-2b/6", settings=f"{FREE} {BF16} {shaped(512, 64)} memory.mlp_chunk_tokens=4096"),
     Case(model="gemma-2-9b", settings=f"{FREE} {BF16} {shaped(1024, 1)}", attention="splash", chips=V5E_8),
     Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(8192, 1)}", attention="blockwise", chips=T4),
     Case(model="gemma-2b", settings=LORA, program="export"),

@@ -20,6 +20,9 @@ from trainer.planning.program_memory import verdict
 GIB = 2**30
 CHIP_BYTES = int(15.75 * GIB)
 KAGGLE_WORKING_BYTES = 19_500_000_000
+PRECISION = "optimizer.name=adafactor precision.compute=bfloat16 precision.params=bfloat16"
+CASE = f"gemma-2b train v5e:2x4: {PRECISION} data.max_length=128 batch.microbatch_size=256"
+"""The same run in benchmarks/memory_estimate.py."""
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,11 @@ def test_the_readme_says_what_the_plan_says():
     assert usable * GIB == plan["available_bytes"]
     assert need == round(plan["need_bytes"] / GIB, 1)
     assert plan["findings"] == [], "nothing of it is spent badly"
+
+
+def test_what_is_compiled_whole_is_quoted():
+    cases = json.loads(Path("benchmarks/results/memory_estimate.json").read_text())["cases"]
+    [case] = [each for each in cases if each["case"] == CASE]
+    stated = f"{case['compiled_bytes'] / GIB:.1f} GiB"
+    assert f"compiled whole (`--exact`) {stated}" in Path("README.md").read_text("utf-8")
+    assert stated in Path("trainer/configs/submission_tpu.yaml").read_text("utf-8")
