@@ -44,6 +44,9 @@ def inside_part(work: Workload) -> Part:
     scores, blocks = training_scores(work)
     layers = 2 if work.shards > 1 else 1
     mlp = layers * (4 if work.spec.gated_mlp else 3) * work.mlp_tokens * work.spec.mlp * work.item
+    if work.mlp_tokens < work.tokens:
+        # What goes into the loop over chunks, what comes out, and the gradient: in order of chunks and of sequences.
+        mlp += 6 * work.tokens * work.spec.embed * work.item
     projections = layers * work.tokens * attention_width(work.spec) * work.item
     if blocks >= mlp:
         because = f"{work.attention} attention of {work.sequences} × {work.spec.heads} heads × {work.length:,} tokens"
