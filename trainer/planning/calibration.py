@@ -42,6 +42,10 @@ UNREADABLE = Rule(
 )
 
 
+FORMULA = 2
+"""What `step_ratio` is held against: 2 counts a step's bytes in its program. Entries of another one teach nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measured:
     """One run that was measured, held against what is predicted of it."""
@@ -56,6 +60,9 @@ class Measured:
     """Observed peak of arrays over the planned one. None: not observed."""
     method: str | None
     """How that plan found its need: closed_form or compiler. None: as above."""
+    layer_compile_seconds: float | None = None
+    """Of its step. None: it was compiled before, or not layer by layer."""
+    formula: int = FORMULA
 
     def document(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -83,10 +90,11 @@ def known() -> tuple[Measured, ...]:
     """
     file = folder() / FILE
     try:
-        return tuple(Measured(**entry) for entry in json.loads(file.read_text(encoding="utf-8")))
+        read = json.loads(file.read_text(encoding="utf-8"))
+        return tuple(Measured(**entry) for entry in read if entry.get("formula", 1) == FORMULA)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         problem = problem_of(UNREADABLE, file=str(file), what=f"The calibration cannot be read: {error}.")
         raise ProblemError([problem], exit_code=2) from error
 

@@ -17,7 +17,8 @@ from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
 from trainer.planning.calibration import Measured, device_of
 from trainer.planning.estimator import Estimator
-from trainer.planning.step_time import moved_bytes, step_operations, unmeasured_band
+from trainer.planning.step_time import unmeasured_band, with_state
+from trainer.planning.step_work import step_work
 from trainer.recorder.memory import BY_DEVICE
 
 FEWEST_ROWS = 3
@@ -47,7 +48,7 @@ def measured_of(folder: Path) -> Measured | str:
         few = f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
         return few if seconds is None else "its steps have several lengths (data.buckets)"
     try:
-        likely = likely_seconds(config, manifest["devices"])
+        likely, task = likely_seconds(config, manifest["devices"])
     except ProblemError as error:
         return error.problems[0].what
     ratio, method = memory_ratio(run.plan, manifest["result"].get("observed_memory"))
@@ -58,6 +59,7 @@ def measured_of(folder: Path) -> Measured | str:
         step_ratio=round(seconds / likely, 6),
         memory_ratio=ratio,
         method=method,
+        layer_compile_seconds=layer_compile_seconds(run, task),
     )
 
 
@@ -72,6 +74,16 @@ def unusable(run: Run) -> str | None:
     return None
 
 
+def layer_compile_seconds(run: Run, task: Task) -> float | None:
+    """Return the seconds that compiling one layer of the step took; None where it was read, or layers lie stacked."""
+    assert run.manifest is not None, "the caller has looked"
+    result = run.manifest["result"]
+    was_read = "train" in result.get("compiled_before", ())
+    if was_read or task.is_scanned or result["compile_seconds"] is None:
+        return None
+    return round(float(result["compile_seconds"]) / task.model.source.spec.layers, 6)
+
+
 def step_seconds_of(run: Run) -> float | None:
     """Return the median time of a step, the first row left out; None where there are too few rows.
 
@@ -81,8 +93,8 @@ def step_seconds_of(run: Run) -> float | None:
     return median(times) if len(times) >= FEWEST_ROWS else None
 
 
-def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
-    """Return the likely time of a run's step, as it is predicted where nothing was measured.
+def likely_seconds(config: Config, devices: dict[str, Any]) -> tuple[float, Task]:
+    """Return the likely time of a run's step, as it is predicted where nothing was measured, and its task.
 
     Args:
         config: the run's.
@@ -96,9 +108,9 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
     task = Task.of(config, source, shapes_mesh(devices["count"]), platform=target.platform)
     asking = Estimator(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
     train = next(answer for answer in asking.programs(task, None) if answer.name == "train")
-    moved = float(moved_bytes(train, config.batch.accumulation_steps))
-    band, _ = unmeasured_band(task, target, flops=step_operations(task) / task.mesh.size, moved=moved)
-    return band.likely
+    work = with_state(step_work(task), train)
+    band, _ = unmeasured_band(task, target, flops=work.flops, moved=work.moved)
+    return band.likely, task
 
 
 def as_target(devices: dict[str, Any]) -> Target:

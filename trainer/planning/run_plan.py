@@ -32,7 +32,7 @@ from trainer.planning.out_of_memory.read import READERS
 from trainer.planning.plan import finding, plan_document
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, divided, verdict
 from trainer.planning.spending import spending_of
-from trainer.planning.step_time import operations
+from trainer.planning.step_work import shared_work
 from trainer.planning.subject import Subject, counted_tokens
 from trainer.planning.words import DOES_NOT_FIT, advice, does_not_fit, in_words
 from trainer.recorder.failure import FAILED, is_out_of_memory
@@ -93,15 +93,16 @@ def spent(
     answers: list[ProgramMemory],
     measured: Sequence[Measured],
 ) -> dict[str, Any]:
-    """Return what plan.json says of time, disk and the machine's memory; operations are those of the compiled step."""
-    subject = Subject(task=task, asked=data.asked, tokens=counted_tokens(task.config, data))
+    """Return what plan.json says of time, disk and the machine's memory; its work is that of the compiled step."""
+    subject = Subject(task=task, asked=data.asked, tokens=counted_tokens(task.config, data), rows=len(data.rows))
     found = spending_of(
         subject,
         as_target(devices),
         answers,
         file=task.config.name,
         measured=measured,
-        operations=operations(programs.steps.longest.jaxpr),
+        work=shared_work(programs.steps.longest.jaxpr, task),
+        compile_seconds=sum(each.seconds for some in programs.by_name.values() for each in some),
     )
     said = [finding(each) for each in (*data.seen, *found.findings)]
     return {"time": found.time, "disk": found.disk, "host": found.host, "findings": said}

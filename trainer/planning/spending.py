@@ -15,38 +15,25 @@ from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
-from trainer.config.tree import Config
 from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.kept_states import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
-from trainer.planning.duration.roofline import band_document, dispatch_seconds, step_band
+from trainer.planning.duration.roofline import band_document
 from trainer.planning.duration.session import (
     HOUR_SECONDS,
     SessionPart,
-    copy_part,
-    evaluate_part,
     sessions_needed,
     total_seconds,
-    train_part,
     weeks_needed,
 )
 from trainer.planning.estimate.plain_model import host_need
-from trainer.planning.estimate.workload import bytes_of
 from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.session_time import compile_part, session_parts, step_compile_seconds
 from trainer.planning.step_time import PredictedStep, predicted_step
+from trainer.planning.step_work import Work
 from trainer.planning.subject import Subject
-
-INSTALL = Band(low=30, likely=90, high=240)
-"""Seconds to install the program from a wheel, its dependencies beside what a platform's image holds."""
-NETWORK = Band(low=20e6, likely=50e6, high=150e6)
-"""Bytes a second of a download of weights."""
-DISK = Band(low=100e6, likely=300e6, high=1e9)
-"""Bytes a second of a session's disk."""
-COMPILE_A_LAYER = Band(low=1, likely=3, high=10)
-"""Seconds to compile one layer of a train step to machine code: Gemma-2B's 18 take 44 s on quiet cores, 330 on busy."""
-
 
 FEW_BITS_ON_CPU = Rule(
     "TP712",
@@ -75,7 +62,8 @@ def spending_of(
     *,
     file: str,
     measured: Sequence[Measured] = (),
-    operations: float | None = None,
+    work: Work | None = None,
+    compile_seconds: float | None = None,
     hours_stated: float | None = None,
 ) -> Spending:
     """Return what a run spends of time and disk on a target, and what of it is spent badly.
@@ -86,10 +74,11 @@ def spending_of(
         programs: what its programs need.
         file: named in findings.
         measured: runs on the same kind of device.
-        operations: of one step over all devices. None: they are counted.
+        work: of one device in a step, read from the compiled one. None: it is counted.
+        compile_seconds: that compiling all programs took. None: it is predicted.
         hours_stated: what somebody says that training takes. None: nobody says.
     """
-    predicted = predicted_step(subject.task, target, programs, measured=measured, operations=operations)
+    predicted = predicted_step(subject.task, target, programs, measured=measured, work=work)
     step = predicted.band
     checkpoint = state_bytes_of(state_shapes(subject.task))
     kept = most_at_once(subject.task.config)
@@ -102,7 +91,8 @@ def spending_of(
         "kept": kept_said(subject.task),
     }
     around = None if target.platform == "cpu" else host_need(subject.task, checkpoint)
-    parts = [] if step is None else session_parts(subject, target, step, checkpoint)
+    compiling = compile_part(subject.task, programs, measured=measured, seconds=compile_seconds)
+    parts = [] if step is None else session_parts(subject, target, step, checkpoint, compiling=compiling)
     time = None
     if step is not None:
         time = {
@@ -135,49 +125,6 @@ def few_bits_for_nothing(subject: Subject, target: Target) -> list[Problem]:
             what=f"method.base is {base}, and {target.kind} is a CPU.",
         )
     ]
-
-
-def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int) -> list[SessionPart]:
-    """Return what the time of a run goes to, in order."""
-    task = subject.task
-    config, model = task.config, task.model
-    weights = bytes_of(model.base)
-    saves = (
-        1 + (config.limits.steps - 1) // config.checkpoint.save_every_steps if config.checkpoint.save_every_steps else 1
-    )
-    parts = []
-    if target.session_seconds is not None:
-        parts.append(SessionPart(name="install", seconds=INSTALL, because="a wheel and what an image lacks"))
-    layers = len(model.runs) if task.is_scanned else model.source.spec.layers
-    compiling = f"{layers} layers × {COMPILE_A_LAYER.likely:g} s"
-    parts.append(SessionPart(name="compile", seconds=COMPILE_A_LAYER.times(layers), because=compiling))
-    if model.reads_weights:
-        parts.append(copy_part("load", bytes_each=weights, bytes_per_second=NETWORK))
-    parts.append(train_part(step, config.limits.steps))
-    parts.append(copy_part("save", bytes_each=checkpoint, bytes_per_second=DISK, times=saves))
-    if subject.asked is not None and target.memory_bandwidth is not None:
-        divided = task.mesh.size > 1 and config.mesh.shard_params
-        layers = model.source.spec.layers
-        started = dispatch_seconds(target.platform, layers=layers, passes=1, gathers=int(divided), calls=0)
-        token = step_band(max(weights / task.mesh.size / target.memory_bandwidth, started))
-        parts.append(
-            evaluate_part(
-                prompts=subject.asked.prompts * config.evaluation.samples,
-                batch_size=config.evaluation.batch_size,
-                tokens=config.evaluation.max_new_tokens,
-                token_seconds=token,
-                times=2 if config.evaluation.baseline else 1,
-                during=during_of(config, subject.asked.prompts),
-            )
-        )
-    parts.append(copy_part("export", bytes_each=weights, bytes_per_second=DISK))
-    return parts
-
-
-def during_of(config: Config, prompts: int) -> tuple[int, int]:
-    """Return how often items are asked during training, and how many: every 10 of 25 steps is twice."""
-    every = config.evaluation.every_steps
-    return (config.limits.steps // every if every else 0), min(config.evaluation.during_items, prompts)
 
 
 def time_document(subject: Subject, target: Target, step: Band, parts: list[SessionPart]) -> dict[str, Any]:
@@ -252,7 +199,7 @@ def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramMe
     return replace(
         figures,
         distinct_shapes=len(task.lengths),
-        compile_seconds=COMPILE_A_LAYER.likely * task.model.source.spec.layers,
+        compile_seconds=step_compile_seconds(task).likely,
         donate_declared=task.config.memory.donate,
         state_bytes=sum(on_each),
         alias_bytes=None if aliased is None else round(aliased * sum(on_each)),

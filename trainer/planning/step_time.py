@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from evidence.rules.spending.figures import Band
 from evidence.targets.target import Target
 from schemas.problems.words import quantity
-from trainer.config.tree import Config, MeshConfig
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.programs import train_program
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
-from trainer.model.files.source import ModelSource
 from trainer.planning.calibration import Measured, said_of
 from trainer.planning.duration.roofline import (
     GATHERS,
@@ -24,72 +18,13 @@ from trainer.planning.duration.roofline import (
     at_least,
     band_document,
     dispatch_seconds,
-    exchanged_bytes,
     floor_seconds,
     narrowed,
     step_band,
 )
 from trainer.planning.estimate.workload import ITEM_BYTES, bits_of, count_of
 from trainer.planning.program_memory import ProgramMemory
-
-
-def step_operations(task: Task) -> float:
-    """Return the floating-point operations of one optimizer step, over all devices.
-
-    Only products of matrices count, 2 for each multiplication with its addition, recomputed ones each time. Each device
-    computes its own sequences, as many as every other, so the step of one device says what all of them compute.
-    """
-    config = task.config
-    return task.mesh.size * _of_one_device(replace(config, name="", mesh=MeshConfig()), task.model.source)
-
-
-@lru_cache(maxsize=64)
-def _of_one_device(config: Config, source: ModelSource) -> float:
-    """Return the operations of a step on a device of its own; traced once for all machines of a table.
-
-    Layers are alike, so a step with one layer and a step with two say what one layer takes.
-    """
-    layers = source.spec.layers
-    one = operations(_traced(config, source, min(1, layers)))
-    if layers == 1:
-        return one
-    two = operations(_traced(config, source, 2))
-    return one + (layers - 1) * (two - one)
-
-
-def _traced(config: Config, source: ModelSource, layers: int) -> Any:
-    """Return the traced step of a model's first layers on one device."""
-    fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
-    program = train_program(Task.of(config, fewer, shapes_mesh(1)))
-    return program.function.trace(*program.arguments, **program.settings).jaxpr
-
-
-def operations(jaxpr: Any) -> float:
-    """Return the operations of all products of matrices in a traced program and in what it calls.
-
-    `[2 3] @ [3 5]` is 2 · 2 · 3 · 5 = 60 operations; in a loop of 4 rounds, 240.
-    """
-    total: float = 0.0
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        if equation.primitive.name == "dot_general":
-            total += product_operations(equation)
-        rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
-        total += rounds * sum(operations(inner) for value in equation.params.values() for inner in _inside(value))
-    return total
-
-
-def product_operations(equation: Any) -> float:
-    """Return the operations of one product: twice its result's size times the length that is summed over."""
-    (contracted, _), _ = equation.params["dimension_numbers"]
-    left, result = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
-    return 2.0 * float(math.prod(result) * math.prod(left[axis] for axis in contracted))
-
-
-def _inside(value: Any) -> list[Any]:
-    """Return the programs that a parameter of an equation holds."""
-    if isinstance(value, list | tuple):
-        return [inner for each in value for inner in _inside(each)]
-    return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
+from trainer.planning.step_work import Work, linked_bytes, step_work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +128,7 @@ def predicted_step(
     programs: Sequence[ProgramMemory],
     *,
     measured: Sequence[Measured] = (),
-    operations: float | None = None,
+    work: Work | None = None,
 ) -> PredictedStep:
     """Return how long a step takes, what one device moves and computes in it, and what decides.
 
@@ -202,11 +137,10 @@ def predicted_step(
         target: where.
         programs: what its programs need; `train` among them.
         measured: runs on the same kind of device.
-        operations: of one step over all devices. None: they are counted.
+        work: of one device in a step, read from the compiled one. None: it is counted.
     """
-    flops = (step_operations(task) if operations is None else operations) / task.mesh.size
     train = next(program for program in programs if program.name == "train")
-    moved = float(moved_bytes(train, task.config.batch.accumulation_steps))
+    flops, moved = with_state(work or step_work(task), train)
     band, because = unmeasured_band(task, target, flops=flops, moved=moved)
     size = rollout_size(task)
     drawn = None if size is None else predicted_rollout(task, target, size)
@@ -242,7 +176,7 @@ def unmeasured_band(task: Task, target: Target, *, flops: float, moved: float) -
     peak, bandwidth = target.peak_flops.get(task.config.precision.compute), target.memory_bandwidth
     if peak is None or bandwidth is None:
         return step_band(flops / NOMINAL_FLOPS), f"{flops:.3g} operations"
-    linked, dispatch = linked_bytes(task), step_dispatch(task, target)
+    linked, dispatch = linked_bytes(task, divided=task.config.mesh.shard_params), step_dispatch(task, target)
     floor = floor_seconds(
         flops=flops,
         peak_flops=peak,
@@ -274,26 +208,7 @@ def step_dispatch(task: Task, target: Target) -> float:
     )
 
 
-def linked_bytes(task: Task) -> float:
-    """Return the bytes that one device receives from the others in a step, in the type that is computed in."""
-    item = ITEM_BYTES[task.config.precision.compute]
-    return exchanged_bytes(
-        weights_bytes=item * count_of(task.model.base),
-        gradients_bytes=item * count_of(task.model.trained),
-        devices=task.mesh.size,
-        microbatches=task.config.batch.accumulation_steps,
-        divided=task.config.mesh.shard_params,
-        gathers=GATHERS if task.config.memory.remat == "layer" else GATHERS - 1,
-    )
-
-
-def moved_bytes(train: ProgramMemory, microbatches: int) -> int:
-    """Return the bytes that one device reads and writes of its memory in a step, at least.
-
-    The state is read and written once; parameters are read in the forward, the recomputed and the backward pass of each
-    microbatch; what is kept besides is written and read.
-    """
+def with_state(work: Work, train: ProgramMemory) -> Work:
+    """Return the work of a step with the state, parameters and opt_state, that it reads and writes once."""
     state = sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
-    weights = sum(part.bytes for part in train.parts if part.name in ("params", "frozen"))
-    rest = train.peak_bytes - state - sum(part.bytes for part in train.parts if part.name == "frozen")
-    return 2 * state + microbatches * (3 * weights + 2 * max(rest, 0))
+    return Work(flops=work.flops, moved=work.moved + 2 * state)

@@ -60,6 +60,8 @@ class Subject:
     tokens: Tokens
     longest: int | None = None
     """Tokens of the longest sequences that the rows need, of `task.lengths`. None: the rows were not counted."""
+    rows: int = 0
+    """Of the dataset, generated ones among them."""
     warnings: tuple[Problem, ...] = ()
     seen: tuple[Problem, ...] = ()
     """About evaluation items that the model is taught."""
@@ -86,7 +88,13 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     say("reading the rows")
     read = _dataset_shape(replace(config, mesh=type(config.mesh)()))
     return Subject(
-        task=task, asked=read.asked, tokens=read.tokens, longest=read.longest, warnings=read.warnings, seen=read.seen
+        task=task,
+        asked=read.asked,
+        tokens=read.tokens,
+        longest=read.longest,
+        rows=read.rows,
+        warnings=read.warnings,
+        seen=read.seen,
     )
 
 
@@ -97,6 +105,7 @@ class DatasetShape:
     asked: Asked | None
     tokens: Tokens
     longest: int | None = None
+    rows: int = 0
     warnings: tuple[Problem, ...] = ()
     seen: tuple[Problem, ...] = ()
 
@@ -110,7 +119,8 @@ def _dataset_shape(config: Config) -> DatasetShape:
     """
     model = model_of(config, planned_source(config.model.name, config.model.revision))
     if not has_tokenizer(model):
-        return DatasetShape(asked=assumed_asked(config), tokens=assumed_tokens(config))
+        tokens, rows = assumed_tokens(config)
+        return DatasetShape(asked=assumed_asked(config), tokens=tokens, rows=rows)
     problems: list[Problem] = []
     data = read_data(config, model, objective_of(config), problems, devices=1)
     if problems or data is None:
@@ -119,6 +129,7 @@ def _dataset_shape(config: Config) -> DatasetShape:
         asked=data.asked,
         tokens=counted_tokens(config, data),
         longest=max(data.source.lengths_in_use),
+        rows=len(data.rows),
         warnings=data.warnings,
         seen=data.seen,
     )
@@ -167,23 +178,24 @@ def assumed_asked(config: Config) -> Asked | None:
     return Asked(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
 
 
-def assumed_tokens(config: Config) -> Tokens:
-    """Return the share of real tokens, those of each row assumed of its characters.
+def assumed_tokens(config: Config) -> tuple[Tokens, int]:
+    """Return the share of real tokens, those of each row assumed of its characters, and how many rows there are.
 
     Raises:
         ProblemError: exit code 2; the rows cannot be read.
     """
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
+    count = len(rows) + config.data.generated_rows - few
     if objective_of(config).updates_per_rollout:
-        return UNKNOWN_TOKENS
+        return UNKNOWN_TOKENS, count
     longest = config.data.max_length
     counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
     fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)
     how = f"assumed: {CHARACTERS_A_TOKEN:g} characters a token in {len(rows):,} rows"
     if config.data.packing:
         how += f", sequences packed to {PACKED_FRACTION:.0%}"
-    return Tokens(real_fraction=fraction, source=f"{how}; the model's tokenizer is not on this machine")
+    return Tokens(real_fraction=fraction, source=f"{how}; the model's tokenizer is not on this machine"), count
 
 
 def assumed_count(texts: Sequence[str]) -> list[int]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tasks import inputs_of
@@ -21,7 +22,7 @@ from trainer.planning import calibration
 from trainer.planning.calibration import Measured, measured_on, narrowed_answers
 from trainer.planning.devices import this_machine
 from trainer.planning.estimator import Estimator
-from trainer.planning.measured_runs import measured_of
+from trainer.planning.measured_runs import layer_compile_seconds, measured_of
 from trainer.planning.step_time import predicted_step
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -82,6 +83,22 @@ def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
     longer = step_on_this_machine(replace(SMALL, batch=BatchConfig(microbatch_size=4)))
     assert longer.band is not None
     assert 1.9 < longer.band.likely / step.band.likely < 2.2
+
+
+def test_a_step_that_was_compiled_says_how_long_a_layer_takes():
+    task, _ = inputs_of(SMALL)  # two layers
+    found = [
+        layer_compile_seconds(SimpleNamespace(manifest={"result": {"compile_seconds": 6.0, **more}}), task)
+        for more in ({}, {"compiled_before": ["start"]}, {"compiled_before": ["train"]})
+    ]
+    assert found == [3.0, 3.0, None]
+
+
+def test_what_was_held_against_an_older_formula_teaches_nothing():
+    file = calibration.keep([measured("new"), measured("old")])
+    entries = json.loads(file.read_text())
+    file.write_text(json.dumps([entry if entry["run"] == "new" else entry | {"formula": 1} for entry in entries]))
+    assert [each.run for each in calibration.known()] == ["new"]
 
 
 def test_a_band_is_never_narrower_than_what_was_measured():

@@ -43,7 +43,7 @@ from trainer.planning.estimate.programs import estimates
 from trainer.planning.estimator import Estimator
 from trainer.planning.plan import PlanOptions, asking_for, computable_changes, plan_for
 from trainer.planning.program_memory import ProgramMemory, divided, verdict, worst
-from trainer.planning.step_time import operations, step_operations
+from trainer.planning.step_work import Work, shared_work, step_work, work_of
 from trainer.planning.subject import subject_of
 
 GIB = 2**30
@@ -279,21 +279,36 @@ def test_parts_are_divided_so_that_they_add_up_to_the_compiled_peak():
     assert sum(part.bytes for part in divided(101, parts)) == 101
 
 
-def test_operations_are_those_of_products_and_loops_count_as_often_as_they_run():
-    left, right = jnp.ones((2, 3)), jnp.ones((3, 5))
-    assert operations(jax.make_jaxpr(lambda a, b: a @ b)(left, right)) == 60
+def test_work_is_that_of_products_and_loops_count_as_often_as_they_run():
+    left, right = jnp.ones((2, 3)), jnp.ones((3, 5), jnp.bfloat16)
+    once = Work(flops=60, moved=6 * 4 + 15 * 2 + 10 * 4)
+
+    def multiplied(a: Any, b: Any) -> Any:
+        return jax.lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+    assert work_of(jax.make_jaxpr(multiplied)(left, right)) == once
 
     def four(a: Any, b: Any) -> Any:
-        return jax.lax.scan(lambda carry, _: (carry + (a @ b).sum(), None), 0.0, None, length=4)[0]
+        return jax.lax.scan(lambda carry, _: (carry + multiplied(a, b).sum(), None), 0.0, None, length=4)[0]
 
-    assert operations(jax.make_jaxpr(four)(left, right)) == 240
+    assert work_of(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
 
 
 def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
     subject = subject_of(GEMMA, target_of("tpu-v5e-1"))
     # 2 forward, 4 backward, 2 recomputed; scores of attention are 2 % more at this length, and the head is not
     # computed again by its own layer.
-    assert step_operations(subject.task) == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
+    assert step_work(subject.task).flops == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
+
+
+def test_the_scores_of_long_sequences_are_traffic():
+    """Llama-3.2-1B, 8,192 tokens: 32 heads × 8,192² × 4 bytes are 8 GiB a layer, written and read several times."""
+    llama = replace(GEMMA, model=ModelConfig(name="meta-llama/Llama-3.2-1B"), batch=BatchConfig(microbatch_size=1))
+    short, long = (replace(llama, data=DataConfig(max_length=length)) for length in (1024, 8192))
+    scores = 16 * 32 * 4 * 8192**2
+    moved = step_work(subject_of(long, target_of("tpu-v5e-1")).task).moved
+    assert 5 * scores < moved < 9 * scores
+    assert moved > 16 * step_work(subject_of(short, target_of("tpu-v5e-1")).task).moved
 
 
 def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_for_all(
@@ -304,10 +319,11 @@ def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_
     )
     eight = subject_of(config, target_of("kaggle-tpu-v5e-8")).task
     program = train_program(eight)  # tiny-gpt2 has two layers: nothing is drawn out
-    traced = operations(program.function.trace(*program.arguments, **program.settings).jaxpr)
-    assert step_operations(eight) == traced
-    monkeypatch.setattr("trainer.planning.step_time.train_program", None)
-    assert step_operations(subject_of(config, target_of("tpu-v5e-1")).task) == traced / 8
+    traced = shared_work(program.function.trace(*program.arguments, **program.settings).jaxpr, eight)
+    assert step_work(eight).flops == traced.flops
+    assert step_work(eight).moved == pytest.approx(traced.moved, rel=0.1)
+    monkeypatch.setattr("trainer.planning.step_work.train_program", None)
+    assert step_work(subject_of(config, target_of("tpu-v5e-1")).task).flops == traced.flops
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,14 @@ def copy_part(name: str, *, bytes_each: float, bytes_per_second: Band, times: in
 
 
 def evaluate_part(
-    *, prompts: int, batch_size: int, tokens: int, token_seconds: Band, times: int = 1, during: tuple[int, int] = (0, 0)
+    *,
+    prompts: int,
+    batch_size: int,
+    tokens: int,
+    token_seconds: Band,
+    reading_seconds: Band | None = None,
+    times: int = 1,
+    during: tuple[int, int] = (0, 0),
 ) -> SessionPart:
     """Return what answering an evaluation set takes: every batch is decoded token by token.
 
@@ -74,14 +81,19 @@ def evaluate_part(
         batch_size: answered at a time.
         tokens: of the longest answer; a batch waits for its longest.
         token_seconds: of one token of one batch; at least the time to read all parameters once.
+        reading_seconds: of the prompts of one batch, all their tokens at once. None: they are not counted.
         times: evaluations, the one before training among them.
         during: how often items are asked during training, and how many.
     """
     batches, points, few = math.ceil(prompts / batch_size), during[0], math.ceil(during[1] / batch_size)
-    count = (times * batches + points * few) * tokens
+    count = times * batches + points * few
     whole = f"({times} × {batches} + {points} × {few})" if points else f"{times} × {batches}"
     because = f"{whole} batches × {tokens} tokens × {token_seconds.likely * 1000:.3g} ms"
-    return SessionPart(name="evaluate", seconds=token_seconds.times(count), because=because)
+    seconds = token_seconds.times(count * tokens)
+    if reading_seconds is not None:
+        seconds = seconds.plus(reading_seconds.times(count))
+        because += f", and {reading_seconds.likely:.3g} s to read the prompts of each"
+    return SessionPart(name="evaluate", seconds=seconds, because=because)
 
 
 def total_seconds(parts: Sequence[SessionPart]) -> Band:
