@@ -25,6 +25,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.headroom import record_headroom
 from trainer.loop.kept_states import kept_said, kept_states
+from trainer.loop.profiled import profiled
 from trainer.loop.record import record_program
 from trainer.loop.restoring import restored_state
 from trainer.loop.rollouts import Rollouts, rollouts_of
@@ -65,6 +66,8 @@ class RunRequest:
     """Start even if the plan states that it does not fit."""
     resume: Path | None = None
     """Folder of a run whose newest checkpoint this one continues from."""
+    profile_steps: int | None = None
+    """How many steps are traced. None: none."""
 
 
 def run(request: RunRequest, watch: Watch) -> int:
@@ -101,7 +104,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
         loop = Loop(
             task=task,
-            step=programs.steps,
+            step=profiled(programs.steps, recorder, steps=request.profile_steps),
             frozen=frozen,
             source=data.source,
             recorder=recorder,

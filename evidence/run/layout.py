@@ -43,6 +43,9 @@ STAMPS = "stamps.json"
 RECEIPTS = "receipts"
 """Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
 
+PROFILE = ".profile"
+"""Folder of a run for a trace of some steps; hidden, so that it is neither judged nor packed."""
+
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 EXPORT = "export"

@@ -45,6 +45,7 @@ class TrainFlags:
     seed: int | None = None
     settings: Sequence[str] = ()
     force: bool = False
+    profile: int | None = None
 
     @property
     def is_smoke(self) -> bool:
@@ -99,7 +100,12 @@ def order_of(flags: TrainFlags) -> RunRequest:
     config = resolved_config(flags)
     folder = flags.output or RUNS / new_run_id(config.name, datetime.now(UTC))
     return RunRequest(
-        config=config, folder=folder, command=["trainproof", *sys.argv[1:]], forced=flags.force, resume=flags.resume
+        config=config,
+        folder=folder,
+        command=["trainproof", *sys.argv[1:]],
+        forced=flags.force,
+        resume=flags.resume,
+        profile_steps=flags.profile,
     )
 
 

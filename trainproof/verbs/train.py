@@ -30,6 +30,10 @@ def train(
         bool, typer.Option("--check", help="Read configuration, model and data, say what is wrong, and train nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
+    profile: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="STEPS", help="Trace so many steps, after the first, into .profile of the folder."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON for programs.")] = False,
 ) -> None:
     """Train a model and record the run."""
@@ -56,6 +60,7 @@ def train(
             seed=seed,
             settings=settings or (),
             force=force,
+            profile=profile,
         )
         if check:
             raise typer.Exit(check_inputs(flags, as_json=as_json))

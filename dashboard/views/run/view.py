@@ -22,7 +22,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, ROLLOUTS, SYSTEM
+from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
 from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
@@ -244,6 +244,8 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     )
     if remark:
         markup.note(remark)
+    if (run.path / PROFILE).is_dir():
+        markup.note(f"Profile: {run.path / PROFILE}; TensorBoard and XProf show it.")
     if SYSTEM in run.files:
         sections.machine(run)
     if line.series.unread:
