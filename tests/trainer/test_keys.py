@@ -76,8 +76,9 @@ def training(config: Config) -> dict[str, Any]:
     return group | {
         "compute": effective.compute_dtype(program.jaxpr),
         "params": dtypes,
-        # 128 tokens are 32 positions of 4 sequences: the logits of one chunk.
         "products": program.executable.as_text().count("__ynn_fusion"),
+        "loops": str(program.jaxpr).count(" scan["),
+        # 128 tokens are 32 positions of 4 sequences: the logits of one chunk.
         "chunk": f"f32[4,32,{task.model.source.spec.vocab}]" in str(program.jaxpr),
     }
 
@@ -200,6 +201,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "memory.layers": (["memory.layers=scanned"], of_training("layers")),
     "memory.attention": (["memory.attention=blockwise"], of_training("attention")),
     "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
+    "memory.mlp_chunk_tokens": (["memory.mlp_chunk_tokens=64"], of_training("loops")),
     "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),
     "mesh.device": (
         ["mesh.device=auto"],
