@@ -25,7 +25,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.headroom import record_headroom
 from trainer.loop.kept_states import kept_said, kept_states
-from trainer.loop.profiled import profiled
+from trainer.loop.profiled import with_trace
 from trainer.loop.record import record_program
 from trainer.loop.restoring import restored_state
 from trainer.loop.rollouts import Rollouts, rollouts_of
@@ -104,7 +104,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
         loop = Loop(
             task=task,
-            step=profiled(programs.steps, recorder, steps=request.profile_steps),
+            step=with_trace(programs.steps, recorder, steps=request.profile_steps),
             frozen=frozen,
             source=data.source,
             recorder=recorder,

@@ -59,7 +59,7 @@ class StepTrace:
             jax.profiler.stop_trace()
 
 
-def profiled(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
+def with_trace(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
     """Return the step with some of its calls traced, or itself where none are to be.
 
     Args:

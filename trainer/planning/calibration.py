@@ -91,10 +91,11 @@ def known() -> tuple[Measured, ...]:
     file = folder() / FILE
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
-        return tuple(Measured(**entry) for entry in read if entry.get("formula", 1) == FORMULA)
+        measured = [Measured(**({"formula": 1} | entry)) for entry in read]
+        return tuple(each for each in measured if each.formula == FORMULA)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         problem = problem_of(UNREADABLE, file=str(file), what=f"The calibration cannot be read: {error}.")
         raise ProblemError([problem], exit_code=2) from error
 
