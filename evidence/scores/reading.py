@@ -217,12 +217,15 @@ def expected_line(row: Mapping[str, Any]) -> str:
 def is_right_leniently(text: str, expected: str) -> bool:
     """Return whether the end of an output gives an answer, whatever its form.
 
-    Of a number that is the last number, of a letter from A to J the last choice, else the last words.
+    Of a number that is the last number, of a letter from A to J the last choice, of other words the last words. What
+    has no word is a formula or signs, of which every character counts but white space.
 
     >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
     [True, True]
     >>> [is_right_leniently("He is her husband!", "husband"), is_right_leniently("husband, I think", "husband")]
     [True, False]
+    >>> [is_right_leniently(text, "2*(10+1)") for text in ("so 2 * (10+1)", "2+10*1", "12*(10+1)")]
+    [True, False, False]
     """
     plain = text[-_LENIENT_CHARACTERS:]
     for tag in TAGS:
@@ -231,9 +234,10 @@ def is_right_leniently(text: str, expected: str) -> bool:
         return same_number(last_number(plain) or "", expected, TOLERANCE)
     if is_choice(expected):
         return fold(last_choice(plain) or "") == fold(expected.strip("(). "))
+    if not any(character.isalpha() for character in expected):
+        spaced = r"\s*".join(re.escape(character) for character in expected if not character.isspace())
+        return re.search(rf"(?<![0-9.]){spaced}\s*\Z", plain) is not None
     words = re.findall(r"\w+", expected.casefold())
-    if not words:
-        return plain.rstrip().endswith(expected.strip())
     return re.findall(r"\w+", plain.casefold())[-len(words) :] == words
 
 

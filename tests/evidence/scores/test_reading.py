@@ -92,6 +92,9 @@ def test_the_form_is_that_of_the_reader(scoring: Scoring, text: str, finish: str
         ("Her name is Ann Lee", "ann lee", True),
         ("a + b", "+", False),
         ("it is +", "+", True),
+        ("so 2 * (10+1)", "2*(10+1)", True),
+        ("2+10*1", "2*(10+1)", False),
+        ("12*(10+1)", "2*(10+1)", False),
         ("", "4", False),
     ],
 )
