@@ -25,7 +25,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.insert(0, str(Path(__file__).parent))
 
 from memory_estimate import RESULT as ESTIMATES
-from memory_estimate import TPU_CASES, V5E_BYTES, Case, configured, task_of
+from memory_estimate import V5E_BYTES, configured, task_of
+from memory_estimate_parts.cases import TPU_CASES, Case
 from plan_accuracy_parts.plot import write_plot
 
 from evidence.targets.target import target_of
