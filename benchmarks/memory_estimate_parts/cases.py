@@ -128,6 +128,8 @@ TPU_CASES = (
     Case(model="gemma-2b/6", settings=f"{FREE} {BF16} {shaped(512, 64)}"),
     Case(model="gemma-2b/6", settings=f"{FREE} {BF16} {shaped(512, 64)} memory.mlp_chunk_tokens=4096"),
     Case(model="gemma-2-9b", settings=f"{FREE} {BF16} {shaped(1024, 1)}", attention="splash", chips=V5E_8),
+    Case(model="gemma-2-27b", settings=f"{ADAPTERS} {shaped(1024, 1)}", attention="splash", chips=V5E_8),
+    Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(2048, 1)}", attention="blockwise", chips=T4),
     Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(8192, 1)}", attention="blockwise", chips=T4),
     Case(model="gemma-2b", settings=LORA, program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export"),
