@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run.layout import CONFIG, new_run_id
-from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.planning.rehearsing import rehearsed_here
-from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, check
+from trainer.resumable import AUTO
+from trainer.run import RunRequest
 
 NOTHING_TO_TRAIN = Rule(
     "TP003",
@@ -71,26 +69,6 @@ class TrainFlags:
         }
 
 
-def check_inputs(flags: TrainFlags, *, as_json: bool) -> int:
-    """Read all that the run would read, print what came of it, and return the exit code.
-
-    Raises:
-        ProblemError: exit code 2 or 3; it cannot begin. As JSON that is printed like everything else.
-    """
-    code = 0
-    try:
-        with Watch(quiet=as_json) as watch:
-            found = check(order_of(flags), watch)
-    except ProblemError as error:
-        if not as_json:
-            raise
-        unread = {"training_rows": None, "evaluation_items": None}
-        found, code = {"can_begin": False, **unread, "findings": as_dicts(error.problems)}, error.exit_code
-    if as_json:
-        sys.stdout.write(as_json_text(found))
-    return code
-
-
 def order_of(flags: TrainFlags) -> RunRequest:
     """Return the request of the flags.
 
@@ -111,7 +89,7 @@ def order_of(flags: TrainFlags) -> RunRequest:
 
 def resolved_config(flags: TrainFlags) -> Config:
     """Return the configuration that the flags name, or that of the run to resume."""
-    if flags.config is None and flags.resume is None:
+    if flags.config is None and flags.resume in (None, Path(AUTO)):
         raise ProblemError([nothing_named()], exit_code=2)
     path = flags.config or Path(flags.resume or "") / CONFIG
     config = load_config(path, overlay=flags.smoke_config, flags=flags.overrides(), settings=flags.settings)
@@ -124,6 +102,6 @@ def nothing_named() -> Problem:
         NOTHING_TO_TRAIN,
         file="--config",
         what="No configuration is named.",
-        expected="--config FILE, or --resume RUN_FOLDER",
+        expected="--config FILE, or --resume RUN_FOLDER; with --resume auto too, --config FILE",
         why=None,
     )

@@ -12,3 +12,10 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="Any key, as i
 Fetch = Annotated[bool, typer.Option("--fetch", help="Ask the hub for a model that is not on this machine.")]
 Root = Annotated[Path, typer.Option(help="Folder of runs.")]
 RUNS = Path("submission_runs")
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        help="Continue from the newest checkpoint of this run folder. auto: of the newest run of the same name "
+        "that can be continued, beside --output or attached by Kaggle; without one it begins anew."
+    ),
+]

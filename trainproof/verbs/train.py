@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evidence.run.extras import need
-from trainproof.verbs.options import Settings
+from trainproof.verbs.options import Resume, Settings
 
 
 def train(
@@ -25,7 +25,7 @@ def train(
     save_every_steps: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
     settings: Settings = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue from the newest checkpoint of this run folder.")] = None,
+    resume: Resume = None,
     check: Annotated[
         bool, typer.Option("--check", help="Read configuration, model and data, say what is wrong, and train nothing.")
     ] = False,
@@ -44,9 +44,9 @@ def train(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("train"):
-        from trainer import run
         from trainer.recorder.progress import Watch
-        from trainproof.orders.train import TrainFlags, check_inputs, order_of
+        from trainproof.orders.continuing import carry_out, check_inputs
+        from trainproof.orders.train import TrainFlags
 
         flags = TrainFlags(
             config=config,
@@ -65,5 +65,5 @@ def train(
         if check:
             raise typer.Exit(check_inputs(flags, as_json=as_json))
         with Watch() as watch:
-            code = run.run(order_of(flags), watch)
+            code = carry_out(flags, watch)
     raise typer.Exit(code)
