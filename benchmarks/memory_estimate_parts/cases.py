@@ -37,7 +37,8 @@ class Case:
     @property
     def name(self) -> str:
         """What tells the case from all others."""
-        target = "CPU" if self.chips is None else self.chips.topology if isinstance(self.chips, Chips) else "T4"
+        cards = f"{self.chips.devices} T4" if isinstance(self.chips, Cards) and self.chips.devices > 1 else "T4"
+        target = "CPU" if self.chips is None else self.chips.topology if isinstance(self.chips, Chips) else cards
         asked = "" if self.asked is None else f" {self.asked.prompts} prompts of {self.asked.longest_tokens}"
         attention = "" if self.attention == "plain" else f" memory.attention={self.attention}"
         return f"{self.model} {self.program} {target}{asked}: {self.settings}{attention}"
@@ -52,10 +53,12 @@ ANSWER = "evaluation.max_new_tokens=160 evaluation.batch_size=32"
 LONG_ANSWER = "evaluation.max_new_tokens=512 evaluation.batch_size=96"
 HUNDRED = Asked(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
-QLORA = "method.kind=lora method.base=nf4 precision.params=float16 precision.compute=float16"
 IN_CHUNKS = "memory.mlp_chunk_tokens=2048 memory.loss_chunk_tokens=256"
 ADAPTERS = f"method.kind=lora method.rank=16 precision.compute=bfloat16 {BF16} {IN_CHUNKS}"
 T4 = Cards(description=description_of(target_of("t4")), devices=1)
+TWO_T4 = Cards(description=description_of(target_of("t4")), devices=2)
+FP16 = "precision.params=float16 precision.compute=float16"
+QLORA = f"method.kind=lora method.base=nf4 {FP16}"
 TPU_CASES = (
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}"),
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 16)}"),
@@ -131,6 +134,18 @@ TPU_CASES = (
     Case(model="gemma-2-27b", settings=f"{ADAPTERS} {shaped(1024, 1)}", attention="splash", chips=V5E_8),
     Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(2048, 1)}", attention="blockwise", chips=T4),
     Case(model="qwen2.5-3b", settings=f"{QLORA} {shaped(8192, 1)}", attention="blockwise", chips=T4),
+    Case(  # kaggle_t4x2.yaml
+        model="gemma-2b",
+        settings=f"method.kind=lora method.rank=16 {FP16} {shaped(128, 128)} mesh.shard_params=false",
+        chips=TWO_T4,
+    ),
+    Case(
+        model="llama-3.2-1b/4",
+        settings=f"optimizer.name=adafactor precision.compute=float16 {shaped(1024, 24)}",
+        chips=T4,
+    ),
+    Case(model="gpt2", settings=f"precision.compute=float16 {shaped(512, 64)}", chips=T4),
+    Case(model="gpt2", settings=f"method.kind=lora {FP16} {shaped(512, 64)}", chips=T4),
     Case(model="gemma-2b", settings=LORA, program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export", chips=V5E_8),

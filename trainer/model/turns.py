@@ -40,7 +40,7 @@ take_turn.defvjp(_forward, _backward)
 
 
 @jax.custom_vjp
-def written(x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+def as_one_array(x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
     """Return the residual stream as it is, kept for the way back as one array.
 
     A compiler may keep the terms of a sum in place of the sum, and add them again where they are used. Beside frozen
@@ -49,15 +49,15 @@ def written(x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed
     return jax.lax.platform_dependent(x, cpu=lambda each: each, default=jax.lax.optimization_barrier)
 
 
-def _written_forward(x: Array) -> tuple[Array, None]:
-    return written(x), None
+def _one_array_forward(x: Array) -> tuple[Array, None]:
+    return as_one_array(x), None
 
 
-def _written_backward(_: None, gradient: Array) -> tuple[Array]:
+def _one_array_backward(_: None, gradient: Array) -> tuple[Array]:
     return (gradient,)
 
 
-written.defvjp(_written_forward, _written_backward)
+as_one_array.defvjp(_one_array_forward, _one_array_backward)
 
 
 def in_turn(
@@ -73,7 +73,7 @@ def in_turn(
     parts: Any = nnx.split(layer, lambda path, _: path[-1] in ("lora_a", "lora_b"), ...)
     structure, adapters, others = parts
     if adapters_learn:
-        adapters, x = take_turn((adapters, written(x)))
+        adapters, x = take_turn((adapters, as_one_array(x)))
     elif is_in_compute_type(layer):
         others, x = take_turn((others, x))
     again: Layer = nnx.merge(structure, adapters, others)

@@ -39,15 +39,17 @@ def inside_part(work: Workload) -> Part:
 
     Either the scores and their gradient (attention is under way), or the scores, which attention still needs, and what
     the MLP keeps between its products (before and after the activation, the gate, and a gradient). Several devices
-    begin with the next layer while they wait for each other, and keep its MLP too.
+    begin with the next layer while they wait for each other, and keep its MLP too. A GPU's library multiplies out of and
+    into arrays of its own: the scores are there in the compute type too, and of an MLP what its adapters add.
     """
     scores, blocks = training_scores(work)
     layers = 2 if work.shards > 1 else 1
-    mlp = layers * (4 if work.spec.gated_mlp else 3) * work.mlp_tokens * work.spec.mlp * work.item
+    mlp = layers * mlp_arrays(work) * work.mlp_tokens * work.spec.mlp * work.item
     if work.mlp_tokens < work.tokens:
         # What goes into the loop over chunks, what comes out, and the gradient: in order of chunks and of sequences.
         mlp += 6 * work.tokens * work.spec.embed * work.item
-    projections = layers * work.tokens * attention_width(work.spec) * work.item
+    multiplied = scores * work.item // FLOAT32_BYTES if work.on_gpu and work.item < FLOAT32_BYTES else 0
+    projections = layers * work.tokens * attention_width(work.spec) * work.item + multiplied
     if blocks >= mlp:
         because = f"{work.attention} attention of {work.sequences} × {work.spec.heads} heads × {work.length:,} tokens"
     elif scores >= mlp:
@@ -61,6 +63,14 @@ def inside_part(work: Workload) -> Part:
         # Short of memory, a compiler computes the scores again instead of keeping them beside the MLP.
         least_bytes=max(2 * scores + blocks, mlp) + projections,
     )
+
+
+def mlp_arrays(work: Workload) -> int:
+    """Return how many arrays of an MLP's width exist together on the way back on an accelerator."""
+    of_tpu = 4 if work.spec.gated_mlp else 3
+    if not work.on_gpu:
+        return of_tpu
+    return 2 * of_tpu if any(name.endswith(".lora_b") for name in work.trained) else 4
 
 
 def recomputed_part(work: Workload) -> Part:

@@ -86,7 +86,7 @@ def train_parts(work: Workload) -> Parts:
         copy = table_copy_part(work)
         moments = [
             (*before, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
-            (waiting, kept_part(work, layers=work.spec.layers), *inside, *(() if work.shards > 1 else (copy,))),
+            (waiting, kept_part(work, layers=work.spec.layers), *inside, *(() if work.shards > 1 or work.on_gpu else (copy,))),
             ((gathered or waiting), kept_part(work, layers=1), *inside),
             *([end_parts(work)] if work.on_cpu else []),
         ]
@@ -127,15 +127,21 @@ def logits_part(work: Workload) -> Part:
 
 
 def table_copy_part(work: Workload) -> Part:
-    """Return the head's table in the compute type, made once for all chunks of the loss where it is stored wider."""
+    """Return the head's table in the type that it is multiplied in, made once for all chunks of the loss.
+
+    That is the compute type, where it is stored wider. The gradient of the logits is float32, and a GPU's library
+    multiplies only what is of one type: the table is there in float32.
+    """
     in_chunks = work.chunk_tokens < work.tokens
     numbers = work.spec.vocab * work.spec.embed
     table = work.params.get("head.table", work.params["tokens.table"])
-    wider = work.shards > 1 or (in_chunks and table.dtype.itemsize > work.item)
+    widened = work.on_gpu and work.item < FLOAT32_BYTES
+    item = FLOAT32_BYTES if widened else work.item
+    is_made = widened or work.shards > 1 or (in_chunks and table.dtype.itemsize > work.item)
     return Part(
         name="table_copy",
-        bytes=numbers * work.item if wider else 0,
-        because=f"the head's {numbers:,} numbers × {work.item} bytes, in the compute type",
+        bytes=numbers * item if is_made else 0,
+        because=f"the head's {numbers:,} numbers × {item} bytes, in the {'gradient' if widened else 'compute'} type",
     )
 
 

@@ -38,6 +38,7 @@ class Workload:
     shards: int
     """Devices that the state is divided over."""
     on_cpu: bool
+    on_gpu: bool
     is_scanned: bool
     """Whether equal layers are stacked while it is trained."""
     attention: AttentionKind
@@ -106,6 +107,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         opt_state_bytes=opt_state_bytes(task),
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
+        on_gpu=platform == "gpu",
         is_scanned=task.is_scanned,
         attention=task.attention,
         sequences=sequences,
