@@ -24,7 +24,7 @@ ASKED = {
         "device": "gpu",
         "extra": "cuda12",
         "config": "kaggle_t4x2.yaml",
-        "hours": 12,
+        "session": "kaggle-gpu",
         "menu": "GPU T4 x2",
     },
     "kaggle-tpu-v5e-8": {
@@ -33,15 +33,14 @@ ASKED = {
         "device": "tpu",
         "extra": "tpu",
         "config": "submission_tpu.yaml",
-        "hours": 9,
+        "session": "kaggle-tpu",
         "menu": "TPU v5e-8",
     },
 }[TARGET]
 
-STARTED = time.monotonic()
+os.environ["TRAINPROOF_SESSION_STARTED"] = str(time.time())  # the hours of --session count from here
 INPUT = Path(os.environ.get("TRAINPROOF_INPUT", "/kaggle/input"))
 WORKING = Path(os.environ.get("TRAINPROOF_WORKING", "/kaggle/working"))
-LEFT_FOR_PACKING_MINUTES = 20
 
 
 def given_devices() -> list[str]:
@@ -123,19 +122,7 @@ weights = sorted(path.parent for path in INPUT.glob("**/*.safetensors") if (path
 settings = ["--set", f"model.name={weights[0]}"] if weights and not own else []
 
 
-def unfinished_run() -> Path | None:
-    """Return the newest attached run that a session before this one had to leave, None if there is none."""
-    found = [path for path in INPUT.glob("**/run_manifest.json") if (path.parent / "checkpoints").is_dir()]
-    left = [path.parent for path in found if json.loads(path.read_text())["status"] == "interrupted"]
-    return max(
-        left, key=lambda folder: json.loads((folder / "run_manifest.json").read_text())["started_at"], default=None
-    )
-
-
-before = unfinished_run()
-print(
-    f"Configuration: {config}; weights: {weights[0] if weights else 'from the hub'}; continues: {before or 'nothing'}"
-)
+print(f"Configuration: {config}; weights: {weights[0] if weights else 'from the hub'}")
 
 # %%
 # 4. Smoke: two steps of the configuration itself on this device; a model that takes long has its shape made small.
@@ -145,12 +132,10 @@ run("train", "--config", config, *smoke, folder=beside)
 shutil.rmtree(RUNS / "smoke" / "checkpoints", ignore_errors=True)
 
 # %%
-# 5. Full: as long as the session lasts. It saves and stops by itself before Kaggle ends it (exit code 5).
-elapsed_minutes = (time.monotonic() - STARTED) / 60
-minutes = int(ASKED["hours"] * 60 - elapsed_minutes - LEFT_FOR_PACKING_MINUTES)
-what = ["--resume", before] if before else ["--config", config, *settings]
-full = ["--device", DEVICE, "--set", f"limits.max_minutes={minutes}", "--output", RUNS / "full"]
-ended = run("train", *what, *full, may_end_with=(0, 5), folder=beside)
+# 5. Full: as long as the session lasts. It saves and stops by itself before Kaggle ends it (exit code 5). The newest
+# attached run that a session before this one had to leave is continued.
+full = [*settings, "--device", DEVICE, "--session", ASKED["session"], "--resume", "auto", "--output", RUNS / "full"]
+ended = run("train", "--config", config, *full, may_end_with=(0, 5), folder=beside)
 
 # %%
 # 6. The bundle: both runs in one zip that anyone can verify with `trainproof verify`.

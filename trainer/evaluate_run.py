@@ -39,6 +39,7 @@ from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.mesh import build_mesh
 from trainer.loop.restoring import restored_state
+from trainer.loop.session_limit import SessionLimit
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
@@ -53,13 +54,16 @@ from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
 
 
-def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, Any]:
+def evaluate_run(
+    folder: Path, eval_set: str | None, watch: Watch, *, session: SessionLimit | None = None
+) -> dict[str, Any]:
     """Put an evaluation set to a run, add the answers to its evidence, and return the summary.
 
     Args:
         folder: a run folder with a checkpoint, not evaluated or only in part: then every item is answered again.
         eval_set: built-in set or JSONL file. None: the one its configuration names.
         watch: shows progress.
+        session: by when it must be complete. None: there is no such time.
 
     Raises:
         ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint of its last step.
@@ -81,7 +85,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     for problem in odd_items(items, tokenizer):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
-    with RunLock(folder), StopRequest(max_minutes=None) as stop:
+    with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # of a process that was killed
         refuse_second_evaluation(folder)  # one that ended since the first look
         refuse_another_step(folder, config)

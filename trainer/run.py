@@ -30,6 +30,7 @@ from trainer.loop.record import record_program
 from trainer.loop.restoring import restored_state
 from trainer.loop.rollouts import Rollouts, rollouts_of
 from trainer.loop.saving import Checkpoints
+from trainer.loop.session_limit import SessionLimit, closing_seconds
 from trainer.loop.state import initial_state
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
@@ -68,6 +69,8 @@ class RunRequest:
     """Folder of a run whose newest checkpoint this one continues from."""
     profile_steps: int | None = None
     """How many steps are traced. None: none."""
+    session: SessionLimit | None = None
+    """By when all must be done, with a bundle. None: there is no such time."""
 
 
 def run(request: RunRequest, watch: Watch) -> int:
@@ -78,7 +81,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             where the model's weights turned out to be of no use.
     """
     config, resume = request.config, request.resume
-    stop = StopRequest(max_minutes=config.limits.max_minutes)
+    stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     read = read_all(request, watch)
     devices, memory, task, data = read.devices, read.memory, read.task, read.data
     programs, plan = compiled_plan(
@@ -90,7 +93,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     programs = programs.observed_by(memory)
     with stop, claim_folder(request.folder, watch) as recorder:
         wait = record_start(recorder, request, devices=devices, data=data, parent=read.parent)
-        record_plan(recorder, plan)
+        record_plan(recorder, plan, request.session, steps=config.limits.steps - read.first_step)
         stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
@@ -118,6 +121,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             kept=kept_states(task, recorder.folder, first=read.first_step),
             beside=devices.platform != "cpu",
         )
+        stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
@@ -259,7 +263,14 @@ def evaluate(
     """Put the evaluation set to the trained model if there is time; without all of it the run is interrupted."""
     if outcome.status == "failed":
         return outcome
-    if not evaluator.stop.reason() and evaluator.evaluate(outcome.state, frozen, baseline, recorder):
+    stop = evaluator.stop
+    stop.closing_seconds = 0.0 if baseline is None else baseline.seconds
+    reason = stop.reason()  # one that would not be complete when the session ends does not begin
+    stop.closing_seconds = 0.0
+    if not reason and evaluator.evaluate(outcome.state, frozen, baseline, recorder):
         return outcome
-    because = evaluator.stop.reason() or outcome.because
-    return replace(outcome, status="interrupted", because=f"{because}, before the evaluation was complete")
+    because = f"{reason or stop.reason() or outcome.because}, before the evaluation was complete"
+    if outcome.status == "succeeded":
+        left = f"{because}; it is made by: trainproof train --resume {recorder.folder}"
+        recorder.log("warning", "evaluation_left", left)
+    return replace(outcome, status="interrupted", because=because)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ class ModelAnswers:
 
     evaluated: PredictionsFile
     checkpoint: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took to make them."""
+        began, ended = (datetime.fromisoformat(at) for at in (self.evaluated.started_at, self.evaluated.finished_at))
+        return (ended - began).total_seconds()
 
 
 def is_evaluated(folder: Path) -> bool:

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from evidence.run.scratch import remove_scratch
+from trainer.loop.session_limit import SessionLimit
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """SIGHUP is what a lost connection sends; Windows does not have it."""
@@ -24,8 +25,11 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 class StopRequest:
     """Whether and why this run should stop, as a context manager that listens to signals while it is open."""
 
-    def __init__(self, *, max_minutes: float | None) -> None:
-        """Start the clock; no limit if `max_minutes` is None."""
+    def __init__(self, *, max_minutes: float | None, session: SessionLimit | None = None) -> None:
+        """Start the clock; no limit if `max_minutes` is None, and the end of a session besides where there is one."""
+        self.session = session
+        self.closing_seconds = 0.0
+        """What the session must still have when the work at hand is done."""
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._max_minutes = max_minutes
         self._signal: str | None = None
@@ -64,6 +68,8 @@ class StopRequest:
             return f"signal {self._signal}"
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
             return f"limits.max_minutes={self._max_minutes:g} reached"
+        if self.session is not None and self.session.left_seconds < reserve_seconds + self.closing_seconds:
+            return f"--session {self.session.name} ends"
         return None
 
 

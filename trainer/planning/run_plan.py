@@ -20,6 +20,7 @@ from trainer.data.prompts import Asked
 from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation
 from trainer.loop.programs import RunPrograms, compiled_run
+from trainer.loop.session_limit import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
@@ -196,11 +197,14 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
 
 
-def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
-    """Write down the plan, and warn of a run that may run out of memory."""
+def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit | None, *, steps: int) -> None:
+    """Write down the plan and how its steps fit into a session, and warn of a run that may run out of memory."""
     recorder.document(layout.PLAN, plan)
     level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
     recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
+    if session is not None:
+        said = session.in_words(plan, steps=steps)
+        recorder.log("info", "session", said, name=session.name, left_seconds=session.left_seconds)
 
 
 def summed_answers(task: Task, devices: Devices, *, asked: Asked | None) -> list[ProgramMemory]:

@@ -77,6 +77,6 @@ def continue_run(request: RunRequest, watch: Watch) -> int:
         return run(request, watch)
     folder = own_folder(request.resume, request.folder)
     watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; its evaluation is made now")
-    evaluate_run(folder, None, watch)
+    evaluate_run(folder, None, watch, session=request.session)
     watch.say(f"run folder: {folder}")
     return 0

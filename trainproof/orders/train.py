@@ -14,6 +14,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.loop.session_limit import session_limit
 from trainer.planning.rehearsing import rehearsed_here
 from trainer.resumable import AUTO
 from trainer.run import RunRequest
@@ -44,6 +45,7 @@ class TrainFlags:
     settings: Sequence[str] = ()
     force: bool = False
     profile: int | None = None
+    session: str | None = None
 
     @property
     def is_smoke(self) -> bool:
@@ -84,6 +86,7 @@ def order_of(flags: TrainFlags) -> RunRequest:
         forced=flags.force,
         resume=flags.resume,
         profile_steps=flags.profile,
+        session=None if flags.session is None else session_limit(flags.session),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,4 +19,17 @@ Resume = Annotated[
         help="Continue from the newest checkpoint of this run folder. auto: of the newest run of the same name "
         "that can be continued, beside --output or attached by Kaggle; without one it begins anew."
     ),
+]
+
+
+class SessionName(StrEnum):
+    """A session of a free platform; `trainer.loop.session_limit` knows its hours."""
+
+    kaggle_tpu = "kaggle-tpu"
+    kaggle_gpu = "kaggle-gpu"
+
+
+Session = Annotated[
+    SessionName | None,
+    typer.Option(help="Stop in time for the last save, the evaluation and the bundle: after 9 hours, or 12 with GPUs."),
 ]

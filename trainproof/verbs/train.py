@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from evidence.run.extras import need
-from trainproof.verbs.options import Resume, Settings
+from trainproof.verbs.options import Resume, Session, Settings
 
 
 def train(
@@ -26,6 +26,7 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
     settings: Settings = None,
     resume: Resume = None,
+    session: Session = None,
     check: Annotated[
         bool, typer.Option("--check", help="Read configuration, model and data, say what is wrong, and train nothing.")
     ] = False,
@@ -61,6 +62,7 @@ def train(
             settings=settings or (),
             force=force,
             profile=profile,
+            session=session,
         )
         if check:
             raise typer.Exit(check_inputs(flags, as_json=as_json))

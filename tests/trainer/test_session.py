@@ -1,0 +1,132 @@
+"""A run in a session that ends: what is left for it, what it keeps for its end, and what the next session does."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from whole_runs import carried_out, errors_of, logged, manifest_of, rows
+
+from evidence.run import layout
+from evidence.targets.target import targets
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import Config, LimitsConfig
+from trainer.evaluate_run import evaluate_run
+from trainer.loop.session_limit import BUNDLE_SECONDS, SESSIONS, STARTED, SessionLimit, closing_seconds, session_limit
+from trainer.loop.stop import StopRequest
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest
+from trainproof.verbs.options import SessionName
+
+PLAN = {
+    "time": {
+        "step_seconds": {"low": 60, "likely": 90, "high": 120},
+        "session": [
+            {"name": "save", "seconds": {"low": 1, "likely": 2, "high": 300}},
+            {"name": "evaluate", "seconds": {"low": 60, "likely": 120, "high": 900}},
+        ],
+    }
+}
+
+
+def ending_in(seconds: float, name: str = "kaggle-tpu") -> SessionLimit:
+    """Return a session that ends so long after now."""
+    return SessionLimit(name=name, seconds=9 * 3600, ends=time.monotonic() + seconds - BUNDLE_SECONDS)
+
+
+@pytest.mark.parametrize(("name", "hours"), [("kaggle-tpu", 9), ("kaggle-gpu", 12)])
+def test_the_hours_count_from_the_start_that_is_stated_else_from_the_start_of_the_process(name, hours, monkeypatch):
+    monkeypatch.setenv(STARTED, f"{time.time() - 3600:.3f}")
+    assert session_limit(name).left_seconds == pytest.approx((hours - 1) * 3600 - BUNDLE_SECONDS, abs=5)
+    monkeypatch.delenv(STARTED)
+    started = float(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+    lived = float(Path("/proc/uptime").read_text().split()[0]) - started
+    assert session_limit(name).left_seconds == pytest.approx(hours * 3600 - lived - BUNDLE_SECONDS, abs=5)
+
+
+def test_the_command_takes_the_sessions_of_the_table():
+    assert [str(name) for name in SessionName] == list(SESSIONS)
+    assert [targets()[target].title for target in SESSIONS.values()] == ["Kaggle, TPU v5e-8", "Kaggle, two T4"]
+
+
+def test_what_is_left_is_said_with_whether_the_steps_fit():
+    for steps, words in (
+        (100, "training takes 1.7 h to 3.3 h, which fits"),
+        (300, "training takes 5.0 h to 10.0 h, which may fit; the next session goes on with --resume auto"),
+        (900, "training takes 15.0 h to 30.0 h, which does not fit; the next session goes on with --resume auto"),
+    ):
+        assert ending_in(8 * 3600 + 1).in_words(PLAN, steps=steps) == (
+            "--session kaggle-tpu: 8.0 h of 9 h are left, 30 min of it for the last save, the evaluation and the "
+            f"bundle; {words}"
+        )
+
+
+def test_an_evaluation_that_was_measured_counts_and_not_the_plans():
+    assert closing_seconds(PLAN, evaluation_seconds=None) == 1200
+    assert closing_seconds(PLAN, evaluation_seconds=40.0) == 340
+    assert closing_seconds({}, evaluation_seconds=None) == 0
+
+
+def test_a_step_does_not_begin_if_what_follows_it_would_not_end_in_time():
+    stop = StopRequest(max_minutes=None, session=ending_in(BUNDLE_SECONDS + 1000))
+    stop.closing_seconds = 600
+    assert stop.reason(reserve_seconds=300) is None
+    assert stop.reason(reserve_seconds=401) == "--session kaggle-tpu ends"
+    stop.closing_seconds = 0
+    assert stop.reason(reserve_seconds=401) is None
+    assert StopRequest(max_minutes=1, session=ending_in(9000)).reason(reserve_seconds=61) == (
+        "limits.max_minutes=1 reached"
+    )
+
+
+@pytest.fixture
+def asked(config: Config, tmp_path: Path) -> Config:
+    """The smallest run, with two items to answer."""
+    items = "".join(f'{{"id": "{name}", "prompt": "2 + 2?", "expected": "4"}}\n' for name in "ab")
+    (tmp_path / "items.jsonl").write_text(items)
+    evaluation = replace(config.evaluation, eval_set=str(tmp_path / "items.jsonl"), batch_size=2)
+    return replace(config, evaluation=evaluation, limits=LimitsConfig(steps=3))
+
+
+def test_a_run_whose_session_ends_is_interrupted_and_the_next_one_evaluates_it(
+    asked: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    first = replace(order_of(asked, "first"), session=ending_in(BUNDLE_SECONDS + 1000))
+    # After the baseline, which is asked, an evaluation takes longer than what the session has left.
+    monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 0.0)
+    monkeypatch.setattr("trainer.evaluation.evaluate.ModelAnswers.seconds", 2000.0)
+    assert carried_out(first) == 5
+    manifest = manifest_of(first.folder)
+    assert [row["step"] for row in rows(first.folder)] == [1, 2, 3]
+    assert manifest["status"] == "interrupted"
+    assert manifest["exit"]["message"] == "--session kaggle-tpu ends, before the evaluation was complete"
+    [said] = logged(first.folder, "evaluation_left")
+    assert said["message"].endswith(f"it is made by: trainproof train --resume {first.folder}")
+    assert len(logged(first.folder, "session")) == 1
+    assert not (first.folder / layout.EVAL_SUMMARY).exists()
+    assert errors_of(first.folder) == []
+    with Watch(quiet=True) as watch:
+        # No time for it in the second session either: nothing changes.
+        with pytest.raises(ProblemError) as stopped:
+            evaluate_run(first.folder, None, watch, session=ending_in(BUNDLE_SECONDS - 1))
+        assert stopped.value.exit_code == 5
+        assert manifest_of(first.folder) == manifest
+        evaluate_run(first.folder, None, watch, session=ending_in(9000))
+    summary = json.loads((first.folder / layout.EVAL_SUMMARY).read_text())
+    assert summary["checkpoint"]["step"] == 3
+    assert errors_of(first.folder) == []
+
+
+def test_a_run_keeps_time_for_its_evaluation(asked: Config, order_of: Callable[..., RunRequest], monkeypatch):
+    """What the plan says that it takes is left when training stops, and the evaluation is made in that."""
+    late = replace(asked, evaluation=replace(asked.evaluation, baseline=False))
+    order = replace(order_of(late), session=ending_in(BUNDLE_SECONDS + 1000))
+    monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 2000.0)
+    assert carried_out(order) == 5
+    manifest = manifest_of(order.folder)
+    assert manifest["result"]["stopped_because"] == "--session kaggle-tpu ends before the first step"
+    assert json.loads((order.folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["step"] == 0
+    assert errors_of(order.folder) == []
