@@ -31,6 +31,7 @@ COSTS = {
     "memory.loss_chunk_tokens": "a few percent of speed",
     "evaluation.batch_size": "a slower evaluation",
     "memory.mlp_chunk_tokens": "smaller products of matrices; with memory.remat=none the MLP is computed once more",
+    "memory.attention": "attention is computed in blocks, and once more on the way back",
     "optimizer.max_grad_norm": "gradients are no longer clipped",
     "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
     "memory.remat": "about a third more arithmetic: layers are computed again",

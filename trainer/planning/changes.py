@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from evidence.run.plan_words import cost_of
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
+from trainer.loop.attending import BLOCKWISE_FROM
 from trainer.loop.task import Task
 from trainer.objectives import objective_of
 from trainer.planning.devices import ALL_TYPES, instead
@@ -99,6 +100,10 @@ def _without_loss(config: Config) -> Iterator[Change]:
     if chunk > FEWEST_MLP_CHUNK:
         in_chunks = replace(config, memory=replace(memory, mlp_chunk_tokens=FEWEST_MLP_CHUNK))
         yield _change(f"memory.mlp_chunk_tokens={FEWEST_MLP_CHUNK}", in_chunks)
+    if memory.attention == "plain":
+        yield _change("memory.attention=auto", replace(config, memory=replace(memory, attention="auto")))
+    elif memory.attention == "auto" and config.data.max_length < BLOCKWISE_FROM:
+        yield _change("memory.attention=blockwise", replace(config, memory=replace(memory, attention="blockwise")))
 
 
 def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:

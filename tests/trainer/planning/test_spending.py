@@ -17,6 +17,7 @@ from trainer.config.tree import (
     ModelConfig,
     PrecisionConfig,
 )
+from trainer.planning.changes import smaller_runs
 from trainer.planning.compile.ahead import CompilerAnswer
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.estimate.part import Part
@@ -125,3 +126,17 @@ def test_a_quantised_base_is_worth_nothing_on_a_cpu_unless_layers_are_stacked():
         "2.94 without.",
         "next": "Set memory.layers to scanned, where one layer is unpacked at a time, or leave method.base out.",
     }
+
+
+@pytest.mark.parametrize(
+    ("stated", "length", "instead"),
+    [("plain", 4096, "auto"), ("auto", 1024, "blockwise"), ("auto", 4096, None), ("blockwise", 4096, None)],
+)
+def test_advice_names_attention_in_blocks_where_scores_of_whole_rows_are_held(stated, length, instead):
+    config = Config(
+        model=ModelConfig(name="demo"),
+        data=DataConfig(max_length=length),
+        memory=MemoryConfig(attention=stated),
+    )
+    named = [setting for setting, _ in smaller_runs(config) if setting.startswith("memory.attention=")]
+    assert named == ([f"memory.attention={instead}"] if instead else [])
