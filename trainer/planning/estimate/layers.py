@@ -39,8 +39,8 @@ def inside_part(work: Workload) -> Part:
 
     Either the scores and their gradient (attention is under way), or the scores, which attention still needs, and what
     the MLP keeps between its products (before and after the activation, the gate, and a gradient). Several devices
-    begin with the next layer while they wait for each other, and keep its MLP too. A GPU's library multiplies out of and
-    into arrays of its own: the scores are there in the compute type too, and of an MLP what its adapters add.
+    begin with the next layer while they wait for each other, and keep its MLP too. A GPU's library multiplies out of
+    and into arrays of its own: the scores are there in the compute type too, and of an MLP what its adapters add.
     """
     scores, blocks = training_scores(work)
     layers = 2 if work.shards > 1 else 1

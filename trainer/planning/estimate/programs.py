@@ -84,9 +84,10 @@ def train_parts(work: Workload) -> Parts:
         before = () if work.on_cpu and work.chunk_tokens == work.tokens and not adds_up else (waiting,)
         inside = (recomputed_part(work) if work.on_cpu else inside_part(work), gathered_layers_part(work))
         copy = table_copy_part(work)
+        stays = () if work.shards > 1 or work.on_gpu else (copy,)
         moments = [
             (*before, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
-            (waiting, kept_part(work, layers=work.spec.layers), *inside, *(() if work.shards > 1 or work.on_gpu else (copy,))),
+            (waiting, kept_part(work, layers=work.spec.layers), *inside, *stays),
             ((gathered or waiting), kept_part(work, layers=1), *inside),
             *([end_parts(work)] if work.on_cpu else []),
         ]
