@@ -146,6 +146,11 @@ TPU_CASES = (
     ),
     Case(model="gpt2", settings=f"precision.compute=float16 {shaped(512, 64)}", chips=T4),
     Case(model="gpt2", settings=f"method.kind=lora {FP16} {shaped(512, 64)}", chips=T4),
+    Case(model="llama-3.2-1b/4", settings=f"objective.kind=dpo {FREE} {shaped(1024, 24)}"),
+    Case(
+        model="llama-3.2-1b",
+        settings=f"objective.kind=dpo method.kind=lora precision.compute=bfloat16 {BF16} {shaped(1024, 16)}",
+    ),
     Case(model="gemma-2b", settings=LORA, program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export"),
     Case(model="gemma-2b", settings=f"{LORA} method.base=nf4", program="export", chips=V5E_8),
