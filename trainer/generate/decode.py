@@ -2,7 +2,8 @@
 
 Prompts are padded on the left, so that all rows write their next token into the same slot of the cache; padding is
 never looked at, and a row's result does not depend on the rows beside it. All batches of a call have one shape and are
-compiled once. Turning text into tokens and back, and scoring, happen elsewhere.
+compiled once. Devices that hold the parameters share the rows, each with the keys and values of its own. Turning text
+into tokens and back, and scoring, happen elsewhere.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 from numpy.typing import NDArray
 
 from trainer.generate.sampling import DrawKeys, Sampling
-from trainer.generate.steps import begin, go_on
+from trainer.generate.steps import DecodeState, begin, go_on
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
@@ -64,11 +66,11 @@ def generate(
 
     Args:
         graphdef: from `params.flatten`.
-        params: by name; may be sharded over devices.
+        params: by name; where they lie on several devices, these share the rows.
         prompts: token ids, none empty, each with `max_new_tokens` within a table of positions.
         max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
         stop_token_id: the token that ends an output.
-        batch_size: completions written at a time.
+        batch_size: completions written at a time, by all devices together; more where each device would have no prompt.
         like: prompts that `prompts` are a part of. They are answered by the same program as all of them would be, so
             that on the same machine each has the same bits.
         keep_states: give the last hidden states with each completion.
@@ -81,15 +83,18 @@ def generate(
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
     samples = 1 if drawing is None else drawing.keys.shape[1]
-    at_a_time = prompts_at_a_time(batch_size, samples)
-    rows = min(at_a_time, max(len(prompts), len(like)))
+    over = rows_sharding_of(params)
+    at_a_time = prompts_at_a_time(batch_size, samples, devices_of(over))
+    rows = prompt_rows(at_a_time, max(len(prompts), len(like)), devices_of(over))
     for start in range(0, len(prompts), at_a_time):
         batch = prompts[start : start + at_a_time]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
         filled = [*batch, *([batch[0]] * (rows - len(batch)))]
         tokens, lengths = pad_left(filled, width)
+        if over is not None:
+            tokens, lengths = jax.device_put((tokens, lengths), over)
         stop = jnp.asarray(stop_token_id, jnp.int32)
-        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states}
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states, "over": over}
         keys: tuple[Array, ...] = ()
         if drawing is not None:
             settings["sampling"] = drawing.sampling
@@ -100,9 +105,32 @@ def generate(
             yield completion(found.tokens[number].tolist(), stop_token_id, states)
 
 
-def prompts_at_a_time(batch_size: int, samples: int) -> int:
-    """Return how many prompts are answered at a time: `batch_size` completions, all of a prompt's together."""
-    return max(1, batch_size // samples)
+def prompts_at_a_time(batch_size: int, samples: int, devices: int = 1) -> int:
+    """Return how many prompts are answered at a time: `batch_size` completions, all of a prompt's together.
+
+    Devices have equally many, so that 30 prompts are 32 on eight devices, and 4 prompts 8.
+    """
+    prompts = max(1, batch_size // samples)
+    return prompt_rows(prompts, prompts, devices)
+
+
+def prompt_rows(at_a_time: int, prompts: int, devices: int) -> int:
+    """Return the rows of prompts that a program has: no more than there are, and equally many on each device."""
+    return -(-min(at_a_time, prompts) // devices) * devices
+
+
+def rows_sharding_of(params: Params) -> NamedSharding | None:
+    """Return how rows are shared by the devices that parameters lie on; None: there is one."""
+    for value in params.values():
+        sharding = getattr(value, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
+            return NamedSharding(sharding.mesh, PartitionSpec(sharding.mesh.axis_names[0]))
+    return None
+
+
+def devices_of(over: NamedSharding | None) -> int:
+    """Return how many devices share rows."""
+    return 1 if over is None else over.mesh.size
 
 
 def padded(length: int) -> int:
@@ -147,6 +175,7 @@ def decode(
     max_new_tokens: int,
     keep_states: bool = False,
     sampling: Sampling | None = None,
+    over: NamedSharding | None = None,
 ) -> GeneratedBatch:
     """Return the continuation of each left-padded prompt, and the states it was chosen from if they are kept.
 
@@ -162,18 +191,30 @@ def decode(
         max_new_tokens: most tokens of each.
         keep_states: give the states.
         sampling: how tokens are drawn, where there are keys.
+        over: how devices share the rows. None: one has them all.
     """
     decoder = bind(graphdef, params)
     settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states}
-    begun = begin(decoder, prompts, lengths, stop, keys, sampling=sampling, **settings)
+    begun = over_devices(begin(decoder, prompts, lengths, stop, keys, sampling=sampling, **settings), over)
     if keys is not None:
         lengths = jnp.repeat(lengths, len(keys) // len(lengths))
     ended = go_on(decoder, begun, lengths, stop, upto=max_new_tokens, sampling=sampling)
     return GeneratedBatch(tokens=ended.written, states=ended.states)
 
 
+def over_devices(state: DecodeState, over: NamedSharding | None) -> DecodeState:
+    """Return a state whose rows, keys and values among them, are on the devices that share them."""
+    if over is None:
+        return state
+    everywhere = NamedSharding(over.mesh, PartitionSpec())
+    found: DecodeState = jax.lax.with_sharding_constraint(
+        state, jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
+    )
+    return found
+
+
 @cache
 def decode_under(options: CompilerOptions = ()) -> Any:
     """Return `decode` under `jax.jit`, compiled under further options; the same function for the same options."""
-    static = ("graphdef", "max_new_tokens", "keep_states", "sampling")
+    static = ("graphdef", "max_new_tokens", "keep_states", "sampling", "over")
     return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)

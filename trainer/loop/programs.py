@@ -26,10 +26,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
-from trainer.generate.decode import decode_under, padded, prompts_at_a_time
+from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import sampling_of
 from trainer.loop.compilation import Compiled, Program, jitted
-from trainer.loop.mesh import batch_sharding
+from trainer.loop.mesh import batch_sharding, rows_sharding
 from trainer.loop.rolling_out import rollout_programs
 from trainer.loop.state import (
     Beginning,
@@ -234,7 +234,8 @@ def train_program(task: Task, length: int | None = None) -> Program:
 def decode_program(task: Task, asked: Asked) -> Program:
     """Return the answer to one batch of prompts, as `generate` requests it."""
     of, width = task.config.evaluation, padded(asked.longest_tokens)
-    rows = min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
+    over = rows_sharding(task.mesh) if task.mesh.size > 1 else None
+    rows = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, task.mesh.size), asked.prompts, task.mesh.size)
     described: Any = jax.ShapeDtypeStruct
     drawn = [] if of.samples == 1 else [described((rows * of.samples,), jax.eval_shape(jax.random.key, 0).dtype)]
     sampling = {} if of.samples == 1 else {"sampling": sampling_of(of)}
@@ -243,12 +244,12 @@ def decode_program(task: Task, asked: Asked) -> Program:
         arguments=(
             task.model.graphdef,
             with_shardings(task.model.shapes, task),
-            described((rows, width), jnp.int32),
-            described((rows,), jnp.int32),
+            described((rows, width), jnp.int32, sharding=over),
+            described((rows,), jnp.int32, sharding=over),
             described((), jnp.int32),
             *drawn,
         ),
-        settings={"max_new_tokens": of.max_new_tokens, "keep_states": True, **sampling},
+        settings={"max_new_tokens": of.max_new_tokens, "keep_states": True, "over": over, **sampling},
         static=(0,),
     )
 

@@ -8,7 +8,7 @@ from evidence.rules.spending.figures import Band, exactly
 from evidence.targets.target import Target
 from schemas.problems.words import quantity
 from trainer.config.tree import Config
-from trainer.generate.decode import padded
+from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.kept_states import chained_every
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured
@@ -133,7 +133,7 @@ def save_part(config: Config, checkpoint: int, *, beside: bool) -> SessionPart:
 def answers_part(subject: Subject, target: Target) -> SessionPart:
     """Return what answering the evaluation set takes: prompts are read at once, then tokens are written one by one.
 
-    Devices that do not divide the parameters answer every prompt, each for itself.
+    Devices share the prompts. Each reads all parameters for a token, or its part of them where they are divided.
     """
     task, asked = subject.task, subject.asked
     assert asked is not None, "the caller has looked"
@@ -146,8 +146,10 @@ def answers_part(subject: Subject, target: Target) -> SessionPart:
         target.platform, layers=model.source.spec.layers, passes=1, gathers=int(divided), calls=0
     )
     peak = target.peak_flops.get(config.precision.compute)
-    rows = min(of.batch_size, asked.prompts * of.samples)
-    flops = 2.0 * count_of(model.base) * rows * padded(asked.longest_tokens) / share
+    devices = task.mesh.size
+    at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
+    rows = prompt_rows(at_a_time, asked.prompts, devices) // devices
+    flops = 2.0 * count_of(model.base) * rows * padded(asked.longest_tokens)
     item = ITEM_BYTES[config.precision.compute]
     reading = floor_seconds(
         flops=flops if peak else 0.0,
@@ -156,8 +158,8 @@ def answers_part(subject: Subject, target: Target) -> SessionPart:
         bandwidth=target.memory_bandwidth,
     )
     return evaluate_part(
-        prompts=asked.prompts * of.samples,
-        batch_size=of.batch_size,
+        prompts=asked.prompts,
+        batch_size=at_a_time,
         tokens=of.max_new_tokens,
         token_seconds=step_band(max(weights / target.memory_bandwidth, started)),
         reading_seconds=step_band(max(reading, started)),

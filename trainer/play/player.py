@@ -189,7 +189,9 @@ def memory_plan(asked: Sequence[tuple[Entrant, Asked]], devices: Devices) -> dic
 def parts_of(entrant: Entrant, asked: Asked, devices: Devices) -> tuple[Part, ...]:
     """Return what one model needs to be loaded and to answer; a checkpoint is read with the optimizer's state."""
     left_out = ONLY_TRAINING[1:] if entrant.where == f"{layout.CHECKPOINTS}/" else ONLY_TRAINING
-    parts = decode_parts(workload_of(entrant.task, platform=devices.platform), asked)
+    work = workload_of(entrant.task, platform=devices.platform)
+    # One prompt is not shared: what divides its keys and values is what divides the parameters.
+    parts = decode_parts(work, asked, devices=work.shards)
     return tuple(
         replace(part, because=f"{entrant.name}: {part.because.removeprefix('evaluation: ')}")
         for part in parts

@@ -7,7 +7,9 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny_models import counting_model, logits, random_model
 
-from trainer.generate.decode import Completion, decode_under, generate
+from trainer.generate.decode import Completion, decode_under, generate, pad_left, rows_sharding_of
+from trainer.generate.sampling import DrawKeys, Sampling
+from trainer.loop.mesh import build_mesh, rows_sharding, state_shardings
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
 
@@ -143,3 +145,31 @@ def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
     else:
         [long] = completions(graphdef, params, [[1] * 53])
         assert long == naive(graphdef, params, [1] * 53)
+
+
+@pytest.mark.parametrize("divided", [True, False], ids=["divided", "repeated"])
+def test_devices_share_the_prompts_and_write_what_one_writes(spec, divided):
+    graphdef, params = random_model(spec, seed=1)
+    mesh = build_mesh(jax.devices()[:4])
+    split = jax.device_put(params, state_shardings(params, mesh, shard_params=divided))
+    over = rows_sharding_of(split)
+    assert over == rows_sharding(mesh)
+    assert rows_sharding_of(params) is None
+    # Six prompts, four at a time on four devices: the second batch is filled up; a batch of three is one of four.
+    for size in (4, 3, 6):
+        assert completions(graphdef, split, PROMPTS, batch_size=size) == completions(graphdef, params, PROMPTS)
+    drawing = DrawKeys(keys=jax.random.split(jax.random.key(5), (6, 3)), sampling=Sampling(top_p=0.9))
+    drawn = [completions(graphdef, each, PROMPTS, drawing=drawing, batch_size=12) for each in (params, split)]
+    assert len({one.tokens for one in drawn[0]}) > 12
+    assert drawn[0] == drawn[1]
+
+
+def test_each_device_keeps_the_keys_and_values_of_its_own_rows(spec):
+    graphdef, params = random_model(spec)
+    mesh, peaks = build_mesh(jax.devices()[:4]), []
+    for over in (None, rows_sharding(mesh)):
+        held = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+        rows = jax.device_put(pad_left([[1]] * 64, 256), NamedSharding(mesh, PartitionSpec()) if over is None else over)
+        compiled = decode_under().lower(graphdef, held, *rows, jnp.int32(7), max_new_tokens=256, over=over).compile()
+        peaks.append(compiled.memory_analysis().temp_size_in_bytes)
+    assert peaks[1] < 0.3 * peaks[0]

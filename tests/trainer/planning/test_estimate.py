@@ -15,6 +15,7 @@ from trainer.config.tree import (
     DataConfig,
     EvaluationConfig,
     MemoryConfig,
+    MeshConfig,
     ModelConfig,
     OptimizerConfig,
     PrecisionConfig,
@@ -125,15 +126,17 @@ def test_an_answer_copies_wider_weights_once_into_the_compute_type(gemma):
 
 
 ADAPTED = "method.kind=lora method.rank=16 optimizer.name=adafactor precision.params=bfloat16"
+REPEATED = "mesh.shard_params=false"
 FULL = "optimizer.name=adafactor precision.compute=bfloat16"
 
 
 @pytest.mark.parametrize(
     ("model", "program", "settings", "platform", "devices", "compiled_gib", "within"),
     [
-        # Eight chips divide the copy of the weights, the cache and the prompts as they divide the parameters.
-        ("google/gemma-2-9b", "decode", FULL, "tpu", 8, 6.79, 0.06),
-        ("google/gemma-2b", "decode", f"{FULL} precision.params=bfloat16", "tpu", 8, 0.73, 0.06),
+        # Eight chips share the cache and the prompts, and divide the copy of the weights as they divide the parameters.
+        ("google/gemma-2-9b", "decode", FULL, "tpu", 8, 6.755, 0.06),
+        ("google/gemma-2b", "decode", f"{FULL} precision.params=bfloat16", "tpu", 8, 0.697, 0.11),
+        ("google/gemma-2b", "decode", f"{FULL} precision.params=bfloat16 {REPEATED}", "tpu", 8, 4.83, 0.06),
         # What an export is made of lies beside it, unless it is given again: 5 GB of kernels in 1 GB of codes.
         ("google/gemma-2b", "export", ADAPTED, "tpu", 1, 4.741, 0.001),
         ("google/gemma-2b", "export", f"{ADAPTED} method.base=nf4", "tpu", 1, 5.779, 0.001),
@@ -154,6 +157,16 @@ def test_decoding_on_several_devices_and_exports_are_summed_as_compilers_say(
     asked = Asked(prompts=100, longest_tokens=64)
     sums = {"export": export_parts(task, platform), **estimates(task, platform=platform, asked=asked)}
     assert total_bytes(sums[program]) / GIB == pytest.approx(compiled_gib, rel=within)
+
+
+def test_keys_and_values_are_divided_by_devices_whether_or_not_they_divide_the_parameters():
+    asked = Asked(prompts=100, longest_tokens=40)
+    for divided in (True, False):
+        config = replace(run_of(), mesh=MeshConfig(shard_params=divided))
+        found = estimates(task_of(config, known_source("google/gemma-2b"), 8), platform="tpu", asked=asked)["decode"]
+        kept = next(part for part in found if part.name == "key_value_cache")
+        assert kept.bytes == 4 * (64 + 160) * 18 * 2 * 256 * 2
+        assert kept.because.startswith("evaluation: 4 of 32 prompts × 224 tokens")
 
 
 def test_the_worked_example_of_scores():

@@ -11,6 +11,7 @@ from evidence.run import layout
 from evidence.targets.target import target_of
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, MeshConfig, ModelConfig
+from trainer.loop.mesh import shapes_mesh
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.session import evaluate_part
 from trainer.planning.program_memory import ProgramMemory
@@ -93,8 +94,13 @@ def test_prompts_are_read_batch_by_batch():
     assert part.because.endswith(", and 0.5 s to read the prompts of each")
 
 
-def test_cards_that_do_not_divide_the_parameters_answer_every_prompt_themselves(demo: Subject):
-    card = replace(target_of("kaggle-t4x2"), memory_bandwidth=1e6, peak_flops={"float32": 1e15})
+def test_cards_share_the_prompts_and_each_reads_the_parameters_that_it_holds(demo: Subject):
+    bound = replace(target_of("kaggle-t4x2"), memory_bandwidth=1e6, peak_flops={"float32": 1e15})
     repeated = demo.changed(replace(demo.task.config, mesh=MeshConfig(shard_params=False)))
-    both = [answers_part(each, card).seconds.likely for each in (demo, repeated)]
+    both = [answers_part(each, bound).seconds.likely for each in (demo, repeated)]
     assert both[1] == pytest.approx(2 * both[0])
+    # Where arithmetic decides, both read half of a batch's prompts each.
+    computing = replace(bound, memory_bandwidth=1e30, peak_flops={"float32": 1.0})
+    one = replace(repeated, task=replace(repeated.task, mesh=shapes_mesh(1)))
+    reading = [answers_part(each, computing).seconds.likely for each in (one, demo, repeated)]
+    assert reading == pytest.approx([reading[0], reading[0] / 2, reading[0] / 2], rel=1e-3)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trainer.data.prompts import Asked
-from trainer.generate.decode import padded, prompts_at_a_time
+from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.estimate.layers import (
@@ -48,7 +46,7 @@ def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[
     work = workload_of(task, platform=platform)
     found = {"start": state_parts(work), "train": train_parts(work)}
     if asked is not None:
-        found["decode"] = decode_parts(work, asked)
+        found["decode"] = decode_parts(work, asked, devices=task.mesh.size)
     if (size := rollout_size(task)) is not None:
         found["rollout"] = rollout_parts(work, size, devices=task.mesh.size)
     if work.on_cpu:
@@ -158,38 +156,32 @@ def gathered_layers_part(work: Workload) -> Part:
     return Part(name="gathered_weights", bytes=numbers * work.item, because=because)
 
 
-def decode_parts(work: Workload, asked: Asked) -> Parts:
+def decode_parts(work: Workload, asked: Asked, *, devices: int) -> Parts:
     """Return what answering one batch of an evaluation needs.
 
     The keys and values of every token of every layer stay until the batch is answered; the prompts go through one layer
-    after the other, all positions at once, each looked at against every slot that will be filled. Parameters stored
-    wider than the compute type are copied once, outside the loop over tokens. Devices that divide the parameters divide
-    all of this among them, and the head's part of the table is there once more.
+    after the other, all positions at once, each looked at against every slot that will be filled. Devices share the
+    rows. Parameters stored wider than the compute type are copied once, outside the loop over tokens. Devices that
+    divide the parameters divide that copy too, and have the head's part of the table once more.
     """
     spec, of, width = work.spec, work.config.evaluation, padded(asked.longest_tokens)
-    rows = of.samples * min(prompts_at_a_time(of.batch_size, of.samples), asked.prompts)
-    slots = width + of.max_new_tokens
-    table = spec.vocab * spec.embed if work.shards > 1 else 0
-    shared = (
-        cache_part(work, rows=rows, slots=slots, what=f"evaluation: {rows:,} prompts"),
+    prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)
+    rows, slots, because = of.samples * prompts // devices, width + of.max_new_tokens, "evaluation: "
+    each = f"{rows:,} prompts" if devices == 1 else f"{rows:,} of {of.samples * prompts:,} prompts"
+    table = spec.vocab * spec.embed // work.shards if work.shards > 1 else 0
+    logits, item = rows * spec.vocab * FLOAT32_BYTES, work.compute_item
+    return (
+        *state_parts(work),
+        weights_copy_part(work, "evaluation"),
+        cache_part(work, rows=rows, slots=slots, what=because + each),
         Part(
             name="activations",
             bytes=reading_bytes(work, rows=rows, width=width, slots=slots),
-            because=f"evaluation: one layer's inside and its cache again, for {rows:,} prompts of {width:,} tokens",
+            because=f"{because}one layer's inside and its cache again, for {each} of {width:,} tokens",
         ),
-        Part(
-            name="logits",
-            bytes=rows * spec.vocab * FLOAT32_BYTES,
-            because=f"evaluation: {rows:,} prompts × {spec.vocab:,} words × 4 bytes",
-        ),
-        Part(
-            name="table_copy",
-            bytes=table * work.compute_item,
-            because=f"evaluation: the head's {table:,} numbers × {work.compute_item} bytes",
-        ),
+        Part(name="logits", bytes=logits, because=f"{because}{each} × {spec.vocab:,} words × 4 bytes"),
+        Part(name="table_copy", bytes=table * item, because=f"{because}the head's {table:,} numbers × {item} bytes"),
     )
-    divided = (replace(part, bytes=part.bytes // work.shards, because=part.because + work.split) for part in shared)
-    return (*state_parts(work), weights_copy_part(work, "evaluation"), *divided)
 
 
 def rollout_parts(work: Workload, size: RolloutSize, *, devices: int) -> Parts:
