@@ -146,6 +146,14 @@ TPU_CASES = (
     ),
     Case(model="gpt2", settings=f"precision.compute=float16 {shaped(512, 64)}", chips=T4),
     Case(model="gpt2", settings=f"method.kind=lora {FP16} {shaped(512, 64)}", chips=T4),
+    Case(model="qwen2.5-3b", settings=f"{QLORA} {ANSWER}", program="decode", chips=T4, asked=HUNDRED),
+    Case(
+        model="gemma-2b",
+        settings=f"method.kind=lora {FP16} {ANSWER} mesh.shard_params=false",
+        program="decode",
+        chips=TWO_T4,
+        asked=HUNDRED,
+    ),
     Case(model="llama-3.2-1b/4", settings=f"objective.kind=dpo {FREE} {shaped(1024, 24)}"),
     Case(
         model="llama-3.2-1b",
