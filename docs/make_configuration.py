@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.catalog import resolve_node, schema, types_of
 from trainer.config.load import FLAGS
-from trainer.planning.kept_programs import DEFAULT_MIB
+from trainer.recorder.cache_folder import DEFAULT_MIB
 
 PAGE = Path(__file__).parent / "configuration.md"
 
@@ -43,9 +43,9 @@ trainproof train --config config.yaml --smoke_steps 2 --device cpu
 ```
 
 Beside the file stand settings of the machine, as environment variables, which no result depends on. In the folder
-`TRAINPROOF_CACHE` (by default `~/.cache/trainproof`) compiled programs and answers of compilers are kept between runs;
-programs take at most `TRAINPROOF_CACHE_MIB` there ({mib} by default; 0 keeps none). `JAX_COMPILATION_CACHE_DIR` and
-`JAX_ENABLE_COMPILATION_CACHE=false` are JAX's own and come first.
+`TRAINPROOF_CACHE` (by default `~/.cache/trainproof`) compiled programs, answers of compilers and encoded rows are kept
+between runs; programs take at most `TRAINPROOF_CACHE_MIB` there, and rows as much ({mib} by default; 0 keeps none).
+`JAX_COMPILATION_CACHE_DIR` and `JAX_ENABLE_COMPILATION_CACHE=false` are JAX's own and come first.
 The end of a queued run is posted to the address in `TRAINPROOF_WEBHOOK`, as JSON: `text`, `run`, `state`, `exit_code`.
 
 `trainproof plan --config config.yaml` says what a configuration needs before anything is spent, and the Launch page of

@@ -18,6 +18,7 @@ from jaxtyping import Int
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span, TokenFile
+from trainer.data.files.kept import keep_rows, read_kept, rows_key
 from trainer.data.files.pairs import sides_of
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers, untaught_tasks
@@ -115,6 +116,9 @@ def encode_rows(
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
+    settings = {"max_length": max_length, "every_turn": every_turn, "template": template}
+    if (key := rows_key(rows, tokenizer, settings)) and (kept := read_kept(key)):
+        return _data_of(*kept)
     places = Places(len(rows), lines)
     form = form_of(rows)
     learned, ends = partial(texts_of, every_turn=every_turn), (form.end_token(tokenizer), tokenizer.eos_token)
@@ -139,13 +143,16 @@ def encode_rows(
 
     encoded = TokenFile(each())
     lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
-    return EncodedData(
-        encoded=encoded,
-        lengths=encoded.lengths,
-        widths=encoded.lengths,
-        counts=tally.counts(rows=len(rows)),
-        warnings=tuple(special),
-    )
+    counts = tally.counts(rows=len(rows))
+    # A warning states lines of a file, which are no part of the key.
+    if key is not None and not special:
+        keep_rows(key, encoded, counts)
+    return _data_of(encoded, counts, special)
+
+
+def _data_of(rows: TokenFile, counts: dict[str, int | bool], warnings: Sequence[Problem] = ()) -> EncodedData:
+    lengths = rows.lengths
+    return EncodedData(encoded=rows, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
 
 
 class UntaughtRows:

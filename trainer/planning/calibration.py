@@ -15,9 +15,9 @@ from typing import Any
 from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.planning.compile.cache import folder
 from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
+from trainer.recorder.cache_folder import folder
 from trainer.recorder.environment import environment
 
 FILE = "calibration.json"

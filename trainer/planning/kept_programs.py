@@ -21,14 +21,9 @@ from pathlib import Path
 import jax
 
 from evidence.run.hashes import sha256_json
-from trainer.planning.compile.cache import folder, versions
+from trainer.planning.compile.cache import versions
+from trainer.recorder.cache_folder import folder, size_bytes
 from trainer.recorder.processor import cpu_name, processor
-
-SIZE = "TRAINPROOF_CACHE_MIB"
-"""Environment variable with the most that the programs of one processor take, in MiB; 0 keeps none."""
-
-DEFAULT_MIB = 256
-"""Room for hundreds of programs; docs/decisions/starting.md says what some take."""
 
 WORTH_KEEPING_SECONDS = 0.0
 """A program that is compiled in less is compiled again: none, for reading takes a fraction even of small ones."""
@@ -65,12 +60,6 @@ def keep_programs() -> None:
     jax.config.update("jax_compilation_cache_max_size", most)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING_SECONDS)
     atexit.register(seal, own)
-
-
-def size_bytes() -> int:
-    """Return the most bytes that are kept; a size that is no number is the default."""
-    stated = os.environ.get(SIZE, "")
-    return (int(stated) if stated.isdecimal() else DEFAULT_MIB) << 20
 
 
 def machine_key() -> str:

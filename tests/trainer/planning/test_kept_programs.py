@@ -13,7 +13,8 @@ import pytest
 from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
 from trainer.planning import kept_programs
-from trainer.planning.kept_programs import digest, machine_key, remove_unsealed, remove_unused, seal, size_bytes
+from trainer.planning.kept_programs import digest, machine_key, remove_unsealed, remove_unused, seal
+from trainer.recorder.cache_folder import size_bytes
 
 
 def written(folder: Path, name: str, content: bytes) -> Path:

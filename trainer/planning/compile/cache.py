@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -15,9 +14,7 @@ from typing import Any
 
 import trainer
 from evidence.run.hashes import sha256_json
-
-FOLDER = "TRAINPROOF_CACHE"
-"""Environment variable with the folder that answers are kept in."""
+from trainer.recorder.cache_folder import folder
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 """Packages that decide what a program is compiled to."""
@@ -34,13 +31,6 @@ NO_PART_OF = {
     "export": ("batch", "data", "evaluation", "limits", "optimizer"),
 }
 """Groups that one program does not depend on either: a change of the evaluation leaves the train step as it was."""
-
-
-def folder() -> Path:
-    """Return where answers are kept: `$TRAINPROOF_CACHE`, else the user's cache folder."""
-    if stated := os.environ.get(FOLDER):
-        return Path(stated)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof"
 
 
 def key_of(question: dict[str, Any]) -> str:
