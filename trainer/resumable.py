@@ -23,6 +23,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.restoring import ANOTHER_BASE, DAMAGED, latest_step
+from trainer.recorder.attached import attached_folder, walk_attached
 from trainer.recorder.recorder import refuse_folder
 from trainer.resume import ANOTHER_STATE, NO_STEP_LEFT, OTHER_ROWS, manifest_of
 
@@ -35,9 +36,6 @@ UNFIT = frozenset(rule.code for rule in (NO_CHECKPOINT, NO_STEP_LEFT, ANOTHER_ST
 SPOILED = "non_finite"
 """How the failure that every continuation would have again begins in a manifest."""
 
-DEEPEST_ATTACHED = 8
-"""Folders inside each other below `attached_folder`: Kaggle has owner, name and version, and a run lies in two more."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRuns:
@@ -47,11 +45,6 @@ class FoundRuns:
     """Runs that can be continued as far as their documents state, the newest first."""
     said: tuple[str, ...]
     """Why others cannot, a line each."""
-
-
-def attached_folder() -> Path:
-    """Return where Kaggle attaches data sets and outputs of earlier sessions, read-only."""
-    return Path(os.environ.get("TRAINPROOF_INPUT", "/kaggle/input"))
 
 
 def find_runs(config: Config, beside: Path) -> FoundRuns:
@@ -168,13 +161,11 @@ def run_folders(beside: Path) -> Iterator[Path]:
     """Yield the folders of runs in one folder, and all below `attached_folder`."""
     if beside.is_dir():
         yield from (path for path in sorted(beside.iterdir()) if (path / MANIFEST).is_file())
-    attached = attached_folder()
-    for name, folders, files in os.walk(attached):
-        folders.sort()
-        if MANIFEST in files and Path(name).parent.resolve() != beside.resolve():
-            yield Path(name)
-        if MANIFEST in files or len(Path(name).relative_to(attached).parts) >= DEEPEST_ATTACHED:
+    for folder, folders, files in walk_attached():
+        if MANIFEST in files:
             folders.clear()
+            if folder.parent.resolve() != beside.resolve():
+                yield folder
 
 
 def free_folder(folder: Path) -> Path:

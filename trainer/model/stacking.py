@@ -21,13 +21,19 @@ import numpy as np
 from jaxtyping import Array
 
 
-@partial(jax.jit, donate_argnums=0)
 def own_copy(value: Array) -> Array:
     """Return an array in the device's own memory.
 
     A CPU's may share the host's, which could not be donated and would exist twice when the state is made. An array
-    that is on its device already is not copied.
+    that is on its device already is not copied; on others than a CPU nothing is compiled for that.
     """
+    if any(device.platform == "cpu" for device in value.devices()):
+        value = _unshared(value)
+    return value
+
+
+@partial(jax.jit, donate_argnums=0)
+def _unshared(value: Array) -> Array:
     return value
 
 

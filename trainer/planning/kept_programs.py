@@ -14,19 +14,25 @@ import platform
 import shutil
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import jax
 
+from evidence.run import layout
 from evidence.run.hashes import sha256_json
+from schemas.problems.words import quantity
 from trainer.planning.compile.cache import versions
+from trainer.recorder.attached import walk_attached
 from trainer.recorder.cache_folder import folder, size_bytes
 from trainer.recorder.processor import cpu_name, processor
 
 WORTH_KEEPING_SECONDS = 0.0
 """A program that is compiled in less is compiled again: none, for reading takes a fraction even of small ones."""
+
+PROGRAMS = "compiled_programs"
+"""Folder beside the runs of a session for what they compiled."""
 
 UNUSED_DAYS = 60
 """Programs for another processor or other versions are removed when nobody has used them for so long."""
@@ -35,31 +41,84 @@ ENTRY, USED, SEAL = "-cache", "-atime", "-sha256"
 """Ends of the names of files: a program and the time of its last use, which JAX writes, and the program's hash."""
 
 
-@cache
-def keep_programs() -> None:
+def keep_programs(room: Path | None = None) -> list[str]:
     """Let JAX keep what it compiles and take what it has compiled before; once in a process, before anything compiles.
 
     An entry without the hash that was written beside it is removed first: it is damaged, or a process was killed
     before it could say that it is whole.
+
+    Args:
+        room: where the folders of processors and versions lie, whole programs of attached ones among them: it travels
+            with what a session leaves. None: in the user's cache folder.
+
+    Returns:
+        What was taken of attached programs and what was not, a line each.
     """
     most = size_bytes()
     if jax.config.values["jax_compilation_cache_dir"] or not most:
-        return
-    room = folder() / "programs"
-    own = room / machine_key()
+        return []
+    said: list[str] = []
+    in_room = room or folder() / "programs"
+    own = in_room / machine_key()
     try:
-        remove_unused(room, but=own)
+        remove_unused(in_room, but=own)
         own.mkdir(parents=True, exist_ok=True)
         remove_unsealed(own)
+        if room is not None:
+            said = [take_programs(path, own) for path in attached_programs()]
         os.utime(own)
     except OSError:
-        return  # a folder that cannot be written to keeps none, and the next run compiles again
+        return said  # a folder that cannot be written to keeps none, and the next run compiles again
     # What JAX cannot read it compiles again; who runs the command can do nothing about it.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
     jax.config.update("jax_compilation_cache_dir", str(own))
     jax.config.update("jax_compilation_cache_max_size", most)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING_SECONDS)
     atexit.register(seal, own)
+    return said
+
+
+def seal_programs() -> None:
+    """Seal what was compiled so far, so that it is kept if the process is killed later."""
+    own = jax.config.values["jax_compilation_cache_dir"]
+    if own and Path(own).name == machine_key():
+        seal(Path(own))
+
+
+def attached_programs() -> Iterator[Path]:
+    """Yield the attached folders of programs, one for each processor and set of versions."""
+    for found, folders, files in walk_attached():
+        if found.name == PROGRAMS:
+            yield from (found / name for name in folders)
+        if found.name == PROGRAMS or layout.MANIFEST in files:
+            folders.clear()
+
+
+def take_programs(attached: Path, own: Path) -> str:
+    """Copy the whole programs of an attached folder that are not there yet, and return what was done, in words.
+
+    Args:
+        attached: read-only, of any processor and versions.
+        own: of this processor and these versions.
+    """
+    if attached.name != own.name:
+        return f"compiled programs in {attached} are ignored: they are for another processor or other versions"
+    taken = broken = 0
+    for entry in sorted(attached.glob(f"*{ENTRY}")):
+        copies = [own / path.name for path in (entry, beside(entry, USED), beside(entry, SEAL))]
+        if all(path.is_file() for path in copies):
+            continue
+        for path in copies:  # the program first and its seal last: what is cut off counts for nothing
+            if (entry.parent / path.name).is_file():
+                shutil.copyfile(entry.parent / path.name, path)
+        if is_sealed(copies[0]):
+            taken += 1
+        else:
+            broken += 1
+            for path in copies:
+                path.unlink(missing_ok=True)
+    ignored = f"; {broken} that are damaged or half written are ignored" if broken else ""
+    return f"{quantity(taken, 'compiled program')} taken from {attached}{ignored}"
 
 
 def machine_key() -> str:
@@ -73,14 +132,19 @@ def remove_unsealed(own: Path) -> None:
     Without the time of its last use an entry would keep JAX from writing any other.
     """
     for entry in own.glob(f"*{ENTRY}"):
-        seal_file = beside(entry, SEAL)
-        is_sealed = seal_file.is_file() and seal_file.read_text(encoding="ascii", errors="replace") == digest(entry)
-        if not (is_sealed and beside(entry, USED).is_file()):
+        if not is_sealed(entry):
             entry.unlink(missing_ok=True)
     for end in (SEAL, USED):
         for file in own.glob(f"*{end}"):
             if not file.with_name(file.name.removesuffix(end) + ENTRY).is_file():
                 file.unlink(missing_ok=True)
+
+
+def is_sealed(entry: Path) -> bool:
+    """Return whether an entry is what was written, with the time of its last use beside it."""
+    sealed = beside(entry, SEAL)
+    is_whole = sealed.is_file() and sealed.read_text(encoding="ascii", errors="replace") == digest(entry)
+    return is_whole and beside(entry, USED).is_file()
 
 
 def seal(own: Path) -> None:

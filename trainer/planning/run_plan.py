@@ -29,9 +29,11 @@ from trainer.planning.calibration import Measured, measured_on, narrowed_answers
 from trainer.planning.changes import savings
 from trainer.planning.devices import PROCESS_BYTES, REFUSED, Devices, as_target, element_types_of
 from trainer.planning.estimator import FAR_TOO_LARGE, NOT_RUN, Estimator, resident_bytes
+from trainer.planning.kept_programs import seal_programs
 from trainer.planning.out_of_memory.read import READERS
 from trainer.planning.plan import finding, plan_document
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, divided, verdict
+from trainer.planning.session_time import CompileTime
 from trainer.planning.spending import spending_of
 from trainer.planning.step_work import shared_work
 from trainer.planning.subject import Subject, counted_tokens
@@ -82,6 +84,7 @@ def compiled_plan(
     plan = plan_run(task, devices, forced=forced, asked=data.asked, answers=answers)
     plan |= spent(task, data, devices, programs=programs, answers=answers, measured=measured)
     refuse_what_does_not_fit(plan, model=task.config.model.name)
+    seal_programs()
     return programs, plan
 
 
@@ -96,6 +99,7 @@ def spent(
 ) -> dict[str, Any]:
     """Return what plan.json says of time, disk and the machine's memory; its work is that of the compiled step."""
     subject = Subject(task=task, asked=data.asked, tokens=counted_tokens(task.config, data), rows=len(data.rows))
+    compiled = [each for some in programs.by_name.values() for each in some]
     found = spending_of(
         subject,
         as_target(devices),
@@ -103,7 +107,11 @@ def spent(
         file=task.config.name,
         measured=measured,
         work=shared_work(programs.steps.longest.jaxpr, task),
-        compile_seconds=sum(each.seconds for some in programs.by_name.values() for each in some),
+        compiling=CompileTime(
+            seconds=sum(each.seconds for each in compiled),
+            programs=len(compiled),
+            kept=sum(each.is_kept for each in compiled),
+        ),
     )
     said = [finding(each) for each in (*data.seen, *found.findings)]
     return {"time": found.time, "disk": found.disk, "host": found.host, "findings": said}

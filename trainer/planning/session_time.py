@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from evidence.rules.spending.figures import Band, exactly
 from evidence.targets.target import Target
@@ -48,8 +49,24 @@ def step_compile_seconds(task: Task, measured: Sequence[Measured] = ()) -> Band:
     return Band(low=low, likely=sorted(known)[len(known) // 2], high=high).times(layers)
 
 
+class CompileTime(NamedTuple):
+    """What compiling the programs of a run took."""
+
+    seconds: float
+    programs: int
+    kept: int
+    """How many of them were compiled before and only read."""
+
+    @property
+    def because(self) -> str:
+        """The figure in words; a start is warm where every program was kept."""
+        start = "warm" if self.kept == self.programs else "cold"
+        before = f"{self.kept} of {quantity(self.programs, 'program')} compiled before"
+        return f"a {start} start: {self.seconds:.3g} s, {before}"
+
+
 def compile_part(
-    task: Task, programs: Sequence[ProgramMemory], *, measured: Sequence[Measured] = (), seconds: float | None = None
+    task: Task, programs: Sequence[ProgramMemory], *, measured: Sequence[Measured] = (), took: CompileTime | None = None
 ) -> SessionPart:
     """Return what compiling all programs takes: the step, and the others in proportion to what a compiler took.
 
@@ -57,19 +74,21 @@ def compile_part(
         task: the run.
         programs: of the run, with the seconds of their compiler where it was asked.
         measured: runs on the same kind of device.
-        seconds: that it took. None: nothing was compiled for the device yet.
+        took: that it took. None: nothing was compiled for the device yet.
     """
-    if seconds is not None:
-        return SessionPart(name="compile", seconds=exactly(seconds), because=f"the programs took {seconds:.3g} s")
-    step, took = step_compile_seconds(task, measured), {each.name: each.seconds for each in programs}
-    of_step = took.get("train")
-    others = [name for name in ("start", "decode", "rollout") if name in took]
-    if of_step and all(took[name] is not None for name in others):
-        share = sum(took[name] or 0.0 for name in others) / of_step
+    if took is not None:
+        return SessionPart(name="compile", seconds=exactly(took.seconds), because=took.because)
+    step, asked = step_compile_seconds(task, measured), {each.name: each.seconds for each in programs}
+    of_step = asked.get("train")
+    others = [name for name in ("start", "decode", "rollout") if name in asked]
+    if of_step and all(asked[name] is not None for name in others):
+        share = sum(asked[name] or 0.0 for name in others) / of_step
     else:
         share = FURTHER_PROGRAM * sum(name != "start" for name in others)
     layers = task.model.source.spec.layers
-    because = f"{step.likely:.3g} s for the step of {layers} layers, {share:.0%} of that for the other programs"
+    because = (
+        f"a cold start: {step.likely:.3g} s for the step of {layers} layers, {share:.0%} of that for the other programs"
+    )
     return SessionPart(name="compile", seconds=step.times(1 + share), because=because)
 
 

@@ -30,7 +30,7 @@ from trainer.planning.duration.session import (
 )
 from trainer.planning.estimate.plain_model import host_need
 from trainer.planning.program_memory import ProgramMemory
-from trainer.planning.session_time import compile_part, session_parts, step_compile_seconds
+from trainer.planning.session_time import CompileTime, compile_part, session_parts, step_compile_seconds
 from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.step_work import Work
 from trainer.planning.subject import Subject
@@ -63,7 +63,7 @@ def spending_of(
     file: str,
     measured: Sequence[Measured] = (),
     work: Work | None = None,
-    compile_seconds: float | None = None,
+    compiling: CompileTime | None = None,
     hours_stated: float | None = None,
 ) -> Spending:
     """Return what a run spends of time and disk on a target, and what of it is spent badly.
@@ -75,7 +75,7 @@ def spending_of(
         file: named in findings.
         measured: runs on the same kind of device.
         work: of one device in a step, read from the compiled one. None: it is counted.
-        compile_seconds: that compiling all programs took. None: it is predicted.
+        compiling: what compiling all programs took. None: it is predicted.
         hours_stated: what somebody says that training takes. None: nobody says.
     """
     predicted = predicted_step(subject.task, target, programs, measured=measured, work=work)
@@ -91,8 +91,8 @@ def spending_of(
         "kept": kept_said(subject.task),
     }
     around = None if target.platform == "cpu" else host_need(subject.task, checkpoint)
-    compiling = compile_part(subject.task, programs, measured=measured, seconds=compile_seconds)
-    parts = [] if step is None else session_parts(subject, target, step, checkpoint, compiling=compiling)
+    compiled = compile_part(subject.task, programs, measured=measured, took=compiling)
+    parts = [] if step is None else session_parts(subject, target, step, checkpoint, compiling=compiled)
     time = None
     if step is not None:
         time = {

@@ -11,10 +11,11 @@ from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts, as_sentence
 from trainer.evaluate_run import evaluate_run
+from trainer.planning.kept_programs import PROGRAMS, keep_programs
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
 from trainer.run import RunRequest, check, run
-from trainproof.orders.train import TrainFlags, order_of
+from trainproof.orders.train import RUNS, TrainFlags, order_of
 
 
 def carry_out(flags: TrainFlags, watch: Watch) -> int:
@@ -23,6 +24,9 @@ def carry_out(flags: TrainFlags, watch: Watch) -> int:
     Raises:
         ProblemError: as `run` and `evaluate_run`; what is wrong with a run found by `--resume auto` is said instead.
     """
+    if flags.session is not None:
+        for line in keep_programs((flags.output or RUNS / "run").parent / PROGRAMS):
+            watch.say(line)
     for request in requests_of(flags, watch):
         try:
             return continue_run(request, watch)

@@ -42,6 +42,29 @@ def test_what_is_not_as_it_was_written_is_removed(tmp_path: Path):
     assert not killed.exists()
 
 
+def test_attached_programs_are_taken_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TRAINPROOF_INPUT", str(tmp_path / "input"))
+    monkeypatch.setattr(kept_programs, "machine_key", lambda: "this")
+    earlier = tmp_path / "input" / "notebook" / "runs" / kept_programs.PROGRAMS
+    other, same, own = earlier / "other", earlier / "this", tmp_path / "own" / "this"
+    for folder in (other, same, own):
+        folder.mkdir(parents=True)
+    for name in "abc":
+        written(same, name, b"program " + name.encode())
+    seal(same)
+    (same / "b-cache").write_bytes(b"half a pro")
+    (same / "c-sha256").unlink()
+    written(other, "d", b"for another processor")
+    seal(other)
+    assert list(kept_programs.attached_programs()) == [other, same]
+    assert [kept_programs.take_programs(folder, own) for folder in (other, same)] == [
+        f"compiled programs in {other} are ignored: they are for another processor or other versions",
+        f"1 compiled program taken from {same}; 2 that are damaged or half written are ignored",
+    ]
+    assert sorted(path.name for path in own.iterdir()) == ["a-atime", "a-cache", "a-sha256"]
+    assert kept_programs.take_programs(same, own).startswith("0 compiled programs taken"), "what is there is kept"
+
+
 def test_folders_of_other_processors_are_removed_when_nobody_uses_them(tmp_path: Path):
     own, used, unused = (tmp_path / name for name in ("own", "used", "unused"))
     for folder in (own, used, unused):
@@ -78,8 +101,7 @@ def test_the_room_is_a_setting(monkeypatch: pytest.MonkeyPatch):
 def test_a_folder_that_a_user_names_is_left_as_it_is():
     before = jax.config.values["jax_compilation_cache_dir"]
     assert before == os.environ["JAX_COMPILATION_CACHE_DIR"]
-    kept_programs.keep_programs.cache_clear()
-    kept_programs.keep_programs()
+    assert kept_programs.keep_programs() == []
     assert jax.config.values["jax_compilation_cache_dir"] == before
     assert not (Path(before) / "x-sha256").exists()
 

@@ -15,7 +15,15 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.session import evaluate_part
 from trainer.planning.program_memory import ProgramMemory
-from trainer.planning.session_time import COMPILE_A_LAYER, HASHED, answers_part, compile_part, load_part, save_part
+from trainer.planning.session_time import (
+    COMPILE_A_LAYER,
+    HASHED,
+    CompileTime,
+    answers_part,
+    compile_part,
+    load_part,
+    save_part,
+)
 from trainer.planning.subject import Subject, subject_of
 
 FULL = Path("submission_runs/demo-full")
@@ -65,7 +73,13 @@ def test_beside_the_devices_a_state_costs_its_copy_and_the_last_one_all():
 def test_what_was_compiled_is_counted_exactly_and_other_programs_in_proportion(demo: Subject):
     layers = demo.task.model.source.spec.layers
     took = [compiled("start", 1.0), compiled("train", 10.0), compiled("decode", 4.0), compiled("export", 9.0)]
-    assert compile_part(demo.task, took, seconds=17.5).seconds == exactly(17.5)
+    for kept, words in (
+        (2, "a cold start: 17.5 s, 2 of 3 programs compiled before"),
+        (3, "a warm start: 17.5 s, 3 of 3"),
+    ):
+        part = compile_part(demo.task, took, took=CompileTime(17.5, programs=3, kept=kept))
+        assert part.seconds == exactly(17.5)
+        assert part.because.startswith(words)
     assert compile_part(demo.task, took).seconds == COMPILE_A_LAYER.times(layers).times(1.5)
     unknown = [replace(each, seconds=None) for each in took]
     assert compile_part(demo.task, unknown).seconds == COMPILE_A_LAYER.times(layers).times(1.5)
