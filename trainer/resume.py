@@ -89,6 +89,8 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
     ):
         # Adafactor without decay has no place for it in its state.
         yield "optimizer.weight_decay", before.optimizer.weight_decay, after.optimizer.weight_decay
+    if before.optimizer.state != after.optimizer.state:
+        yield "optimizer.state", before.optimizer.state, after.optimizer.state
     if before.precision.params != after.precision.params:
         yield "precision.params", before.precision.params, after.precision.params
 

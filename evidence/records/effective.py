@@ -28,6 +28,7 @@ PLACES: Mapping[str, str] = {
     "data.max_length": "training.sequence_length",
     "method.kind": "training.method",
     "optimizer.name": "training.optimizer.name",
+    "optimizer.state": "training.optimizer.state",
     "optimizer.learning_rate": "training.schedule.peak_learning_rate",
     "optimizer.schedule": "training.schedule.name",
     "optimizer.warmup_steps": "training.schedule.warmup_steps",

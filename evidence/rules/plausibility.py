@@ -87,8 +87,8 @@ ODD_STATE = Rule(
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
 """Rows or items from which on equal values are not coincidence."""
-_ADAMW_BYTES = 4.0
-"""Smallest AdamW state per parameter: two moments in bfloat16."""
+_ADAMW_BYTES = {None: 4.0, "float32": 8.0, "bfloat16": 4.0, "int8": 2.0}
+"""Smallest AdamW state per parameter, two moments, by the type that a manifest states of it."""
 
 
 def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
@@ -178,7 +178,7 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
     if parameters and not same(optimizer["state_bytes"] / parameters, stated):
         what = f"{optimizer['state_bytes']} bytes for {parameters} trained parameters are not {stated:g} for each."
         yield _state(facts, what)
-    elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
+    elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES[optimizer.get("state")]:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
 
 

@@ -39,6 +39,8 @@ COSTS = {
     "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
     "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, up or down by chance where they learn",
     "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
+    "optimizer.state=bfloat16": "the optimizer's numbers are rounded to 2 to 3 decimal digits, up or down by chance",
+    "optimizer.state=int8": "the optimizer's numbers are kept in 8 bits, blocks of them under one magnitude",
     "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
     "method.kind": "adapters learn instead of all parameters",
     "mesh.shard_params": "the devices exchange parameters in each step",

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -19,10 +20,12 @@ from trainer.model.files.source import resolve
 from trainer.run import RunRequest
 
 
+@pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
 def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+    state: Any, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     long = replace(config, limits=LimitsConfig(steps=6), checkpoint=CheckpointConfig(save_every_steps=2))
+    long = replace(long, optimizer=replace(long.optimizer, state=state))
     whole, part, rest = order_of(long, "whole"), order_of(long, "part"), order_of(long, "rest")
     assert carried_out(whole) == 0
 
@@ -40,6 +43,9 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     assert [[row[key] for key in exact] for row in joined] == [
         [row[key] for key in exact] for row in rows(whole.folder)
     ]
+    ends = [rows(order.folder, layout.CHAIN)[-1] for order in (rest, whole)]
+    assert ends[0]["state_sha256"] == ends[1]["state_sha256"]
+    assert manifest_of(rest.folder)["training"]["optimizer"]["state"] == state
     assert errors_of(rest.folder) == []
 
 

@@ -187,6 +187,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "optimizer.beta1": (["optimizer.beta1=0.5"], moved),
     "optimizer.beta2": (["optimizer.beta2=0.5"], moved),
     "optimizer.epsilon": (["optimizer.epsilon=0.1"], moved),
+    "optimizer.state": (["optimizer.state=int8"], of_training("optimizer", "state")),
     "optimizer.max_nonfinite_steps": (
         ["optimizer.max_nonfinite_steps=3"],
         of_run(lambda folder: [row.get("skipped_steps") for row in rows_of(layout.METRICS)(folder)]),

@@ -117,6 +117,7 @@ class OptimizerConfig:
     epsilon: float = 1e-8
     max_grad_norm: float | None = 1.0
     max_nonfinite_steps: int | None = None
+    state: Literal["float32", "bfloat16", "int8"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from trainer.loop.coded_moments import CodedMoment
+
 AXIS = "devices"
 
 
@@ -28,13 +30,27 @@ def shapes_mesh(devices: int) -> Mesh:
 
 
 def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
-    """Return a sharding for each array of a train state: split along its longest divisible axis, or repeated."""
+    """Return a sharding for each array of a train state: split along its longest divisible axis, or repeated.
 
-    def sharding(leaf: Any) -> NamedSharding:
-        spec = longest_axis(leaf.shape, mesh.size) if shard_params and mesh.size > 1 else PartitionSpec()
-        return NamedSharding(mesh, spec)
+    Magnitudes of blocks are split as what they are of, where the devices divide them so, else repeated.
+    """
 
-    return jax.tree.map(sharding, state)
+    def sharding(leaf: Any, whole: Any = None) -> NamedSharding:
+        if not shard_params or mesh.size == 1:
+            return NamedSharding(mesh, PartitionSpec())
+        spec = longest_axis((leaf if whole is None else whole).shape, mesh.size)[: leaf.ndim]
+        is_divided = all(
+            axis is None or length % mesh.size == 0 for axis, length in zip(spec, leaf.shape, strict=False)
+        )
+        return NamedSharding(mesh, PartitionSpec(*spec) if is_divided else PartitionSpec())
+
+    def shardings(node: Any) -> Any:
+        if not isinstance(node, CodedMoment):
+            return sharding(node)
+        scales = {name: sharding(scale, node.codes[name]) for name, scale in node.scales.items()}
+        return CodedMoment({name: sharding(codes) for name, codes in node.codes.items()}, scales)
+
+    return jax.tree.map(shardings, state, is_leaf=lambda node: isinstance(node, CodedMoment))
 
 
 def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:

@@ -6,6 +6,7 @@ metrics anyway.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 import optax
 
 from trainer.config.tree import OptimizerConfig
+from trainer.loop.narrow_adam import scale_by_narrow_adam
 from trainer.model.stacking import is_stack
 
 
@@ -62,6 +64,14 @@ def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.Gradient
     its learning rate is relative: 1e-3 moves a parameter by about a thousandth of its size.
     """
     schedule = build_schedule(optimizer, steps=steps)
+    if optimizer.name == "adamw" and optimizer.state != "float32":
+        # As `optax.adamw` is put together.
+        adamw = optax.chain(
+            scale_by_narrow_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon, kind=optimizer.state),
+            optax.add_decayed_weights(optimizer.weight_decay, mask=matrices),
+            optax.scale_by_learning_rate(schedule),
+        )
+        return with_implicit_promotion(adamw)
     if optimizer.name == "adamw":
         adamw = optax.adamw(
             schedule,
@@ -127,6 +137,15 @@ def recognised_optimizer(opt_state: Any) -> str:
         return "adafactor"
     message = f"optimizer state of unknown structure: {sorted(kinds)}"
     raise AssertionError(message)
+
+
+def recognised_state(opt_state: Any) -> str:
+    """Return the type of an optimizer's numbers, that of most: float32, bfloat16 or int8, whose codes are `uint8`."""
+    sizes = Counter[str]()
+    for leaf in jax.tree.leaves(opt_state):
+        sizes[str(leaf.dtype)] += leaf.size
+    [(found, _)] = sizes.most_common(1)
+    return {"uint8": "int8"}.get(found, found)
 
 
 def nodes_of(tree: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.loop import effective
 from trainer.loop.compilation import Compiled
-from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
+from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer, recognised_state
 from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
@@ -122,6 +122,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
         "method": task.model.method.kind,
         "optimizer": {
             "name": recognised_optimizer(state.opt_state),
+            "state": recognised_state(state.opt_state),
             "state_bytes": state_bytes,
             "state_bytes_per_parameter": state_bytes / parameter_count(state.trained),
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, BFloat16, Float32, PRNGKeyArray
+from jaxtyping import Array, BFloat16, Float32, PRNGKeyArray, UInt32
 
 
 def stochastic_round(values: Float32[Array, ...], key: PRNGKeyArray) -> BFloat16[Array, ...]:
@@ -19,8 +19,12 @@ def stochastic_round(values: Float32[Array, ...], key: PRNGKeyArray) -> BFloat16
     A value that bfloat16 holds exactly is unchanged. Infinities and NaN have no neighbours and pass through as they
     are.
     """
+    return round_by_noise(values, jax.random.bits(key, values.shape, jnp.uint16).astype(jnp.uint32))
+
+
+def round_by_noise(values: Float32[Array, ...], noise: UInt32[Array, ...]) -> BFloat16[Array, ...]:
+    """Return values in bfloat16, as `stochastic_round` does, by a number below 2¹⁶ for each."""
     bits = jax.lax.bitcast_convert_type(values, jnp.uint32)
-    noise = jax.random.bits(key, values.shape, jnp.uint16).astype(jnp.uint32)
     rounded = jax.lax.bitcast_convert_type((bits + noise) & jnp.uint32(0xFFFF0000), jnp.float32)
     return jnp.where(jnp.isfinite(values), rounded, values).astype(jnp.bfloat16)
 

@@ -23,6 +23,12 @@ PART_OF_A_GROUP = Rule(
     "A step learns from whole groups: an advantage compares a completion with its group.",
     "Set batch.microbatch_size, batch.accumulation_steps or objective.group_size so that groups come out whole.",
 )
+NO_MOMENTS = Rule(
+    "TP708",
+    "A state without moments",
+    "Adafactor runs without momentum and keeps means over rows and columns, which take next to nothing.",
+    "Set optimizer.state to float32, or optimizer.name to adamw.",
+)
 CANNOT_PACK = Rule(
     "TP079",
     "Packing of what cannot be packed",
@@ -42,6 +48,9 @@ def contradictions(config: Config) -> list[Problem]:
             problems.append(cannot_pack(config))
         if objective.updates_per_rollout:
             problems += parts_of_groups(config, objective.sequences_each)
+    if config.optimizer.name == "adafactor" and config.optimizer.state != "float32":
+        what = f"optimizer.state is {config.optimizer.state} and optimizer.name is adafactor."
+        problems.append(problem_of(NO_MOMENTS, file=config.name, pointer="/optimizer/state", what=what))
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     problems += refused_readers(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)
     if config.data.generated_rows and config.data.dataset not in DATASET_SHARES:

@@ -138,7 +138,10 @@ def gathered(subject: Subject, quick: Estimator, *, changes: Callable[[Config], 
 
 
 def pruned(subject: Subject, changes: tuple[Change, ...], quick: Estimator) -> tuple[Change, ...]:
-    """Return what is needed of changes that suffice together: each that costs something is left out where it may be."""
+    """Return what is needed of changes that suffice together: each that costs something is left out where it may be.
+
+    What takes back another change that was left out is no setting: the run has that value.
+    """
     needed = list(changes)
     for change in changes[:-1]:
         if _kind(change) in FREE:
@@ -146,8 +149,13 @@ def pruned(subject: Subject, changes: tuple[Change, ...], quick: Estimator) -> t
         others = [each for each in needed if each is not change]
         if _fits(subject, applied(subject.task.config, _settings(tuple(others))), quick):
             needed = others
+    config = subject.task.config
+    needed = [
+        replace(each, settings=tuple(one for one in each.settings if applied(config, [one]) != config))
+        for each in needed
+    ]
     return tuple(
-        replace(change, config=applied(subject.task.config, _settings(tuple(needed[: number + 1]))))
+        replace(change, config=applied(config, _settings(tuple(needed[: number + 1]))))
         for number, change in enumerate(needed)
     )
 

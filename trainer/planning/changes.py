@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from evidence.run.plan_words import cost_of
 from trainer.config.tree import Config
@@ -15,6 +16,11 @@ from trainer.planning.devices import ALL_TYPES, instead
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
 
+NARROWER_STATES: dict[str, tuple[Literal["bfloat16", "int8"], ...]] = {
+    "float32": ("bfloat16", "int8"),
+    "bfloat16": ("int8",),
+    "int8": (),
+}
 FEWEST_LENGTH = 256
 FEWEST_CHUNK = 256
 FEWEST_MLP_CHUNK = 2048
@@ -127,7 +133,11 @@ def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterat
     if optimizer.max_grad_norm is not None:
         yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
     if optimizer.name == "adamw":
-        yield _change("optimizer.name=adafactor", replace(config, optimizer=replace(optimizer, name="adafactor")))
+        for kind in NARROWER_STATES[optimizer.state]:
+            yield _change(f"optimizer.state={kind}", replace(config, optimizer=replace(optimizer, state=kind)))
+        wide = ("optimizer.state=float32",) if optimizer.state != "float32" else ()
+        adafactor = replace(config, optimizer=replace(optimizer, name="adafactor", state="float32"))
+        yield Change(settings=("optimizer.name=adafactor", *wide), config=adafactor)
     if config.method.kind == "full":
         yield _change("method.kind=lora", replace(config, method=replace(config.method, kind="lora")))
     if config.data.max_length > FEWEST_LENGTH:

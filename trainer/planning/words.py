@@ -52,10 +52,16 @@ def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True, wh
     )
 
 
+OF_MOMENTS = ("optimizer.name=", "optimizer.state=")
+"""Beginnings of settings of which a run takes one: without moments there are none to narrow."""
+
+
 def advice(changes_found: list[dict[str, Any]]) -> str:
     """Return what to change: the settings that suffice alone, else the largest savings to combine."""
     enough = [change for change in changes_found if change["fits"]]
-    shown = (enough or changes_found)[:3]
+    moments = [change for change in changes_found if change["set"].startswith(OF_MOMENTS)]
+    together = [change for change in changes_found if change not in moments[1:]]
+    shown = (enough or together)[:3]
     listed = "; ".join(f"--set {change['set']} saves {size(change['saves_bytes'])}" for change in shown)
     if enough:
         enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"

@@ -82,6 +82,18 @@ def test_adamw_keeps_eight_bytes_per_parameter_and_adafactor_almost_none(gemma):
     assert parts(run_of(), gemma)["opt_state"] < 0.01 * adamw["opt_state"]
 
 
+def test_moments_in_fewer_bits_count_their_codes_and_the_magnitudes_of_their_blocks(gemma):
+    """18 layers of 110,100,480 numbers in kernels whose blocks are 256, 256,000 rows of 2,048, 37 norms of 2,048."""
+
+    def kept(state):
+        return parts(run_of(optimizer=OptimizerConfig(state=state, max_grad_norm=None)), gemma)["opt_state"]
+
+    kernels, norms = 18 * 110_100_480, 37 * 2048
+    assert kernels + TABLE + norms == PARAMETERS
+    assert kept("bfloat16") == PARAMETERS * 4 + 8  # two counts
+    assert kept("int8") == 2 * (kernels + kernels // 256 * 4 + TABLE + 256_000 * 4 + norms * 4) + 8
+
+
 def test_clipped_gradients_wait_together_in_the_type_of_their_products_and_the_tables_in_its_own(gemma):
     assert parts(run_of(optimizer=CLIPPED), gemma)["gradients"] == (PARAMETERS - TABLE) * 2 + TABLE * 4
     bf16 = PrecisionConfig(params="bfloat16", compute="bfloat16")

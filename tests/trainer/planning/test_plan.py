@@ -83,7 +83,9 @@ def test_the_public_failure_is_refused_with_its_cure(gemma):
     )
     plan = plan_run(task_of(config, gemma), chips(), forced=False)
     assert plan["verdict"] == "does_not_fit"
-    assert [change["set"] for change in plan["changes"][:2]] == ["optimizer.name=adafactor", "memory.donate=true"]
+    assert [change["set"] for change in plan["changes"][:3]] == [
+        *("optimizer.name=adafactor", "optimizer.state=int8", "memory.donate=true")
+    ]
     with pytest.raises(ProblemError) as caught:
         refuse_what_does_not_fit(plan, model="gemma-2b")
     assert caught.value.exit_code == 3
