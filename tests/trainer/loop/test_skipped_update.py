@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +27,8 @@ from trainer.loop.state import state_shapes
 from trainer.loop.step import build_step, first_state
 from trainer.objectives.objective import LossSums
 from trainer.planning.compile.machines import description_of
+from trainer.replay.recorded import ReplayRequest
+from trainer.replay.replay import replay
 from trainer.run import RunRequest
 
 INF = float("inf")
@@ -226,3 +229,24 @@ def test_a_run_skips_counts_is_continued_and_fails_beyond_its_limit_with_the_row
     restored = restore(first.folder, state_shapes(task_of(config)))
     assert restored.skipped is None
     assert [errors_of(order.folder) for order in (whole, first, second, third)] == [[]] * 4
+
+
+def test_a_repetition_skips_the_same_steps_and_one_that_learns_from_them_differs(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    optimizer = replace(config.optimizer, max_nonfinite_steps=1)
+    recording = replace(config.recording, chain_every_steps=1)
+    order = order_of(replace(config, optimizer=optimizer, recording=recording, limits=replace(config.limits, steps=4)))
+    with monkeypatch.context() as patch:
+        spoil(patch, config, 1)
+        assert carried_out(order) == 0
+        assert [row["skipped_steps"] for row in rows(order.folder)] == [0, 1, 1, 1]
+        receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
+    said = [(each["first_step"], each["verdict"]) for each in receipt["covered"]["segments"]]
+    assert (code, said) == (0, [(0, "identical"), (1, "identical"), (2, "identical"), (3, "identical")])
+    # The very rows whose loss is finite here: the second step was not to be skipped.
+    receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
+    segments = receipt["covered"]["segments"]
+    assert (code, [each["verdict"] for each in segments[:2]]) == (1, ["identical", "different"])
+    assert "its loss" in segments[1]["difference"]
