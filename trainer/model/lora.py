@@ -43,16 +43,10 @@ class Dropout(NamedTuple):
     """Adapters of earlier layers, where `Lora.number` counts those of one layer."""
 
 
-def first_matrices(
-    key: Key[Array, ""], inputs: int, outputs: int, rank: int
-) -> tuple[Float[Array, "inputs rank"], Float[Array, "rank outputs"]]:
-    """Return what an adapter starts with: it adds nothing, for the second matrix is zero.
-
-    The first is uniform within `1 / sqrt(inputs)`, as PEFT draws it.
-    """
+def first_matrix(key: Key[Array, ""], inputs: int, rank: int) -> Float[Array, "inputs rank"]:
+    """Return the first matrix of a new adapter: uniform within `1 / sqrt(inputs)`, as PEFT draws it."""
     bound = inputs**-0.5
-    first = jax.random.uniform(key, (inputs, rank), jnp.float32, minval=-bound, maxval=bound)
-    return first, jnp.zeros((rank, outputs), jnp.float32)
+    return jax.random.uniform(key, (inputs, rank), jnp.float32, minval=-bound, maxval=bound)
 
 
 def lora_output(

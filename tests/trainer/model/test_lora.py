@@ -32,6 +32,24 @@ def test_adapters_are_float32_parameters_of_their_own_beside_an_unchanged_model(
     assert {name: shape.shape for name, shape in shapes.items()} == {name: v.shape for name, v in params.items()}
 
 
+def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
+    """By the definition, one at a time; together they are drawn by one loop for each shape."""
+    names = [
+        f"layers.{layer}.{part}"
+        for layer in range(2)
+        for part in ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.down")
+    ]
+    chosen = {name: Lora(rank=2 + name.endswith("gate"), scale=0.5) for name in names}
+    drawn = jax.jit(lambda key: flatten(build(SPEC, key=key, **CHOSEN, adapters=chosen))[1])(jax.random.key(5))
+    for place, name in enumerate(sorted(names)):
+        first, second = (drawn[f"{name}.lora_{each}"] for each in "ab")
+        key, bound = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 1), place), first.shape[0] ** -0.5
+        alone = jax.jit(lambda key: jax.random.uniform(key, first.shape, minval=-bound, maxval=bound))(key)  # noqa: B023
+        np.testing.assert_array_equal(first, alone)
+        assert second.shape[0] == first.shape[1]
+        assert not np.any(second)
+
+
 def test_an_adapter_changes_nothing_before_it_has_learned_and_equals_its_product_in_the_kernel_after():
     choices = CHOSEN | {"params_dtype": jnp.float32}
     graphdef, params = flatten(build(SPEC, key=jax.random.key(5), **choices, adapters=QUERY))
