@@ -53,7 +53,7 @@ def run_folders(path: Path) -> list[Path]:
     if read_is_run(path):
         return [path]
     try:
-        children = sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+        children = sorted(child for child in path.iterdir() if child.is_dir() and not layout.is_passed_over(child.name))
     except OSError:
         return [path]
     return children if any(read_is_run(child) for child in children) else [path]

@@ -20,6 +20,7 @@ from evidence.judge.report import RunReport
 from evidence.records.by_name import Scalar, figures_of, settings_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
+from evidence.run import layout
 from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
@@ -176,7 +177,7 @@ def run_folders(root: Path, *, follow_links: bool) -> list[str]:
         return sorted(
             entry.name
             for entry in listing
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
+            if not layout.is_passed_over(entry.name) and entry.is_dir(follow_symlinks=follow_links)
         )
 
 

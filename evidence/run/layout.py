@@ -54,9 +54,16 @@ GGUF = "gguf"
 WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
 """Folders of a run that hold weights: never committed, hashed or packed unless requested."""
 
+PROGRAMS = "compiled_programs"
+"""Folder beside the runs of a session for what they compiled."""
 
 DEEPEST = 64
 """Folders inside each other that are looked into; no run has so many."""
+
+
+def is_passed_over(name: str) -> bool:
+    """Return whether a folder of this name in a root holds no run: it is hidden, or holds compiled programs."""
+    return name.startswith(".") or name == PROGRAMS
 
 
 def holds_weights(path: str) -> bool:

@@ -27,14 +27,16 @@ def own_copy(value: Array) -> Array:
     A CPU's may share the host's, which could not be donated and would exist twice when the state is made. An array
     that is on its device already is not copied; on others than a CPU nothing is compiled for that.
     """
-    if any(device.platform == "cpu" for device in value.devices()):
-        value = _unshared(value)
-    return value
+    return _take_over(value) if _is_on_cpu(value) else value
 
 
 @partial(jax.jit, donate_argnums=0)
-def _unshared(value: Array) -> Array:
+def _take_over(value: Array) -> Array:
     return value
+
+
+def _is_on_cpu(value: Array) -> bool:
+    return any(device.platform == "cpu" for device in value.devices())
 
 
 NAME = re.compile(r"(?P<before>(?:.*\.)?layers\.)(?P<layers>\d+:\d+)(?P<after>\..+)")

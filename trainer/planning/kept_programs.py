@@ -31,9 +31,6 @@ from trainer.recorder.processor import cpu_name, processor
 WORTH_KEEPING_SECONDS = 0.0
 """A program that is compiled in less is compiled again: none, for reading takes a fraction even of small ones."""
 
-PROGRAMS = "compiled_programs"
-"""Folder beside the runs of a session for what they compiled."""
-
 UNUSED_DAYS = 60
 """Programs for another processor or other versions are removed when nobody has used them for so long."""
 
@@ -88,9 +85,9 @@ def seal_programs() -> None:
 def attached_programs() -> Iterator[Path]:
     """Yield the attached folders of programs, one for each processor and set of versions."""
     for found, folders, files in walk_attached():
-        if found.name == PROGRAMS:
+        if found.name == layout.PROGRAMS:
             yield from (found / name for name in folders)
-        if found.name == PROGRAMS or layout.MANIFEST in files:
+        if found.name == layout.PROGRAMS or layout.MANIFEST in files:
             folders.clear()
 
 

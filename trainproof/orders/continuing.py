@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from evidence.run.layout import PROGRAMS
 from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts, as_sentence
 from trainer.evaluate_run import evaluate_run
-from trainer.planning.kept_programs import PROGRAMS, keep_programs
+from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
 from trainer.run import RunRequest, check, run

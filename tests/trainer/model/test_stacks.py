@@ -17,7 +17,7 @@ from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.lora import Lora
 from trainer.model.params import bind, flatten, params_sha256
-from trainer.model.stacking import apart, apart_on_devices, is_stack, members, runs_of, stack_params
+from trainer.model.stacking import apart, apart_on_devices, is_stack, members, own_copy, runs_of, stack_params
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
@@ -186,3 +186,13 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
     assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
     assert all(isinstance(value, jax.Array) for value in apart_on_devices(together).values())
+
+
+def test_an_array_of_an_accelerator_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    """Nothing is compiled for it, so a continued run begins at once; a CPU's array becomes the device's own."""
+    array = jnp.ones(3)
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.model.stacking._is_on_cpu", lambda value: False)
+        assert own_copy(array) is array
+    own_copy(array)
+    assert array.is_deleted()

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evidence.run import layout
 from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
 from trainer.planning import kept_programs
@@ -45,7 +46,7 @@ def test_what_is_not_as_it_was_written_is_removed(tmp_path: Path):
 def test_attached_programs_are_taken_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TRAINPROOF_INPUT", str(tmp_path / "input"))
     monkeypatch.setattr(kept_programs, "machine_key", lambda: "this")
-    earlier = tmp_path / "input" / "notebook" / "runs" / kept_programs.PROGRAMS
+    earlier = tmp_path / "input" / "notebook" / "runs" / layout.PROGRAMS
     other, same, own = earlier / "other", earlier / "this", tmp_path / "own" / "this"
     for folder in (other, same, own):
         folder.mkdir(parents=True)

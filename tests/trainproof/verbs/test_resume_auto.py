@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
+from evidence.index import check, summary
 from evidence.run import layout
 from evidence.run.lock import RunLock
 from trainer.loop.stop import StopRequest
@@ -137,6 +138,14 @@ def test_every_run_that_is_not_continued_is_named_with_the_reason(session: Path)
     assert named[8] == "--resume auto: continues runs/damaged"
     assert named[9].startswith("not continued: runs/damaged: TP053: ")
     assert named[10:] == ["--resume auto: continues runs/full"]
+
+
+def test_what_a_session_compiled_is_no_run(tmp_path: Path):
+    for name in (layout.PROGRAMS, ".hidden", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / layout.MANIFEST).write_text("{}")
+    assert check.run_folders(tmp_path) == [tmp_path / "full"]
+    assert summary.run_folders(tmp_path, follow_links=False) == ["full"]
 
 
 def test_a_run_that_lacks_its_evaluation_is_given_that(session: Path):
