@@ -1,12 +1,13 @@
 """What a training step costs: this trainer beside torch, google-tunix and transformers' Flax model.
 
-    python benchmarks/throughput.py --environments FOLDER [--rounds 8] [--steps 2] [--only NAME …] [--find-links WHEELS]
+    python benchmarks/throughput.py --environments FOLDER [--find-links WHEELS] [--rounds 5] [--steps 2] [--only NAME …]
 
 Each loop (`throughput_parts/`) is a process of its own with an environment of its own, which is made in FOLDER where it
 is not there yet. All have equal shapes and take equal batches. In every round each loop takes some steps alone while
 the others wait, and the next round goes through them in the opposite order, so that noise meets them all; two loops are
 compared within a round. CPU seconds count all threads of a loop: beside other work they are the fair figure, and wall
-seconds are upper bounds. Writes benchmarks/results/throughput.json; exit code 1 if a ratio that has to hold does not.
+seconds are upper bounds. About five minutes on two quiet cores, with 17 GB of memory. Writes
+benchmarks/results/throughput.json; exit code 1 if a ratio that has to hold does not.
 """
 
 from __future__ import annotations
@@ -42,28 +43,35 @@ LOOPS = {
     # As the peers do, with the logits of all tokens there at a time; by default a chunk of 1,024 tokens has them.
     "trainproof gemma, all logits": Loop(script=OURS, arguments=("gemma", "random", "all_logits")),
     "torch gemma": Loop(script=THEIRS, arguments=("gemma", "eager"), environment="torch"),
-    "torch gemma, fused attention": Loop(script=THEIRS, arguments=("gemma", "sdpa"), environment="torch"),
+    "torch gemma, compiled": Loop(script=THEIRS, arguments=("gemma", "sdpa", "compiled"), environment="torch"),
     "transformers flax gemma": Loop(script="throughput_parts/flax_loop.py", environment="flax"),
     "trainproof qwen3": Loop(script=OURS, arguments=("qwen3", "random")),
+    "trainproof qwen3, all logits": Loop(script=OURS, arguments=("qwen3", "random", "all_logits")),
     "tunix qwen3": Loop(script="throughput_parts/tunix_loop.py", environment="tunix"),
     "trainproof gemma, rows unpacked": Loop(script=OURS, arguments=("gemma", "unpacked")),
     "trainproof gemma, rows packed": Loop(script=OURS, arguments=("gemma", "packed")),
 }
 
 PAIRS = (
-    ("torch gemma", "trainproof gemma"),
-    ("torch gemma, fused attention", "trainproof gemma"),
     ("torch gemma", "trainproof gemma, all logits"),
-    ("tunix qwen3", "trainproof gemma, all logits"),
+    ("torch gemma, compiled", "trainproof gemma, all logits"),
+    ("transformers flax gemma", "trainproof gemma, all logits"),
+    ("tunix qwen3", "trainproof qwen3, all logits"),
+    ("torch gemma", "trainproof gemma"),
+    ("torch gemma, compiled", "trainproof gemma"),
     ("transformers flax gemma", "trainproof gemma"),
     ("tunix qwen3", "trainproof qwen3"),
-    ("tunix qwen3", "trainproof gemma"),
     ("trainproof gemma, rows unpacked", "trainproof gemma, rows packed"),
 )
-"""Seconds of a token, the first against the second."""
+"""Seconds of a token, the first against the second: ours with all logits there at a time as the peers have them, then
+as it is by default, with the logits of 1,024 tokens."""
 
-BARS = {"torch gemma": 1.59, "tunix qwen3": 1.23}
-"""CPU time of a token against `trainproof gemma` that must not be lost."""
+BARS = {
+    "torch gemma / trainproof gemma, all logits": 2.0,
+    "tunix qwen3 / trainproof qwen3, all logits": 1.3,
+    "transformers flax gemma / trainproof gemma, all logits": 1.15,
+}
+"""CPU time of a token that a peer has to take, like for like, in the middle round."""
 
 
 def main() -> int:
@@ -97,6 +105,7 @@ def main() -> int:
     for pair, found in result["ratios"].items():
         print(f"{pair}: CPU {found['cpu']['median']:.2f} [{found['cpu']['min']:.2f}-{found['cpu']['max']:.2f}]")
     lost = below(result["ratios"])
+    result["below_their_bars"] = lost
     if not asked.only:
         RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     for line in lost:
@@ -108,7 +117,7 @@ def arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, required=True, help="where the peers are installed, 5 GB")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of each loop in each round")
     parser.add_argument("--only", nargs="+", choices=LOOPS, help="measure these and write nothing")
     parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
@@ -141,12 +150,11 @@ def ratios(rounds: list[dict[str, dict[str, float]]], facts: dict[str, Any]) -> 
 
 
 def below(found: dict[str, Any]) -> list[str]:
-    """Return a line for each ratio that was held once and is not now."""
-    pairs = {name: f"{name} / trainproof gemma" for name in BARS}
+    """Return a line for each ratio that is below its bar."""
     return [
-        f"{pairs[name]} was {bar} times the CPU time and is {found[pairs[name]]['cpu']['median']}."
-        for name, bar in BARS.items()
-        if pairs[name] in found and found[pairs[name]]["cpu"]["median"] < bar
+        f"{pair} has to be {bar} in CPU time and is {found[pair]['cpu']['median']}."
+        for pair, bar in BARS.items()
+        if pair in found and found[pair]["cpu"]["median"] < bar
     ]
 
 

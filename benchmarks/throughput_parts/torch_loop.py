@@ -1,6 +1,6 @@
 """A plain loop of torch over a model of transformers: forward, backward, AdamW.
 
-python benchmarks/throughput_parts/torch_loop.py gemma|qwen3 eager|sdpa
+python benchmarks/throughput_parts/torch_loop.py gemma|qwen3 eager|sdpa [compiled]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from serving import ADAMW, SHAPE, batches, serve
 CONFIGS = {"gemma": transformers.GemmaConfig, "qwen3": transformers.Qwen3Config}
 
 
-def main(family: str, attention: str) -> None:
+def main(family: str, attention: str, how: str = "as_written") -> None:
     """Build the loop and serve it."""
     torch.manual_seed(0)
     config = CONFIGS[family](
@@ -39,11 +39,12 @@ def main(family: str, attention: str) -> None:
         eps=ADAMW["epsilon"],
         weight_decay=ADAMW["weight_decay"],
     )
+    run = torch.compile(model) if how == "compiled" else model
     data = [torch.from_numpy(one).long() for one in batches()]
 
     def step(number: int) -> float:
         tokens = data[number % len(data)]
-        loss = model(input_ids=tokens, labels=tokens).loss
+        loss = run(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -54,7 +55,7 @@ def main(family: str, attention: str) -> None:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         tokens_per_step=SHAPE["batch"] * SHAPE["seq"],
         versions={"torch": torch.__version__, "transformers": transformers.__version__},
-        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}, {how}",
     )
 
 

@@ -144,8 +144,7 @@ def encode_rows(
     encoded = TokenFile(each())
     lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     counts = tally.counts(rows=len(rows))
-    # A warning states lines of a file, which are no part of the key.
-    if key is not None and not special:
+    if key is not None and not special:  # a warning states lines of a file, which are no part of the key
         keep_rows(key, encoded, counts)
     return _data_of(encoded, counts, special)
 
