@@ -39,8 +39,9 @@ from trainer.loop.trained_params import keep_params
 from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
-from trainer.planning.devices import Devices, choose_devices
+from trainer.planning.devices import Devices, as_target, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
+from trainer.planning.step_work import ideal_seconds
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
@@ -84,9 +85,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     read = read_all(request, watch)
     devices, memory, task, data = read.devices, read.memory, read.task, read.data
-    programs, plan = compiled_plan(
-        task, data, devices, forced=request.forced, resumed=resume is not None, say=watch.say
-    )
+    programs, plan = compiled_plan(task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say)
     refuse_no_room(request.folder, task)
     # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
@@ -120,6 +119,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             held_out=held_out_of(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
             beside=devices.platform != "cpu",
+            ideal_seconds=ideal_seconds(task, as_target(devices)),
         )
         stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
         outcome = train(loop, states, recorder, checkpoints)

@@ -90,6 +90,8 @@ class Loop:
     """Measures the model at some steps. None: no one does before the end."""
     beside: bool = False
     """Whether states are hashed and saved while the devices go on."""
+    ideal_seconds: float | None = None
+    """How long a step of the longest sequences takes at the devices' peak. None: not known."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -212,6 +214,7 @@ class Loop:
                 "grad_norm": finite_or_none(metrics.grad_norm),
                 "step_seconds": seconds,
                 "tokens_per_second": per_step / seconds,
+                **({} if self.ideal_seconds is None or drawing is not None else self.mfu(computed, seconds)),
                 **({"tokens_per_step": computed} if len(self.task.lengths) > 1 else {}),
                 **({"padding_fraction": 1 - per_step / computed} if drawing is None else {}),
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
@@ -221,6 +224,10 @@ class Loop:
             }
         )
         self.progress(done, self.task.config.limits.steps, loss)
+
+    def mfu(self, tokens: float, seconds: float) -> dict[str, float]:
+        """Return the share of their peak that the devices reached, of steps with so many tokens, padding included."""
+        return {"mfu": (self.ideal_seconds or 0.0) * tokens / self.task.tokens_per_step / seconds}
 
     def named(self, metrics: StepMetrics) -> dict[str, float | None]:
         """Return the objective's figures that are fields of a row."""

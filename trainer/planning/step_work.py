@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from evidence.targets.target import Target
 from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
@@ -37,6 +40,21 @@ def step_work(task: Task) -> Work:
     return _of_one_device(replace(task.config, name="", mesh=MeshConfig()), task.model.source)
 
 
+def useful_flops(task: Task) -> float:
+    """Return the operations of one device in one optimizer step without those that are computed again, or unpacked."""
+    config = task.config
+    memory = replace(config.memory, remat="none", loss_chunk_tokens=None, mlp_chunk_tokens=None)
+    method = replace(config.method, base="plain")
+    whole = replace(config, name="", mesh=MeshConfig(), memory=memory, method=method)
+    return _of_one_device(whole, task.model.source, needed=True).flops
+
+
+def ideal_seconds(task: Task, target: Target) -> float | None:
+    """Return how long a step of nothing but useful operations takes at the device's peak. None: not known."""
+    peak = target.peak_flops.get(task.config.precision.compute)
+    return None if peak is None else useful_flops(task) / peak
+
+
 def shared_work(jaxpr: Any, task: Task) -> Work:
     """Return the work of one device in a step that is traced for all of them.
 
@@ -65,24 +83,30 @@ def linked_bytes(task: Task, *, divided: bool) -> float:
 
 
 @lru_cache(maxsize=64)
-def _of_one_device(config: Config, source: ModelSource) -> Work:
+def _of_one_device(config: Config, source: ModelSource, *, needed: bool = False) -> Work:
     """Return the work of a step on a device of its own; traced once for all machines of a table.
 
     Layers are alike, so a step with one layer and a step with two say what one layer takes.
+
+    Args:
+        config: the run.
+        source: its model.
+        needed: leave out what nothing depends on, such as gradients of parameters that do not learn.
     """
     layers = source.spec.layers
-    one = work_of(_traced(config, source, min(1, layers)))
+    one = work_of(_traced(config, source, min(1, layers), needed=needed))
     if layers == 1:
         return one
-    two = work_of(_traced(config, source, 2))
+    two = work_of(_traced(config, source, 2, needed=needed))
     return one.plus(two.plus(one, -1.0), layers - 1)
 
 
-def _traced(config: Config, source: ModelSource, layers: int) -> Any:
-    """Return the traced step of a model's first layers on one device."""
+def _traced(config: Config, source: ModelSource, layers: int, *, needed: bool) -> Any:
+    """Return the traced step of a model's first layers on one device, all of it or what is needed."""
     fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
     program = train_program(Task.of(config, fewer, shapes_mesh(1)))
-    return program.function.trace(*program.arguments, **program.settings).jaxpr
+    jaxpr = program.function.trace(*program.arguments, **program.settings).jaxpr
+    return dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars))[0] if needed else jaxpr
 
 
 def work_of(jaxpr: Any) -> Work:

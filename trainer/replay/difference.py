@@ -65,7 +65,7 @@ def tolerance_of(compute: str) -> Tolerance:
 Verdict = Literal["identical", "within tolerance", "different", "not tried"]
 
 OF_THIS_MACHINE = frozenset(
-    {"step_seconds", "tokens_per_second", "device_memory_bytes", "time", "clock_seconds"}
+    {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
     | {"rollout_seconds", "update_seconds", "held_out_seconds"}
 )
 """Fields of a row that no repetition gives again."""

@@ -43,7 +43,7 @@ from trainer.planning.estimate.programs import estimates
 from trainer.planning.estimator import Estimator
 from trainer.planning.plan import PlanOptions, asking_for, computable_changes, plan_for
 from trainer.planning.program_memory import ProgramMemory, divided, verdict, worst
-from trainer.planning.step_work import Work, shared_work, step_work, work_of
+from trainer.planning.step_work import Work, ideal_seconds, shared_work, step_work, useful_flops, work_of
 from trainer.planning.subject import subject_of
 
 GIB = 2**30
@@ -299,6 +299,17 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
     # 2 forward, 4 backward, 2 recomputed; scores of attention are 2 % more at this length, and the head is not
     # computed again by its own layer.
     assert step_work(subject.task).flops == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
+
+
+def test_what_is_computed_again_is_not_useful():
+    tpu, task = target_of("tpu-v5e-1"), subject_of(GEMMA, target_of("tpu-v5e-1")).task
+    assert useful_flops(task) == pytest.approx(6 * 2_506_172_416 * 4 * 512, rel=0.03)
+    assert useful_flops(task.changed(replace(GEMMA, memory=MemoryConfig(remat="none")))) == useful_flops(task)
+    assert ideal_seconds(task, tpu) == useful_flops(task) / 197e12
+    assert ideal_seconds(task, replace(tpu, peak_flops={})) is None
+    adapted = [replace(GEMMA.method, kind="lora", base=base) for base in ("plain", "nf4")]
+    plain, coded = (useful_flops(task.changed(replace(GEMMA, method=method))) for method in adapted)
+    assert plain == coded < 0.8 * useful_flops(task)
 
 
 def test_the_scores_of_long_sequences_are_traffic():
