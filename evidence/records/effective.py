@@ -54,6 +54,7 @@ FLOAT32 = 1e-6
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,
     "model.weights": None,
+    "memory.remat": "auto",
     "memory.layers": "auto",
     "memory.attention": "auto",
     "mesh.device": "auto",

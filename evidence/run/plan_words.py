@@ -34,6 +34,7 @@ COSTS = {
     "memory.attention": "attention is computed in blocks, and once more on the way back",
     "optimizer.max_grad_norm": "gradients are no longer clipped",
     "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
+    "memory.remat=dots": "a few percent more arithmetic: activations and attention are computed again",
     "memory.remat": "about a third more arithmetic: layers are computed again",
     "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
     "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",

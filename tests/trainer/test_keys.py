@@ -376,7 +376,7 @@ def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize("remat", ["layer", "none"])
+@pytest.mark.parametrize("remat", ["layer", "dots", "none"])
 @pytest.mark.parametrize("chunk", [1024, 128, None])
 def test_remat_is_read_back_whether_or_not_the_loss_is_taken_in_chunks(remat: str, chunk: int | None, tmp_path: Path):
     """One layer: its block must not be taken for that of the loss, which has none where one chunk holds everything."""

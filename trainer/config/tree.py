@@ -141,7 +141,7 @@ class PrecisionConfig:
 class MemoryConfig:
     """What is recomputed instead of kept, and how layers lie."""
 
-    remat: Literal["none", "layer"] = "layer"
+    remat: Literal["auto", "none", "dots", "layer"] = "layer"
     layers: Literal["auto", "unrolled", "scanned"] = "auto"
     attention: Literal["auto", "plain", "splash", "blockwise"] = "auto"
     loss_chunk_tokens: int | None = 1024

@@ -15,6 +15,7 @@ import jax
 from trainer.model.blockwise import NAME as BLOCKWISE
 from trainer.model.chunks import KEEPS_NOTHING
 from trainer.model.kernels import AttentionKind
+from trainer.model.stacks import KEPT, Remat
 
 TOLERANCE = 0.01
 """Share of the state that may be missing from the aliased bytes: scalars and padding."""
@@ -74,6 +75,18 @@ def rematerialised_blocks(jaxpr: Any) -> int:
         equation.primitive.name in ("remat", "remat2", "checkpoint") and equation.params["policy"] is not KEEPS_NOTHING
         for equation in equations_of(jaxpr)
     )
+
+
+def remat_kind(jaxpr: Any, *, besides: int) -> Remat:
+    """Return how far the layers of a traced step are computed again.
+
+    Args:
+        jaxpr: of the step.
+        besides: its rematerialised blocks that are no layers.
+    """
+    if any(equation.params.get("policy") is KEPT["dots"] for equation in equations_of(jaxpr)):
+        return "dots"
+    return "layer" if rematerialised_blocks(jaxpr) > besides else "none"
 
 
 def attention_kind(jaxpr: Any) -> AttentionKind:

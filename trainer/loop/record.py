@@ -117,7 +117,6 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
     """Return the group `training`: the effective settings of a compiled step, its state, what is frozen."""
     config, devices = task.config, task.mesh.size
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.opt_state))
-    recomputed = effective.rematerialised_blocks(program.jaxpr) > task.objective.rematerialised_blocks
     return {
         "method": task.model.method.kind,
         "optimizer": {
@@ -134,7 +133,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
         "accumulation_steps": config.batch.accumulation_steps,
         "tokens_per_step": task.tokens_per_step,
         "sequence_length": config.data.max_length,
-        "remat": "layer" if recomputed else "none",
+        "remat": effective.remat_kind(program.jaxpr, besides=task.objective.rematerialised_blocks),
         "layers": "scanned" if any(map(is_stack, (*state.trained, *frozen))) else "unrolled",
         "attention": effective.attention_kind(program.jaxpr),
         "loss_chunk_tokens": config.memory.loss_chunk_tokens,

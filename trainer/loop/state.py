@@ -23,6 +23,7 @@ from trainer.loop.skipped_update import no_skipped_steps
 from trainer.loop.step import TrainState, first_state
 from trainer.loop.task import Task, reference_of
 from trainer.methods.method import partition
+from trainer.methods.model import remat_of
 from trainer.model.build import build
 from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
@@ -100,7 +101,7 @@ def random_params(task: Task) -> Params:
         key=jax.random.key(config.seed),
         params_dtype=config.precision.params,
         compute_dtype=config.precision.compute,
-        remat=config.memory.remat,
+        remat=remat_of(config),
         adapters=task.model.adapters,
         quantised=task.model.quantised,
         runs=task.model.runs if task.is_scanned else (),

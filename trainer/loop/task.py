@@ -38,6 +38,8 @@ class Task:
     """Whether equal layers lie stacked while it is trained; checkpoints and evaluation have them apart."""
     platform: str | None = None
     """cpu, gpu or tpu, where the model is trained. None: it is not."""
+    is_remat_open: bool = False
+    """Whether the configuration left open what is computed again; `config` has what became of it."""
 
     @classmethod
     def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
@@ -57,6 +59,13 @@ class Task:
         stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
         objective = objective_of(config)
         return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=stacked, platform=platform)
+
+    @property
+    def declared(self) -> Config:
+        """The configuration as it was given."""
+        if not self.is_remat_open:
+            return self.config
+        return replace(self.config, memory=replace(self.config.memory, remat="auto"))
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:

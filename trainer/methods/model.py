@@ -194,7 +194,7 @@ def model_of(config: Config, source: ModelSource) -> Model:
         spec=source.spec,
         params_dtype=precision.params,
         compute_dtype=precision.compute,
-        remat=config.memory.remat,
+        remat=remat_of(config),
         cpu_isa=precision.cpu_isa,
         mlp_chunk_tokens=config.memory.mlp_chunk_tokens,
         adapters=tuple(adapters.items()),
@@ -211,6 +211,11 @@ def model_of(config: Config, source: ModelSource) -> Model:
         quantised=quantised,
         reads_weights=config.model.weights != "random" and source.weights == "pretrained",
     )
+
+
+def remat_of(config: Config) -> Remat:
+    """Return how far layers are computed again; where that is left open, as by default."""
+    return "layer" if config.memory.remat == "auto" else config.memory.remat
 
 
 def what_defeats_itself(config: Config) -> list[Problem]:

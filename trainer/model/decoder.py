@@ -19,7 +19,7 @@ from trainer.model.attention import Context, KeyValues, Layer
 from trainer.model.layers import Dtypes, EmbeddingTable, Norm
 from trainer.model.lora import Dropout
 from trainer.model.spec import ModelSpec
-from trainer.model.stacks import Remat, layers_stacked, through_stacks
+from trainer.model.stacks import Remat, layer_call, layers_stacked, through_stacks
 from trainer.model.turns import in_turn
 
 
@@ -28,7 +28,8 @@ class Decoder(nnx.Module):
 
     Parameters are held in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
     float32.
-    With `remat="layer"` the backward pass keeps each layer's input and recomputes the rest (arXiv 1604.06174).
+    With `remat="layer"` the backward pass keeps each layer's input and recomputes the rest (arXiv 1604.06174); with
+    `dots` it keeps the products with weights too, and recomputes what costs little.
     With `runs` equal layers are stacked: such a decoder is trained, and never written to a cache of keys and values.
     """
 
@@ -79,12 +80,12 @@ class Decoder(nnx.Module):
         x = self.embed(tokens, positions)
         if self.runs:
             return self.final_norm(through_stacks(self.layers, self.spec, x, context, dropout_key, remat=self.remat))
-        run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
+        run = layer_call(self.remat)
         for number, each in enumerate(self.layers):
             layer = each
             if dropout_key is not None:
                 context = context._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number)))
-            if self.remat == "layer":
+            if self.remat != "none":
                 layer, x = in_turn(layer, x, adapters_learn=self.is_adapted)
             x, _ = run(layer, x, context)
         return self.final_norm(x)

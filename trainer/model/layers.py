@@ -12,6 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
@@ -39,6 +40,10 @@ class Dtypes:
 def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
     """Return normal numbers of mean 0, drawn in float32 and then rounded: every dtype starts at the same model."""
     return (jax.random.normal(rngs.params(), shape, jnp.float32) * std).astype(dtype)
+
+
+PRODUCT = "product"
+"""Names what a layer's kernels give, which `memory.remat: dots` keeps."""
 
 
 class Linear(nnx.Module):
@@ -88,10 +93,10 @@ class Linear(nnx.Module):
         batch, seq, inputs = x.shape
         # As one plain matrix product: of the three-axis one a CPU's compiler makes a slow gradient for the kernel.
         flat = x.reshape(batch * seq, inputs)
-        y = product(flat, kernel) if self.one_path else flat @ kernel
+        y: Array = product(flat, kernel) if self.one_path else flat @ kernel
         if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
             y = y + lora_output(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, one_path=self.one_path)
-        y = y.reshape(batch, seq, kernel.shape[1])
+        y = checkpoint_name(y.reshape(batch, seq, kernel.shape[1]), PRODUCT)
         if self.bias is None:
             return y
         return y + jnp.broadcast_to(self.bias[...].astype(self.compute_dtype), y.shape)

@@ -15,12 +15,22 @@ from jaxtyping import Array, Float, Key
 
 from trainer.model import rope
 from trainer.model.attention import Context, Layer, LayerVariation, text_lengths
-from trainer.model.layers import Dtypes, Linear
+from trainer.model.layers import PRODUCT, Dtypes, Linear
 from trainer.model.lora import Dropout
 from trainer.model.spec import BlockSpec, ModelSpec
 from trainer.model.stacking import stack_name, stack_of
 
-Remat = Literal["none", "layer"]
+Remat = Literal["none", "layer", "dots"]
+
+KEPT: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT)}
+"""What a layer that is computed again keeps beside its input. None: nothing."""
+
+
+def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
+    """Return what runs a layer, which is computed again on the way back as far as `remat` states it."""
+    if remat == "none":
+        return Layer.__call__
+    return nnx.remat(Layer.__call__, prevent_cse=prevent_cse, policy=KEPT[remat])
 
 
 def layers_stacked(spec: ModelSpec, runs: tuple[range, ...], *, dtypes: Dtypes, rngs: nnx.Rngs) -> dict[str, Layer]:
@@ -69,7 +79,7 @@ def through_stacks(
 ) -> Float[Array, "batch seq embed"]:
     """Return the residual stream after all layers: for each stack a loop, a round of which is one layer."""
     # Between a loop and its backward pass there is nothing for a compiler to find twice.
-    call = nnx.remat(Layer.__call__, prevent_cse=False) if remat == "layer" else Layer.__call__
+    call = layer_call(remat, prevent_cse=False)
     for name, stack in sorted(stacks.items(), key=lambda named: stack_of(named[0]).start):
         layers = stack_of(name)
         structure, state = nnx.split(stack)

@@ -11,10 +11,12 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.attending import BLOCKWISE_FROM
 from trainer.loop.task import Task
+from trainer.methods.model import remat_of
 from trainer.objectives import objective_of
 from trainer.planning.devices import ALL_TYPES, instead
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
+from trainer.planning.remat import CHEAPEST_FIRST
 
 NARROWER_STATES: dict[str, tuple[Literal["bfloat16", "int8"], ...]] = {
     "float32": ("bfloat16", "int8"),
@@ -127,14 +129,14 @@ def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator
 def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
     """Yield changes that cost speed, precision or another look at what is learned."""
     memory, optimizer = config.memory, config.optimizer
-    if memory.remat == "none":
-        yield _change("memory.remat=layer", replace(config, memory=replace(memory, remat="layer")))
+    for kind in CHEAPEST_FIRST[CHEAPEST_FIRST.index(remat_of(config)) + 1 :]:
+        yield _change(f"memory.remat={kind}", replace(config, memory=replace(memory, remat=kind)))
     yield from _narrower(config, element_types)
     if optimizer.max_grad_norm is not None:
         yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
     if optimizer.name == "adamw":
-        for kind in NARROWER_STATES[optimizer.state]:
-            yield _change(f"optimizer.state={kind}", replace(config, optimizer=replace(optimizer, state=kind)))
+        for state in NARROWER_STATES[optimizer.state]:
+            yield _change(f"optimizer.state={state}", replace(config, optimizer=replace(optimizer, state=state)))
         wide = ("optimizer.state=float32",) if optimizer.state != "float32" else ()
         adafactor = replace(config, optimizer=replace(optimizer, name="adafactor", state="float32"))
         yield Change(settings=("optimizer.name=adafactor", *wide), config=adafactor)

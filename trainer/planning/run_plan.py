@@ -166,7 +166,7 @@ def plan_run(
         "process_bytes": PROCESS_BYTES if devices.platform == "cpu" else None,
     }
     return plan_document(
-        task.config,
+        task.declared,
         machine,
         answers,
         available_bytes=devices.memory_bytes,

@@ -197,7 +197,7 @@ def unmeasured_band(task: Task, target: Target, *, flops: float, moved: float) -
 
 def step_dispatch(task: Task, target: Target) -> float:
     """Return the seconds that a step takes on a target whatever it computes."""
-    recomputes = task.config.memory.remat == "layer"
+    recomputes = task.config.memory.remat != "none"
     divided = task.mesh.size > 1 and task.config.mesh.shard_params
     return dispatch_seconds(
         target.platform,

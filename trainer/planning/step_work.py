@@ -78,7 +78,7 @@ def linked_bytes(task: Task, *, divided: bool) -> float:
         devices=task.mesh.size,
         microbatches=task.config.batch.accumulation_steps,
         divided=divided,
-        gathers=GATHERS if task.config.memory.remat == "layer" else GATHERS - 1,
+        gathers=GATHERS if task.config.memory.remat != "none" else GATHERS - 1,
     )
 
 

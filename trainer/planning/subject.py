@@ -27,6 +27,7 @@ from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
 from trainer.planning.devices import TOO_FEW
+from trainer.planning.remat import with_remat
 
 CHARACTERS_A_TOKEN = 3.5
 """Assumed where a model's tokenizer is not here: English text has 3.5 to 4.5 characters a token, numbers fewer."""
@@ -83,6 +84,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
         raise ProblemError(problems, exit_code=2)
     source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
+    task = with_remat(task, available_bytes=target.memory_bytes)
     if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")

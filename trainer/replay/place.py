@@ -206,10 +206,11 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
 
 
 def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
-    """Return the run's configuration: layers and attention as they were, its number of devices, the files named."""
-    effective = effective_of(run.manifest)
+    """Return the run's configuration: what was left open as it was, its number of devices, the files named."""
+    effective, memory = effective_of(run.manifest), run.config.memory
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
-    config = replace(run.config, memory=replace(run.config.memory, layers=layers, attention=attention))
+    remat = effective["memory.remat"] if memory.remat == "auto" else memory.remat
+    config = replace(run.config, memory=replace(memory, layers=layers, attention=attention, remat=remat))
     if request.dataset is not None:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:

@@ -178,12 +178,13 @@ def mean_square(graphdef, params, tokens):
 def test_remat_changes_no_gradient(spec):
     spec = replace(spec, blocks=spec.blocks[:1])
     plain, params = random_model(spec, remat="none")
-    layerwise, _ = random_model(spec, remat="layer")
-    gradients = [
-        jax.jit(jax.grad(mean_square, argnums=1), static_argnums=0)(g, params, TOKENS) for g in (plain, layerwise)
+    others = [random_model(spec, remat=remat)[0] for remat in ("layer", "dots")]
+    first, *again = [
+        jax.jit(jax.grad(mean_square, argnums=1), static_argnums=0)(g, params, TOKENS) for g in (plain, *others)
     ]
-    for name in params:
-        np.testing.assert_allclose(gradients[0][name], gradients[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+    for gradient in again:
+        for name in params:
+            np.testing.assert_allclose(first[name], gradient[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("remat", ["none", "layer"])

@@ -34,6 +34,19 @@ def kept_part(work: Workload, *, layers: int) -> Part:
     )
 
 
+def products_part(work: Workload, *, layers: int) -> Part:
+    """Return what layers keep of their products with kernels, where they do (`dots`).
+
+    All but the MLP's last, which the way back does not ask for; of an MLP in chunks nothing is kept.
+    """
+    spec = work.spec
+    width = spec.embed + spec.heads * spec.head_dim + 2 * spec.kv_heads * spec.head_dim
+    mlp = (2 if spec.gated_mlp else 1) * spec.mlp if work.mlp_tokens == work.tokens else 0
+    numbers = work.tokens * (width + mlp) if work.config.memory.remat == "dots" else 0
+    because = f"{layers} layers' products with weights, {numbers:,} numbers × {work.item} bytes"
+    return Part(name="activations", bytes=layers * numbers * work.item, because=because)
+
+
 def inside_part(work: Workload) -> Part:
     """Return the most of one layer's inside that exists together in its backward pass.
 
@@ -145,7 +158,8 @@ def scanned_parts(work: Workload, logits: Part, table_copy: Part) -> Parts:
     if work.config.memory.remat == "none":
         return (*always, everything_part(work), logits)
     kept = kept_part(work, layers=work.spec.layers)
-    moments: list[Parts] = [(kept, logits), (kept, *layer_under_way(work))]
+    all_products, others = (products_part(work, layers=work.spec.layers - under_way) for under_way in (0, 1))
+    moments: list[Parts] = [(kept, all_products, logits), (kept, others, *layer_under_way(work))]
     return (*always, *max(moments, key=total_bytes))
 
 

@@ -9,6 +9,7 @@ from trainer.loop.task import Task
 from trainer.planning.estimate.layers import (
     inside_part,
     kept_part,
+    products_part,
     recomputed_part,
     scanned_parts,
     scores_bytes,
@@ -75,6 +76,7 @@ def train_parts(work: Workload) -> Parts:
         whole = (*unrematerialised_parts(work), logits_part(work), table_copy_part(work))
         moments = [(all_gradients(work) or table_gradients(work), *update_parts(work), *whole)]
     else:
+        layers = work.spec.layers
         gathered = all_gradients(work)
         adds_up = work.config.batch.accumulation_steps > 1
         waiting = gathered if adds_up and gathered else table_gradients(work)
@@ -84,8 +86,8 @@ def train_parts(work: Workload) -> Parts:
         copy = table_copy_part(work)
         stays = () if work.shards > 1 or work.on_gpu else (copy,)
         moments = [
-            (*before, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
-            (waiting, kept_part(work, layers=work.spec.layers), *inside, *stays),
+            (*before, kept_part(work, layers=layers + 2), products_part(work, layers=layers), logits_part(work), copy),
+            (waiting, kept_part(work, layers=layers), products_part(work, layers=layers - 1), *inside, *stays),
             ((gathered or waiting), kept_part(work, layers=1), *inside),
             *([end_parts(work)] if work.on_cpu else []),
         ]
