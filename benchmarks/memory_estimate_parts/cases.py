@@ -114,6 +114,14 @@ TPU_CASES = (
         chips=V5E_8,
         asked=Asked(prompts=256, longest_tokens=512),
     ),
+    # Chips that do not divide the parameters share the prompts all the same.
+    Case(
+        model="gemma-2b",
+        settings=f"{ADAFACTOR} {BF16} mesh.shard_params=false evaluation.max_new_tokens=512 evaluation.batch_size=256",
+        program="decode",
+        chips=V5E_8,
+        asked=Asked(prompts=1024, longest_tokens=512),
+    ),
     Case(model="llama-3.2-1b", settings=f"{FREE} {shaped(8192, 1)}", attention="splash"),
     Case(model="llama-3.2-1b", settings=f"{FREE} {BF16} {shaped(8192, 1)}", attention="splash"),
     Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)}", attention="splash"),
