@@ -4,8 +4,8 @@
 nearest number loses, so that it would never fall. `int8` is `coded_moments.py`.
 
 Each array is widened, updated and narrowed by itself, and what it gives for the parameters comes from the wide numbers.
-A TPU fuses all of that. A CPU makes an array of each operation, and those of all parameters at once: there a loop goes
-over pieces of an array and changes them in place.
+A TPU fuses all of that. A CPU makes an array of each operation, and a GPU one of each moment whose magnitudes are
+looked for, those of all parameters at once: there a loop goes over pieces of an array and changes them in place.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ DRAWS = 0x6D6F_6D73
 PIECE = 1 << 18
 """Numbers of an array that a CPU updates at one time."""
 
+GPU_PIECE = 1 << 22
+"""The same of a GPU, to which every piece costs a start."""
+
 Kept = tuple[Array, ...]
 """A moment of one parameter: codes and magnitudes of their blocks, or numbers."""
 Held = tuple[Array, Kept, Kept]
 """A gradient, in its place later the update, and both moments."""
+Update = Callable[[Held, Key[Array, ""]], Held]
 
 
 def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -> optax.GradientTransformation:
@@ -88,54 +92,69 @@ def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -
     return optax.GradientTransformation(init, update)
 
 
-def in_pieces(updated: Callable[[Held, Key[Array, ""]], Held], held: Held, key: Key[Array, ""]) -> Held:
-    """Return what an update makes of one parameter: at once, and on a CPU piece by piece."""
-    shape = held[0].shape
-    view = blocks_shape(shape, held[1][1].shape) if len(held[1]) == 2 else shape
-    # Blocks lie along axis 1, so a piece is cut along the first axis and, of kernels, the last.
-    width = view[-1] if len(view) < 3 else piece_of(view[-1], PIECE // view[1])
-    rows = max(1, min(view[0], PIECE // max(1, math.prod(view[1:-1]) * width)))
-    columns = view[-1] // width
-
-    def at_once(held: Held, key: Key[Array, ""]) -> Held:
-        return updated(held, key)
-
-    def by_pieces(held: Held, key: Key[Array, ""]) -> Held:
-        def piece(number: Any, held: Held, size: int = rows) -> Held:
-            row, column = number // columns * rows, number % columns * width
-
-            def place(leaf: Array) -> tuple[Any, ...]:
-                return (row, *[0] * (leaf.ndim - 2), column) if leaf.ndim > 1 else (row,)
-
-            def part(leaf: Array) -> Array:
-                sizes = (size, *leaf.shape[1:-1], width) if leaf.ndim > 1 else (size,)
-                return jax.lax.dynamic_slice(leaf, place(leaf), sizes)
-
-            def turn(held: tuple[Array, Held]) -> tuple[Array, Held]:
-                return jnp.bool_(False), updated(held[1], jax.random.fold_in(key, number))  # noqa: FBT003
-
-            # A loop of one turn is not fused with what reads and writes the whole arrays, which would copy them.
-            _, new = jax.lax.while_loop(lambda held: held[0], turn, (number >= 0, jax.tree.map(part, held)))
-
-            def put(leaf: Array, values: Array) -> Array:
-                return jax.lax.dynamic_update_slice(leaf, values, place(leaf))
-
-            after: Held = jax.tree.map(put, held, new)
-            return after
-
-        count, left = divmod(view[0], rows)
-        done: Held = jax.lax.fori_loop(0, count * columns, piece, held)
-        if left:
-            first, last = count * columns, (count + 1) * columns
-            done = jax.lax.fori_loop(first, last, lambda number, held: piece(number, held, left), done)
-        return done
-
+def in_pieces(updated: Update, held: Held, key: Key[Array, ""]) -> Held:
+    """Return what an update makes of one parameter: at once, or on a CPU, and of codes on a GPU, piece by piece."""
+    shape, is_coded = held[0].shape, len(held[1]) == 2
+    view = blocks_shape(shape, held[1][1].shape) if is_coded else shape
     # A moment's first array has the parameter's shape, its magnitudes have one for each block.
     seen = jax.tree.map(lambda leaf: leaf.reshape(view if leaf.shape == shape else (view[0], *view[2:])), held)
-    on_cpu = at_once if (rows, columns) == (view[0], 1) else by_pieces
-    done = jax.lax.platform_dependent(seen, key, cpu=on_cpu, default=at_once)
+    done = jax.lax.platform_dependent(
+        seen,
+        key,
+        cpu=by_pieces(updated, view, most=PIECE, apart=True),
+        cuda=by_pieces(updated, view, most=GPU_PIECE, apart=False) if is_coded else updated,
+        default=updated,
+    )
     shaped: Held = jax.tree.map(lambda leaf, before: leaf.reshape(before.shape), done, held)
     return shaped
+
+
+def by_pieces(updated: Update, view: tuple[int, ...], *, most: int, apart: bool) -> Update:
+    """Return an update that goes over pieces of arrays and changes them in place; of small arrays the update itself.
+
+    Args:
+        updated: the update.
+        view: shape of the parameter, blocks along axis 1: cut along the first axis and, of kernels, the last.
+        most: numbers of a piece.
+        apart: keep a compiler from fusing a piece with what reads and writes the whole arrays, which a CPU's copies.
+    """
+    width = view[-1] if len(view) < 3 else piece_of(view[-1], most // view[1])
+    rows = max(1, min(view[0], most // max(1, math.prod(view[1:-1]) * width)))
+    columns = view[-1] // width
+    if (rows, columns) == (view[0], 1):
+        return updated
+
+    def piece(number: Any, held: Held, key: Key[Array, ""], size: int) -> Held:
+        row, column = number // columns * rows, number % columns * width
+
+        def place(leaf: Array) -> tuple[Any, ...]:
+            return (row, *[0] * (leaf.ndim - 2), column) if leaf.ndim > 1 else (row,)
+
+        def part(leaf: Array) -> Array:
+            sizes = (size, *leaf.shape[1:-1], width) if leaf.ndim > 1 else (size,)
+            return jax.lax.dynamic_slice(leaf, place(leaf), sizes)
+
+        def put(leaf: Array, values: Array) -> Array:
+            return jax.lax.dynamic_update_slice(leaf, values, place(leaf))
+
+        def turn(held: tuple[Array, Held]) -> tuple[Array, Held]:
+            return jnp.bool_(False), updated(held[1], jax.random.fold_in(key, number))  # noqa: FBT003
+
+        begun = (number >= 0, jax.tree.map(part, held))
+        # A loop of one turn is fused with nothing outside.
+        _, new = jax.lax.while_loop(lambda held: held[0], turn, begun) if apart else turn(begun)
+        after: Held = jax.tree.map(put, held, new)
+        return after
+
+    def over_all(held: Held, key: Key[Array, ""]) -> Held:
+        count, left = divmod(view[0], rows)
+        done: Held = jax.lax.fori_loop(0, count * columns, lambda number, held: piece(number, held, key, rows), held)
+        if left:
+            first, last = count * columns, (count + 1) * columns
+            done = jax.lax.fori_loop(first, last, lambda number, held: piece(number, held, key, left), done)
+        return done
+
+    return over_all
 
 
 def piece_of(length: int, most: int) -> int:
