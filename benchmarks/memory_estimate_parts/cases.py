@@ -77,6 +77,7 @@ TPU_CASES = (
     Case(model="llama-3.2-1b/4", settings=f"precision.compute=bfloat16 {shaped(1024, 20)}"),
     Case(model="llama-3.2-1b/4", settings=f"{FREE} {BF16} {shaped(2048, 16)}"),
     Case(model="llama-3.2-1b/4", settings=f"{FREE} {shaped(1024, 8)} memory.remat=none"),
+    Case(model="llama-3.2-1b/4", settings=f"{FREE} {shaped(1024, 8)} memory.remat=dots"),
     Case(
         model="llama-3.2-1b/4",
         settings=f"{FREE} {BF16} evaluation.max_new_tokens=512 evaluation.batch_size=96",
@@ -92,6 +93,16 @@ TPU_CASES = (
     Case(
         model="gemma-2b",
         settings=f"precision.compute=bfloat16 optimizer.max_grad_norm=null {shaped(2048, 4)}",
+        chips=V5E_8,
+    ),
+    Case(
+        model="gemma-2b",
+        settings=f"precision.compute=bfloat16 optimizer.max_grad_norm=null {shaped(2048, 4)} optimizer.state=int8",
+        chips=V5E_8,
+    ),
+    Case(
+        model="gemma-2b",
+        settings=f"precision.compute=bfloat16 optimizer.max_grad_norm=null {shaped(2048, 4)} optimizer.state=bfloat16",
         chips=V5E_8,
     ),
     Case(model="gemma-2b", settings=f"{ADAFACTOR} {BF16} {shaped(128, 256)}", chips=V5E_8),  # submission_tpu.yaml
