@@ -42,8 +42,9 @@ UNREADABLE = Rule(
 )
 
 
-FORMULA = 2
-"""What `step_ratio` is held against: 2 counts a step's bytes in its program. Entries of another one teach nothing."""
+FORMULA = 3
+"""What `step_ratio` is held against: 2 counts a step's bytes in its program, 3 only what is needed of it.
+Entries of another one teach nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

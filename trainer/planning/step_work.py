@@ -46,7 +46,7 @@ def useful_flops(task: Task) -> float:
     memory = replace(config.memory, remat="none", loss_chunk_tokens=None, mlp_chunk_tokens=None)
     method = replace(config.method, base="plain")
     whole = replace(config, name="", mesh=MeshConfig(), memory=memory, method=method)
-    return _of_one_device(whole, task.model.source, needed=True).flops
+    return _of_one_device(whole, task.model.source).flops
 
 
 def ideal_seconds(task: Task, target: Target) -> float | None:
@@ -60,7 +60,7 @@ def shared_work(jaxpr: Any, task: Task) -> Work:
 
     Sequences are divided; parameters are not: what a device has of the others, it reads, and writes gradients as large.
     """
-    devices, whole = task.mesh.size, work_of(jaxpr)
+    devices, whole = task.mesh.size, needed_work(jaxpr)
     return Work(flops=whole.flops / devices, moved=whole.moved / devices + linked_bytes(task, divided=True))
 
 
@@ -83,30 +83,33 @@ def linked_bytes(task: Task, *, divided: bool) -> float:
 
 
 @lru_cache(maxsize=64)
-def _of_one_device(config: Config, source: ModelSource, *, needed: bool = False) -> Work:
+def _of_one_device(config: Config, source: ModelSource) -> Work:
     """Return the work of a step on a device of its own; traced once for all machines of a table.
 
     Layers are alike, so a step with one layer and a step with two say what one layer takes.
-
-    Args:
-        config: the run.
-        source: its model.
-        needed: leave out what nothing depends on, such as gradients of parameters that do not learn.
     """
     layers = source.spec.layers
-    one = work_of(_traced(config, source, min(1, layers), needed=needed))
+    one = needed_work(_traced(config, source, min(1, layers)))
     if layers == 1:
         return one
-    two = work_of(_traced(config, source, 2, needed=needed))
+    two = needed_work(_traced(config, source, 2))
     return one.plus(two.plus(one, -1.0), layers - 1)
 
 
-def _traced(config: Config, source: ModelSource, layers: int, *, needed: bool) -> Any:
-    """Return the traced step of a model's first layers on one device, all of it or what is needed."""
+def _traced(config: Config, source: ModelSource, layers: int) -> Any:
+    """Return the traced step of a model's first layers on one device."""
     fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
     program = train_program(Task.of(config, fewer, shapes_mesh(1)))
-    jaxpr = program.function.trace(*program.arguments, **program.settings).jaxpr
-    return dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.jaxpr.outvars))[0] if needed else jaxpr
+    return program.function.trace(*program.arguments, **program.settings).jaxpr
+
+
+def needed_work(jaxpr: Any) -> Work:
+    """Return the work of a traced program without what no result depends on: a compiler leaves it out.
+
+    Of adapters that is a third: the gradients of the weights beside them.
+    """
+    inside = jaxpr.jaxpr
+    return work_of(dce_jaxpr(inside, [True] * len(inside.outvars))[0])
 
 
 def work_of(jaxpr: Any) -> Work:

@@ -301,6 +301,13 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
     assert step_work(subject.task).flops == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
 
 
+def test_beside_adapters_no_gradient_of_the_frozen_weights_is_counted():
+    adapted = replace(GEMMA, method=replace(GEMMA.method, kind="lora"))
+    flops = step_work(subject_of(adapted, target_of("tpu-v5e-1")).task).flops
+    # 2 forward, 2 backward, 2 recomputed, and what rank 8 adds.
+    assert flops == pytest.approx(6 * 2_506_172_416 * 4 * 512, rel=0.06)
+
+
 def test_what_is_computed_again_is_not_useful():
     tpu, task = target_of("tpu-v5e-1"), subject_of(GEMMA, target_of("tpu-v5e-1")).task
     assert useful_flops(task) == pytest.approx(6 * 2_506_172_416 * 4 * 512, rel=0.03)
