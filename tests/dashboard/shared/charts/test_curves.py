@@ -13,7 +13,7 @@ from dashboard.shared.reading.series import Series
 from schemas.catalog.row_fields import number_names
 
 CSV_HEADER = (
-    "run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate,grad_norm,tokens_per_second,"
+    "run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate,grad_norm,tokens_per_second,mfu,"
     "tokens_per_step,padding_fraction,loss_scale,skipped_steps,device_memory_bytes,reward_chosen,reward_rejected,reward_margin,"
     "reward_accuracy,reward_std,flat_groups,completion_tokens_mean,completion_tokens_max,truncated_share,"
     "distinct_completions,entropy,kl,clip_low_share,clip_high_share,sampler_gap,rollout_seconds,update_seconds,"
@@ -347,7 +347,7 @@ def test_nothing_measured_is_an_empty_drawing() -> None:
 def test_the_csv_has_every_digit() -> None:
     own = series(1, loss=np.array([2.0000000001]), device_memory_bytes=np.array([16911433728.0]))
     row = curves_csv([line("a", own)]).splitlines()[1]
-    assert row.rstrip(",") == "a,,1,2048,0,2.0000000001,,,,,,,,,16911433728"
+    assert row.rstrip(",") == "a,,1,2048,0,2.0000000001,,,,,,,,,,16911433728"
 
 
 def test_the_csv_has_every_row_and_no_formula() -> None:
