@@ -396,6 +396,8 @@ def test_on_a_phone_two_ticked_cards_are_compared_and_pictures_turn_dark_with_th
         page.goto(address)
         expect(page.locator(".st-key-runs_table")).to_have_count(0)
         for place, button in ((0, "Open"), (1, "Compare")):
+            expect(page.locator(".st-key-runs_cards label").nth(place)).to_be_visible()
+            settled(page)
             page.locator(".st-key-runs_cards label").nth(place).click()
             expect(page.get_by_test_id("stMain").get_by_role("button", name=button)).to_be_visible()
         page.get_by_test_id("stMain").get_by_role("button", name="Compare").click()
