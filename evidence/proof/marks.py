@@ -77,10 +77,14 @@ class Marks:
         return 0 < self.of.trained <= self.trained
 
     @property
+    def is_last_step_repeated(self) -> bool:
+        """Whether the last step of the training was repeated."""
+        return any(first < self.of.last_step <= last for first, last in self.parts)
+
+    @property
     def is_end_reached(self) -> bool:
         """Whether the end of the training was repeated, and its parameters are those that were evaluated."""
-        end = self.of.last_step
-        return self.of.evaluated_step == end and any(first < end <= last for first, last in self.parts)
+        return self.of.evaluated_step == self.of.last_step and self.is_last_step_repeated
 
     @property
     def is_training_repeated(self) -> bool:
@@ -105,7 +109,8 @@ class Marks:
             score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
         training = f"{_how_much(self.steps, self.steps_of)}: {self._steps}"
         if self.steps:
-            training += ", its end among them" if self.is_end_reached else ", its end not among them"
+            is_end = self.is_last_step_repeated and self.of.evaluated_step in (None, self.of.last_step)
+            training += ", its end among them" if is_end else ", its end not among them"
         return f"Score {score}. Training {training}."
 
     def document(self) -> dict[str, Any]:
@@ -131,6 +136,9 @@ class Marks:
 
     def lacking(self) -> Iterator[str]:
         """Yield what keeps the run from being verified, as sentences."""
+        if self.of.evaluated_step is None:
+            yield "The run states no answer of the trained model: it was not evaluated, and has no score to repeat."
+            return
         if not self.is_score_repeated:
             yield (
                 "Not every answer of the trained model was given again: `trainproof challenge` and `trainproof replay` "

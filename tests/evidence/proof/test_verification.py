@@ -14,7 +14,7 @@ from synthetic import write_run
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
 from evidence.judge.report import report_text
-from evidence.proof.marks import Repeatable, marks_of, merge_steps, stated_of
+from evidence.proof.marks import Marks, Repeatable, marks_of, merge_steps, stated_of
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
 from evidence.run.layout import MANIFEST, RECEIPTS
 
@@ -223,3 +223,13 @@ def test_a_report_says_who_verified_a_run(run: Path) -> None:
     said = "  Checked by you on 2026-11-23: 5 of 5 segments are identical.\n"
     beside = "verified (score: 12 of 12 answers; training: 20 of 20 steps)"
     assert report_text(check_paths([run])) == f"{run}  {beside}\n{said}1 run: 1 verified; nothing found.\n"
+
+
+def test_of_a_run_that_was_not_evaluated_every_step_reaches_the_end_and_the_score_is_what_lacks() -> None:
+    whole = Marks(of=Repeatable(last_step=12), parts=((0, 12),))
+    assert "Training repeated: 12 of 12 steps, its end among them." in whole.said
+    assert list(whole.lacking()) == [
+        "The run states no answer of the trained model: it was not evaluated, and has no score to repeat."
+    ]
+    assert not whole.is_enough
+    assert "6 of 12 steps, its end not among them" in replace(whole, parts=((0, 6),)).said

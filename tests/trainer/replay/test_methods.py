@@ -62,8 +62,11 @@ WAYS = {
         mesh=MeshConfig(device="cpu", devices=4),
         batch=BatchConfig(microbatch_size=1, accumulation_steps=2),
     ),
-    "full, float16 with loss scale, packing": replace(
-        BASE, data=DataConfig(max_length=64, packing=True), precision=PrecisionConfig(compute="float16")
+    "full, float16 with loss scale, packing, moments in 8 bits": replace(
+        BASE,
+        data=DataConfig(max_length=64, packing=True),
+        optimizer=OptimizerConfig(learning_rate=1e-2, state="int8"),
+        precision=PrecisionConfig(compute="float16"),
     ),
     "lora with dropout beside nf4": replace(
         BASE,
@@ -77,7 +80,11 @@ WAYS = {
         precision=PrecisionConfig(params="bfloat16"),
         memory=MemoryConfig(remat="layer", loss_chunk_tokens=None),
     ),
-    "dpo with a reference, full": replace(BASE, objective=ObjectiveConfig(kind="dpo")),
+    "dpo with a reference, full, moments rounded by chance": replace(
+        BASE,
+        objective=ObjectiveConfig(kind="dpo"),
+        optimizer=OptimizerConfig(learning_rate=1e-2, state="bfloat16"),
+    ),
     "dpo with lora": replace(BASE, objective=ObjectiveConfig(kind="dpo"), method=MethodConfig(kind="lora", rank=2)),
 }
 

@@ -1,0 +1,1 @@
+"""The measurements of `on_gpu.py`: this trainer's, and torch's."""
