@@ -1,11 +1,17 @@
 """The closed form: what is added up for each program, held against what the compilers said."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))
+from memory_estimate import rows, summary
+
+sys.path.remove(BENCHMARKS)
 
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
@@ -29,7 +35,7 @@ from trainer.model.files.known import known_source
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate.layers import scores_bytes
-from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
+from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.plain_model import export_parts
 from trainer.planning.estimate.programs import estimate, estimates
 
@@ -233,13 +239,15 @@ def test_a_cpu_recomputes_layers_where_its_compiler_keeps_rematerialisation(
 
 
 def test_no_verdict_is_contradicted_by_a_compiler_and_the_median_error_is_within_8_percent():
-    document = json.loads(RESULTS.read_text())
-    summary = document["summary"]
-    assert summary["cases"] == len(document["cases"])
-    assert summary["median_error_fraction"] <= 0.08
-    assert summary["wrong_verdicts"] == []
+    """What compilers said is stored; the sums beside it are made anew."""
+    found, stored = list(rows(compiling=False)), json.loads(RESULTS.read_text())
+    assert len(found) == len(stored["cases"]) >= 60
+    assert summary(found)["median_error_fraction"] <= 0.08
+    assert summary(found)["wrong_verdicts"] == []
     # With 24 × 2,048 tokens a compiler short of memory computes the scores again: the sum alone would refuse the run.
-    tight = [row for row in document["cases"] if "microbatch_size=24" in row["case"] and "gemma-2b/6" in row["case"]]
+    tight = [row for row in found if "microbatch_size=24" in row["case"] and "gemma-2b/6" in row["case"]]
     assert [(row["verdict"], row["fits"]) for row in tight] == [("tight", True)]
-    assert summary["cases"] >= 24
-    assert summary["error_fraction_of_the_verdict"] == ERROR_FRACTION
+    assert all(abs(row["error_fraction"]) < 0.085 for row in found if " T4" in row["case"])
+    # A CPU's sums depend on the version of JAX.
+    sums = [{row["case"]: row["estimated_bytes"] for row in each if "fits" in row} for each in (found, stored["cases"])]
+    assert sums[0] == sums[1], "python benchmarks/memory_estimate.py --estimate"
