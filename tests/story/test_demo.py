@@ -17,6 +17,8 @@ from evidence.run.layout import EXPORT
 from trainer.recorder.progress import Watch
 from trainproof.orders import demo
 
+pytestmark = pytest.mark.slow
+
 ASKED = {"eval_v2": "first-full", "eval_stories_v1": "first-lora"}
 
 

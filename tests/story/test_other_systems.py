@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from synthetic import write_run
 
+pytestmark = pytest.mark.slow
+
 OTHERS = ("numpy", "jsonschema_rs", "msgspec", "yaml", "rich.console", "typer", "psutil", "cryptography")
 """Packages of others that ask which system this is; they are imported before anything is hidden."""
 OF_PAGES = ("streamlit.testing.v1", "pandas", "pyarrow")

@@ -34,7 +34,6 @@ def trainproof(folder: Path, *arguments: str, expected: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_from_a_configuration_to_verified_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "story.yaml").write_text(CONFIG)
 

@@ -14,6 +14,8 @@ from first_hour import folder_with_weights, rows_in
 from trainer.planning import devices
 from trainproof.command import main
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
 CODE = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 

@@ -37,6 +37,8 @@ from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.orders.train import TrainFlags, order_of
 
+pytestmark = pytest.mark.slow
+
 BASE = """
 name: base
 model: {name: tiny-gpt2}

@@ -22,6 +22,8 @@ import pytest
 
 from evidence.run import layout
 
+pytestmark = pytest.mark.slow
+
 KILLED = 60 if os.environ.get("TRAINPROOF_NIGHTLY") else 20
 KILLS = Path(__file__).parents[1] / "support" / "kills.py"
 

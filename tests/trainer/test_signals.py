@@ -17,6 +17,8 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from trainer.config.load import load_config
 
+pytestmark = pytest.mark.slow
+
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 DEMO = "trainer/configs/demo.yaml"
 

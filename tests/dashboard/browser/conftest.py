@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from browser import FLAGS, chromium
+from browser import FLAGS, chromium, serving
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from launch import queue
@@ -52,13 +53,29 @@ def is_local(url: str) -> bool:
     return parts.scheme in {"data", "blob"} or parts.hostname in {"127.0.0.1", "localhost"}
 
 
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Serve one root for all tests of a worker."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(folder / "runs", folder) as address:
+        yield address, folder / "runs"
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
-    """A root of runs whose jobs end with the test, as they would outlive it otherwise."""
-    root = tmp_path / "runs"
+def root(served: tuple[str, Path]) -> Iterator[Path]:
+    """Return the served root, empty; its jobs end with the test, as they would outlive it otherwise."""
+    _, root = served
     yield root
     for job in jobs(root):
         queue.kill(job)
+    for folder in (root, root.parent / "bundles"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def address(served: tuple[str, Path]) -> str:
+    """Return the address at which `root` is served."""
+    return served[0]
 
 
 @pytest.fixture

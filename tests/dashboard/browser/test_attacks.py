@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import socket
-from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -70,28 +69,26 @@ def harmless(page: Page) -> None:
     assert main.locator(".stMarkdownColoredText, .katex").count() == 0
 
 
-def test_text_of_a_run_is_shown_as_it_stands_on_every_page(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_text_of_a_run_is_shown_as_it_stands_on_every_page(address: str, root: Path, page: Page) -> None:
     name = hostile_run(root)
     write_run(root, "good", items=8)
-    with serving(root, tmp_path) as address:
-        page.goto(address)
+    page.goto(address)
+    harmless(page)
+    for section in SECTIONS:
+        page.goto(f"{address}/run?view={section}&run={base(name)}")
+        expect(page.get_by_role("heading", name="onerror")).to_be_visible()
         harmless(page)
-        for section in SECTIONS:
-            page.goto(f"{address}/run?view={section}&run={base(name)}")
-            expect(page.get_by_role("heading", name="onerror")).to_be_visible()
-            harmless(page)
-        page.goto(f"{address}/compare?runs=good&runs={base(name)}")
-        # The names of runs stand in what the curves say of the place under the mouse.
-        page.locator("[data-testid=stEChartsChart] canvas").first.hover()
+    page.goto(f"{address}/compare?runs=good&runs={base(name)}")
+    # The names of runs stand in what the curves say of the place under the mouse.
+    page.locator("[data-testid=stEChartsChart] canvas").first.hover()
+    harmless(page)
+    for path in ("/compare?part=Scatter&apart=model", "/compare?part=Parallel", f"/package?runs={base(name)}"):
+        page.goto(f"{address}{path}")
         harmless(page)
-        for path in ("/compare?part=Scatter&apart=model", "/compare?part=Parallel", f"/package?runs={base(name)}"):
-            page.goto(f"{address}{path}")
-            harmless(page)
-        page.goto(f"{address}/launch")
-        harmless(page)
-        page.goto(f"{address}/run?run={base(HOSTILE)}")
-        harmless(page)
+    page.goto(f"{address}/launch")
+    harmless(page)
+    page.goto(f"{address}/run?run={base(HOSTILE)}")
+    harmless(page)
 
 
 def base(text: str) -> str:
@@ -128,28 +125,27 @@ def test_no_name_in_a_link_leads_out_of_the_root(tmp_path: Path, page: Page) -> 
         expect(page.get_by_text("Choose the runs to hand in")).to_be_visible()
 
 
-def test_what_is_larger_than_any_bundle_is_not_taken(tmp_path: Path, page: Page) -> None:
-    write_run(tmp_path / "runs", "good")
+def test_what_is_larger_than_any_bundle_is_not_taken(address: str, root: Path, tmp_path: Path, page: Page) -> None:
+    write_run(root, "good")
     small = tmp_path / "small.zip"
     small.write_bytes(b"PK")
     uploads: list[Request] = []
     page.on("request", lambda request: uploads.append(request) if request.method == "PUT" else None)
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/package?part=Verify")
-        page.locator("input[type=file]").set_input_files(small)
-        expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
-        # A forger asks without the page, whose own limit is only a courtesy.
-        answer = page.evaluate(
-            """async ([url, headers, size]) => {
-              const form = new FormData();
-              form.append('file', new Blob([new Uint8Array(size)]), 'large.zip');
-              delete headers['content-type'];
-              try { return (await fetch(url, {method: 'PUT', headers, body: form})).status } catch { return 'cut off' }
-            }""",
-            [uploads[0].url, uploads[0].headers, 201 * 2**20],
-        )
-        assert answer in {400, 413, "cut off"}
-        assert not [path for path in tmp_path.rglob("*") if path.suffix == ".zip" and path != small]
+    page.goto(f"{address}/package?part=Verify")
+    page.locator("input[type=file]").set_input_files(small)
+    expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
+    # A forger asks without the page, whose own limit is only a courtesy.
+    answer = page.evaluate(
+        """async ([url, headers, size]) => {
+          const form = new FormData();
+          form.append('file', new Blob([new Uint8Array(size)]), 'large.zip');
+          delete headers['content-type'];
+          try { return (await fetch(url, {method: 'PUT', headers, body: form})).status } catch { return 'cut off' }
+        }""",
+        [uploads[0].url, uploads[0].headers, 201 * 2**20],
+    )
+    assert answer in {400, 413, "cut off"}
+    assert not list(root.parent.rglob("*.zip"))
 
 
 def handshake(port: int, host: str, origin: str | None) -> int:
@@ -168,14 +164,6 @@ def handshake(port: int, host: str, origin: str | None) -> int:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         return int(connection.recv(4096).split(b" ")[1])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One dashboard for the tests that change nothing in its root."""
-    folder = tmp_path_factory.mktemp("served")
-    with serving(folder / "runs", folder) as address:
-        yield address
 
 
 def test_another_web_page_cannot_open_the_socket_that_presses_start(address: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import serving, settled
+from browser import settled
 from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
@@ -83,23 +83,22 @@ def serious(page: Page, theme: str) -> list[str]:
     ]
 
 
-def test_every_page_is_for_everyone(tmp_path: Path, page: Page) -> None:
-    corpus(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        for name, path in PAGES.items():
-            page.set_viewport_size({"width": WIDTHS[1], "height": 900})
-            tab = page.get_by_role("tab", name=name.capitalize(), exact=True)
-            if "run=beta&view" in path and tab.count():
-                tab.click()  # As fast as a reader, and faster than a new page.
-            else:
-                page.goto(f"{address}{path}")
-            settled(page)
-            for theme in ("light", "dark"):
-                page.emulate_media(color_scheme=theme)
-                page.wait_for_timeout(100)
-                page.wait_for_function(COLOURS_CHANGED)
-                assert serious(page, theme) == [], (name, theme)
-            for width in (WIDTHS[0], WIDTHS[2]):
-                page.set_viewport_size({"width": width, "height": 900})
-                # Pictures are drawn anew for the new width, which takes a moment.
-                page.wait_for_function(FITS)
+def test_every_page_is_for_everyone(address: str, root: Path, page: Page) -> None:
+    corpus(root)
+    for name, path in PAGES.items():
+        page.set_viewport_size({"width": WIDTHS[1], "height": 900})
+        tab = page.get_by_role("tab", name=name.capitalize(), exact=True)
+        if "run=beta&view" in path and tab.count():
+            tab.click()  # As fast as a reader, and faster than a new page.
+        else:
+            page.goto(f"{address}{path}")
+        settled(page)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            page.wait_for_timeout(100)
+            page.wait_for_function(COLOURS_CHANGED)
+            assert serious(page, theme) == [], (name, theme)
+        for width in (WIDTHS[0], WIDTHS[2]):
+            page.set_viewport_size({"width": width, "height": 900})
+            # Pictures are drawn anew for the new width, which takes a moment.
+            page.wait_for_function(FITS)

@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pytest
-from browser import serving
 from playwright.sync_api import FloatRect, Locator, Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
@@ -45,53 +44,51 @@ def waits_for(root: Path, file: Path) -> None:
 
 
 def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_ended(
-    tmp_path: Path, root: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+    address: str, root: Path, tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch)
     write_run(root, "alpha", steps=120, items=10)
     waits_for(root, tmp_path / "go")
-    with serving(root, tmp_path) as address:
-        page.goto(f"{address}/run?run=alpha&loss=log&smooth=0.9")
-        expect(page.locator(CHART).first).to_be_visible()
-        assert saved(page, "curves.png").startswith(b"\x89PNG")
-        page.get_by_role("button", name="Export").click()
-        page.get_by_text("For print").click()
-        expect(page.locator("[data-testid=stEChartsChart] svg").first).to_be_visible()
-        rows = taken(page, "CSV, every row").decode().splitlines()
-        page.keyboard.press("Escape")
-        drawn = fromstring(saved(page, "curves.svg"))
-        words = "".join(drawn.itertext())
-        assert "alpha" in words
-        assert "Gradient norm (before clipping)" in words
-        assert any(one.get("fill", "").lower() in {"#ffffff", "#fff", "rgb(255,255,255)"} for one in drawn.iter())
-        assert rows[0].startswith("run,part,step,tokens_seen,seconds,loss")
-        assert len(rows) == 121
-        (tmp_path / "go").touch()
-        expect(page.get_by_text("long-run: succeeded. All steps were done and the run was sealed.")).to_be_visible()
+    page.goto(f"{address}/run?run=alpha&loss=log&smooth=0.9")
+    expect(page.locator(CHART).first).to_be_visible()
+    assert saved(page, "curves.png").startswith(b"\x89PNG")
+    page.get_by_role("button", name="Export").click()
+    page.get_by_text("For print").click()
+    expect(page.locator("[data-testid=stEChartsChart] svg").first).to_be_visible()
+    rows = taken(page, "CSV, every row").decode().splitlines()
+    page.keyboard.press("Escape")
+    drawn = fromstring(saved(page, "curves.svg"))
+    words = "".join(drawn.itertext())
+    assert "alpha" in words
+    assert "Gradient norm (before clipping)" in words
+    assert any(one.get("fill", "").lower() in {"#ffffff", "#fff", "rgb(255,255,255)"} for one in drawn.iter())
+    assert rows[0].startswith("run,part,step,tokens_seen,seconds,loss")
+    assert len(rows) == 121
+    (tmp_path / "go").touch()
+    expect(page.get_by_text("long-run: succeeded. All steps were done and the run was sealed.")).to_be_visible()
 
 
-def test_a_point_of_the_scatter_leads_to_its_run(tmp_path: Path, page: Page) -> None:
+def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page: Page) -> None:
     for number, rate in enumerate((0.001, 0.002, 0.004)):
         name = f"rate-{number}"
         config = {"optimizer": {"learning_rate": rate}}
-        write_run(tmp_path / "runs", name, items=20, correct=0.3 * number, seed=0, config=config)
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/compare?part=Scatter")
-        expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
-        points = page.locator(".scatterlayer .point")
-        expect(points).to_have_count(3)
-        boxes = sorted((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in map(box_of, points.all()))
-        _, middle, last = boxes
-        click(page, last)
-        expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
-        page.keyboard.down("Shift")
-        click(page, middle)
-        expect(page.get_by_text("2 runs chosen of 3.")).to_be_visible()
-        page.keyboard.up("Shift")
-        click(page, last)
-        expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
-        page.get_by_test_id("stBaseButton-primary").click()
-        expect(page).to_have_url(re.compile(r"/run\?run=rate-2"))
+        write_run(root, name, items=20, correct=0.3 * number, seed=0, config=config)
+    page.goto(f"{address}/compare?part=Scatter")
+    expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
+    points = page.locator(".scatterlayer .point")
+    expect(points).to_have_count(3)
+    boxes = sorted((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in map(box_of, points.all()))
+    _, middle, last = boxes
+    click(page, last)
+    expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
+    page.keyboard.down("Shift")
+    click(page, middle)
+    expect(page.get_by_text("2 runs chosen of 3.")).to_be_visible()
+    page.keyboard.up("Shift")
+    click(page, last)
+    expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
+    page.get_by_test_id("stBaseButton-primary").click()
+    expect(page).to_have_url(re.compile(r"/run\?run=rate-2"))
 
 
 def click(page: Page, at: tuple[float, float]) -> None:

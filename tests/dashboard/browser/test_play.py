@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from browser import serving, settled
+from browser import settled
 from playwright.sync_api import Page, expect
 from stand_ins import wait_for
 
@@ -32,35 +32,34 @@ def players(root: Path) -> list[int]:
     return found
 
 
-def test_three_models_answer_side_by_side_and_end_with_the_page(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
-    shutil.copytree(RUNS, root)
+def test_three_models_answer_side_by_side_and_end_with_the_page(address: str, root: Path, page: Page) -> None:
+    shutil.copytree(RUNS, root, dirs_exist_ok=True)
     before = {path: sha256_file(path) for path in root.rglob("*") if path.is_file() and ".launch" not in path.parts}
     row = json.loads((root / "demo-full" / "predictions.jsonl").read_text().splitlines()[0])
-    with serving(root, tmp_path) as address:
-        page.goto(f"{address}/run?run=demo-full&view=Play")
-        settled(page)
-        expect(page.get_by_text("Play is never evidence")).to_be_visible()
-        beside = page.get_by_role("combobox", name="Beside it")
-        beside.fill("demo-smoke")
-        beside.press("Enter")
-        expect(beside).to_have_value("demo-smoke")
-        page.get_by_text("The untrained model too").click()
-        page.get_by_role("textbox", name="Prompt").fill("Subtract 18 from 65.")
-        page.get_by_role("button", name="Ask").click()
-        for name in ("demo-full", "demo-full, untrained", "demo-smoke"):
-            expect(page.locator(".tp-sub b", has_text=name).first).to_be_visible()
-        expect(page.get_by_text("<answer>47</answer>")).to_be_visible()
-        expect(page.get_by_text("64 tokens, cut off.")).to_have_count(2)
-        [process] = players(root)
-        page.get_by_text("An item of its evaluation").click()
-        expect(page.locator(".tp-sub", has_text=f"Expected {row['expected']}")).to_be_visible()
-        page.get_by_role("button", name="Ask").click()
-        expect(page.get_by_text(f"ended by itself; right, expected {row['expected']}.")).to_be_visible(
-            timeout=ANSWER_MILLISECONDS
-        )
-        assert players(root) == [process], "the models stayed loaded"
-        page.get_by_test_id("stTopNavLink").filter(has_text="Plan").click()
-        wait_for(lambda: players(root) == [])
-        now = {path: sha256_file(path) for path in before}
+    page.goto(f"{address}/run?run=demo-full&view=Play")
+    settled(page)
+    expect(page.get_by_text("Play is never evidence")).to_be_visible()
+    beside = page.get_by_role("combobox", name="Beside it")
+    beside.fill("demo-smoke")
+    # Enter would choose nothing while the list is not drawn yet.
+    page.get_by_role("option", name="demo-smoke").click()
+    expect(beside).to_have_value("demo-smoke")
+    page.get_by_text("The untrained model too").click()
+    page.get_by_role("textbox", name="Prompt").fill("Subtract 18 from 65.")
+    page.get_by_role("button", name="Ask").click()
+    for name in ("demo-full", "demo-full, untrained", "demo-smoke"):
+        expect(page.locator(".tp-sub b", has_text=name).first).to_be_visible()
+    expect(page.get_by_text("<answer>47</answer>")).to_be_visible()
+    expect(page.get_by_text("64 tokens, cut off.")).to_have_count(2)
+    [process] = players(root)
+    page.get_by_text("An item of its evaluation").click()
+    expect(page.locator(".tp-sub", has_text=f"Expected {row['expected']}")).to_be_visible()
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text(f"ended by itself; right, expected {row['expected']}.")).to_be_visible(
+        timeout=ANSWER_MILLISECONDS
+    )
+    assert players(root) == [process], "the models stayed loaded"
+    page.get_by_test_id("stTopNavLink").filter(has_text="Plan").click()
+    wait_for(lambda: players(root) == [])
+    now = {path: sha256_file(path) for path in before}
     assert now == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -86,25 +85,23 @@ def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) ->
         assert page.get_by_role("textbox", name="Search").input_value() == "grade:consistent"
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One dashboard for the tests that change nothing in its root."""
-    folder = tmp_path_factory.mktemp("served")
-    four_runs(folder / "runs")
-    with serving(folder / "runs", folder) as address:
-        yield address
+@pytest.fixture
+def four(address: str, root: Path) -> str:
+    """Return the address of a dashboard with four runs."""
+    four_runs(root)
+    return address
 
 
-def test_the_list_has_an_address_by_its_name_too(address: str, page: Page) -> None:
-    page.goto(f"{address}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
-    expect(page).to_have_url(re.compile(rf"{address}/\?q=steps%3C25&columns=steps&columns=mode"))
+def test_the_list_has_an_address_by_its_name_too(four: str, page: Page) -> None:
+    page.goto(f"{four}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
+    expect(page).to_have_url(re.compile(rf"{four}/\?q=steps%3C25&columns=steps&columns=mode"))
     lists(page, ["delta", "alpha"])
     expect(page.get_by_text("Page not found")).to_have_count(0)
     expect(page.get_by_test_id("stTopNavLink")).to_have_count(6)
 
 
-def test_a_search_is_there_when_the_reader_comes_back(address: str, page: Page) -> None:
-    page.goto(address)
+def test_a_search_is_there_when_the_reader_comes_back(four: str, page: Page) -> None:
+    page.goto(four)
     search(page, "steps<25")
     lists(page, ["delta", "alpha"])
     for leave in ("Compare", "Launch"):
@@ -119,41 +116,39 @@ def test_a_search_is_there_when_the_reader_comes_back(address: str, page: Page) 
     lists(page, ["delta", "alpha", "gamma", "beta"])
 
 
-def test_a_list_that_stands_open_says_what_is_new(tmp_path: Path, page: Page) -> None:
-    four_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        lists(page, ["delta", "alpha", "gamma", "beta"])
-        write_run(tmp_path / "runs", "newest", seed=9, started=STARTED + timedelta(days=1))
-        expect(page.get_by_text("1 new run since this list was drawn.")).to_be_visible(timeout=20_000)
-        lists(page, ["delta", "alpha", "gamma", "beta"])
-        page.get_by_role("button", name="Show", exact=True).click()
-        lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
-        expect(page.get_by_text("since this list was drawn")).to_have_count(0)
-
-
-def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(tmp_path: Path, page: Page) -> None:
-    write_run(tmp_path / "runs", "alpha")
-    folder = write_run(tmp_path / "runs", "beta", status="running")
-    toast = page.get_by_test_id("stToast")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        with RunLock(folder):
-            page.goto(f"{address}/run?run=alpha")
-            settled(page)
-            expect(toast).to_have_count(0)
-        expect(toast).to_have_text(re.compile("beta: interrupted. A signal, a time limit or a kill stopped it"))
-        below, header = toast.bounding_box(), page.get_by_role("button", name="Package").bounding_box()
-        assert below is not None
-        assert header is not None
-        assert below["y"] > header["y"] + header["height"]
-        toast.get_by_role("button", name="Close").click()
-        expect(toast).to_have_count(0)
-        page.wait_for_timeout(1000 * (TICK_SECONDS + 1))  # The page still takes it to be at work.
-        expect(toast).to_have_count(0)
-
-
-def test_by_keyboard_alone(address: str, page: Page, keep) -> None:
+def test_a_list_that_stands_open_says_what_is_new(address: str, root: Path, page: Page) -> None:
+    four_runs(root)
     page.goto(address)
+    lists(page, ["delta", "alpha", "gamma", "beta"])
+    write_run(root, "newest", seed=9, started=STARTED + timedelta(days=1))
+    expect(page.get_by_text("1 new run since this list was drawn.")).to_be_visible(timeout=20_000)
+    lists(page, ["delta", "alpha", "gamma", "beta"])
+    page.get_by_role("button", name="Show", exact=True).click()
+    lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
+    expect(page.get_by_text("since this list was drawn")).to_have_count(0)
+
+
+def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(address: str, root: Path, page: Page) -> None:
+    write_run(root, "alpha")
+    folder = write_run(root, "beta", status="running")
+    toast = page.get_by_test_id("stToast")
+    with RunLock(folder):
+        page.goto(f"{address}/run?run=alpha")
+        settled(page)
+        expect(toast).to_have_count(0)
+    expect(toast).to_have_text(re.compile("beta: interrupted. A signal, a time limit or a kill stopped it"))
+    below, header = toast.bounding_box(), page.get_by_role("button", name="Package").bounding_box()
+    assert below is not None
+    assert header is not None
+    assert below["y"] > header["y"] + header["height"]
+    toast.get_by_role("button", name="Close").click()
+    expect(toast).to_have_count(0)
+    page.wait_for_timeout(1000 * (TICK_SECONDS + 1))  # The page still takes it to be at work.
+    expect(toast).to_have_count(0)
+
+
+def test_by_keyboard_alone(four: str, page: Page, keep) -> None:
+    page.goto(four)
     ready(page)
     page.keyboard.press("?")
     expect(page.get_by_text("Compare the ticked runs")).to_be_visible()
@@ -193,64 +188,61 @@ def test_by_keyboard_alone(address: str, page: Page, keep) -> None:
     expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
 
 
-def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(address: str, root: Path, page: Page) -> None:
     four_runs(root)
-    with serving(root, tmp_path) as address:
-        page.goto(address)
-        ready(page)
-        page.get_by_role("button", name="Views").focus()
-        for _ in ("columns", "search", "full screen", "table"):
-            page.keyboard.press("Tab")
-        # No cell is chosen yet.
-        expect(page.locator(".st-key-runs_table :focus")).to_have_count(1)
-        page.keyboard.press("Tab")
-        expect(page.get_by_role("button", name="Check", exact=True)).to_be_focused()
-        focus_row(page, 3)
-        page.keyboard.press("Shift+Tab")
-        expect(page.get_by_role("button", name="Views")).to_be_focused()
-        focus_row(page, 2)
-        page.keyboard.press("Space")
-        expect(page.get_by_text("1 chosen")).to_be_visible()
-        page.keyboard.press("Shift+Tab")
-        expect(page.get_by_role("button", name="Choose none")).to_be_focused()
-        expect(page.get_by_role("button", name="Open")).to_be_visible()
-        page.get_by_role("button", name="Archive", exact=True).focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_text("1 run archived; 3 of 4 shown.")).to_be_visible()
-        assert read_notes(root / "alpha").archived_at is not None
-        page.get_by_role("button", name="Undo").focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_text("4 of 4 shown")).to_be_visible()
-        lists(page, ["delta", "alpha", "gamma", "beta"])
-        assert read_notes(root / "alpha").archived_at is None
-
-
-def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(tmp_path: Path, page: Page) -> None:
-    for number in range(40):
-        write_run(tmp_path / "runs", f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
-    table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        for height in (800, 1300):
-            page.set_viewport_size({"width": 1400, "height": height})
-            ready(page)
-            page.wait_for_function(
-                "height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90",
-                arg=height,
-            )
-            (shown, below) = (table.bounding_box(), tools.bounding_box())
-            assert shown is not None
-            assert below is not None
-            assert shown["height"] > height / 2
-            assert shown["y"] + shown["height"] < below["y"] < below["y"] + below["height"] <= height
-        search(page, "run:run-07")
-        lists(page, ["run-07"])
-        page.wait_for_function("document.querySelector('.st-key-runs_table').getBoundingClientRect().height < 100")
-
-
-def test_the_filters_are_set_by_keyboard(address: str, page: Page) -> None:
     page.goto(address)
+    ready(page)
+    page.get_by_role("button", name="Views").focus()
+    for _ in ("columns", "search", "full screen", "table"):
+        page.keyboard.press("Tab")
+    # No cell is chosen yet.
+    expect(page.locator(".st-key-runs_table :focus")).to_have_count(1)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Check", exact=True)).to_be_focused()
+    focus_row(page, 3)
+    page.keyboard.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Views")).to_be_focused()
+    focus_row(page, 2)
+    page.keyboard.press("Space")
+    expect(page.get_by_text("1 chosen")).to_be_visible()
+    page.keyboard.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Choose none")).to_be_focused()
+    expect(page.get_by_role("button", name="Open")).to_be_visible()
+    page.get_by_role("button", name="Archive", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 run archived; 3 of 4 shown.")).to_be_visible()
+    assert read_notes(root / "alpha").archived_at is not None
+    page.get_by_role("button", name="Undo").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("4 of 4 shown")).to_be_visible()
+    lists(page, ["delta", "alpha", "gamma", "beta"])
+    assert read_notes(root / "alpha").archived_at is None
+
+
+def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(address: str, root: Path, page: Page) -> None:
+    for number in range(40):
+        write_run(root, f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
+    table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
+    page.goto(address)
+    for height in (800, 1300):
+        page.set_viewport_size({"width": 1400, "height": height})
+        ready(page)
+        page.wait_for_function(
+            "height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90",
+            arg=height,
+        )
+        (shown, below) = (table.bounding_box(), tools.bounding_box())
+        assert shown is not None
+        assert below is not None
+        assert shown["height"] > height / 2
+        assert shown["y"] + shown["height"] < below["y"] < below["y"] + below["height"] <= height
+    search(page, "run:run-07")
+    lists(page, ["run-07"])
+    page.wait_for_function("document.querySelector('.st-key-runs_table').getBoundingClientRect().height < 100")
+
+
+def test_the_filters_are_set_by_keyboard(four: str, page: Page) -> None:
+    page.goto(four)
     ready(page)
     filters = page.get_by_role("button", name="Filters")
     filters.focus()
@@ -274,136 +266,127 @@ def test_the_filters_are_set_by_keyboard(address: str, page: Page) -> None:
     expect(filters).to_be_focused()
 
 
-def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Path, page: Page, keep) -> None:
-    root = tmp_path / "runs"
+def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(address: str, root: Path, page: Page, keep) -> None:
     four_runs(root)
-    with serving(root, tmp_path) as address:
-        page.goto(address)
-        ready(page)
-        click_row(page, 1)
-        expect(page.get_by_text("1 chosen; 4 of 4 shown")).to_be_visible()
-        search(page, "-run:delta")
-        expect(page.get_by_text("1 chosen, 1 of them not in this list; 3 of 4 shown")).to_be_visible()
-        ready(page)
-        click_row(page, 3)
-        expect(page.get_by_text("2 chosen, 1 of them not in this list")).to_be_visible()
-        search(page, "")
-        expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
+    page.goto(address)
+    ready(page)
+    click_row(page, 1)
+    expect(page.get_by_text("1 chosen; 4 of 4 shown")).to_be_visible()
+    search(page, "-run:delta")
+    expect(page.get_by_text("1 chosen, 1 of them not in this list; 3 of 4 shown")).to_be_visible()
+    ready(page)
+    click_row(page, 3)
+    expect(page.get_by_text("2 chosen, 1 of them not in this list")).to_be_visible()
+    search(page, "")
+    expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
 
-        page.get_by_role("button", name="Tags and note").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_text("2 runs: delta, beta.")).to_be_visible()
-        dialog.get_by_role("textbox", name="Add tags").fill("two <b>words</b>")
-        dialog.get_by_role("textbox", name="Note", exact=True).fill(f"{HOSTILE}\n=1+1")
-        dialog.get_by_role("button", name="Save").click()
-        expect(dialog.get_by_text("cannot be a tag.")).to_be_visible()
-        assert not (root / "delta" / "notes.json").exists()
-        dialog.get_by_role("textbox", name="Add tags").fill("baseline, seed-3")
-        dialog.get_by_role("button", name="Save").click()
-        expect(dialog).to_have_count(0)
-        expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
-        expect(page.get_by_role("button", name="Tags and note")).to_be_focused()
-        for name in ("delta", "beta"):
-            assert (read_notes(root / name).tags, read_notes(root / name).note) == (
-                ("baseline", "seed-3"),
-                f"{HOSTILE}\n=1+1",
-            )
-        assert not (root / "alpha" / "notes.json").exists()
+    page.get_by_role("button", name="Tags and note").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("2 runs: delta, beta.")).to_be_visible()
+    dialog.get_by_role("textbox", name="Add tags").fill("two <b>words</b>")
+    dialog.get_by_role("textbox", name="Note", exact=True).fill(f"{HOSTILE}\n=1+1")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_text("cannot be a tag.")).to_be_visible()
+    assert not (root / "delta" / "notes.json").exists()
+    dialog.get_by_role("textbox", name="Add tags").fill("baseline, seed-3")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
+    expect(page.get_by_role("button", name="Tags and note")).to_be_focused()
+    for name in ("delta", "beta"):
+        assert (read_notes(root / name).tags, read_notes(root / name).note) == (
+            ("baseline", "seed-3"),
+            f"{HOSTILE}\n=1+1",
+        )
+    assert not (root / "alpha" / "notes.json").exists()
 
-        page.goto(f"{address}/?tag=baseline&columns=tag&columns=note&columns=grade")
-        ready(page)
-        expect(page.get_by_text("2 of 4 shown")).to_be_visible()
-        keep(page, "runs-notes")
-        assert page.evaluate("window.pwned") is None
-        click_row(page, 1)
-        expect(page.get_by_text("1 chosen")).to_be_visible()
-        page.get_by_role("button", name="Archive", exact=True).click()
-        expect(page.get_by_text("1 archived run not listed")).to_be_visible()
-        expect(page.get_by_text("1 of 4 shown")).to_be_visible()
-        assert read_notes(root / "delta").archived_at is not None
-        page.goto(f"{address}/?archived=true&q=archived:yes")
-        ready(page)
-        click_row(page, 1)
-        page.get_by_role("button", name="Restore", exact=True).click()
-        expect(page.get_by_text("No run matches")).to_be_visible()
-        assert read_notes(root / "delta").archived_at is None
+    page.goto(f"{address}/?tag=baseline&columns=tag&columns=note&columns=grade")
+    ready(page)
+    expect(page.get_by_text("2 of 4 shown")).to_be_visible()
+    keep(page, "runs-notes")
+    assert page.evaluate("window.pwned") is None
+    click_row(page, 1)
+    expect(page.get_by_text("1 chosen")).to_be_visible()
+    page.get_by_role("button", name="Archive", exact=True).click()
+    expect(page.get_by_text("1 archived run not listed")).to_be_visible()
+    expect(page.get_by_text("1 of 4 shown")).to_be_visible()
+    assert read_notes(root / "delta").archived_at is not None
+    page.goto(f"{address}/?archived=true&q=archived:yes")
+    ready(page)
+    click_row(page, 1)
+    page.get_by_role("button", name="Restore", exact=True).click()
+    expect(page.get_by_text("No run matches")).to_be_visible()
+    assert read_notes(root / "delta").archived_at is None
 
 
-def test_a_view_is_a_name_for_an_address(tmp_path: Path, page: Page, keep) -> None:
-    root = tmp_path / "runs"
+def test_a_view_is_a_name_for_an_address(address: str, root: Path, page: Page, keep) -> None:
     four_runs(root)
-    with serving(root, tmp_path) as address:
-        link = "/?q=steps%3E15&columns=steps&columns=optimizer.learning_rate&sort=steps&order=descending&group=model"
-        page.goto(address + link)
-        ready(page)
-        lists(page, ["beta", "gamma", "alpha"])
-        views = page.get_by_role("button", name="Views")
-        views.click()
-        expect(page.get_by_text(f"{address}{link}")).to_be_visible()
-        page.get_by_role("textbox", name="Name").fill("slow ones")
-        page.get_by_role("textbox", name="Name").press("Enter")
-        page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("combobox", name="Saved views")).to_have_value("slow ones")
-        keep(page, "runs-views")
-        assert [view.name for view in saved_views.saved_views(root)] == ["slow ones"]
+    link = "/?q=steps%3E15&columns=steps&columns=optimizer.learning_rate&sort=steps&order=descending&group=model"
+    page.goto(address + link)
+    ready(page)
+    lists(page, ["beta", "gamma", "alpha"])
+    views = page.get_by_role("button", name="Views")
+    views.click()
+    expect(page.get_by_text(f"{address}{link}")).to_be_visible()
+    page.get_by_role("textbox", name="Name").fill("slow ones")
+    page.get_by_role("textbox", name="Name").press("Enter")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("combobox", name="Saved views")).to_have_value("slow ones")
+    keep(page, "runs-views")
+    assert [view.name for view in saved_views.saved_views(root)] == ["slow ones"]
 
-        page.goto(address)
-        ready(page)
-        lists(page, ["delta", "alpha", "gamma", "beta"])
-        views.click()
-        page.get_by_role("combobox", name="Saved views").click()
-        page.get_by_role("option", name="slow ones").click()
-        expect(page.get_by_text("3 of 4 shown")).to_be_visible()
-        for part in ("q=steps", "sort=steps", "order=descending", "group=model", "columns=optimizer.learning_rate"):
-            expect(page).to_have_url(re.compile(re.escape(part)))
-        lists(page, ["beta", "gamma", "alpha"])
+    page.goto(address)
+    ready(page)
+    lists(page, ["delta", "alpha", "gamma", "beta"])
+    views.click()
+    page.get_by_role("combobox", name="Saved views").click()
+    page.get_by_role("option", name="slow ones").click()
+    expect(page.get_by_text("3 of 4 shown")).to_be_visible()
+    for part in ("q=steps", "sort=steps", "order=descending", "group=model", "columns=optimizer.learning_rate"):
+        expect(page).to_have_url(re.compile(re.escape(part)))
+    lists(page, ["beta", "gamma", "alpha"])
 
 
-def test_hostile_names_settings_and_views_are_text(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_hostile_names_settings_and_views_are_text(address: str, root: Path, page: Page) -> None:
     write_run(root, "x").rename(root / HOSTILE)
     (root / HOSTILE / "config.yaml").write_text(f'{{"{HOSTILE}": 1, "name": "{HOSTILE}"}}')
     path = saved_views.path_of(root)
     path.parent.mkdir()
     path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": {"q": [HOSTILE]}}]}))
-    with serving(root, tmp_path) as address:
-        page.goto(f"{address}/?group=model&archived=true")
-        ready(page)
-        focus_row(page, 1)
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(re.compile(r"/run\?run=%3Cimg"))
-        page.get_by_role("link", name="Runs").click()
-        ready(page)
-        page.get_by_role("button", name="Check", exact=True).click()
-        expect(page.get_by_role("dialog").get_by_text("1 run checked")).to_be_visible()
-        expect(page.get_by_role("dialog").get_by_text(HOSTILE, exact=True)).to_be_visible()
-        page.goto(address)
-        ready(page)
-        page.get_by_role("button", name="Views").click()
-        page.get_by_role("combobox", name="Saved views").click()
-        page.get_by_role("option").first.click()
-        expect(page.get_by_role("textbox", name="Name")).to_have_value(HOSTILE)
-        assert page.evaluate("window.pwned") is None
-        assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
+    page.goto(f"{address}/?group=model&archived=true")
+    ready(page)
+    focus_row(page, 1)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run\?run=%3Cimg"))
+    page.get_by_role("link", name="Runs").click()
+    ready(page)
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_text("1 run checked")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_text(HOSTILE, exact=True)).to_be_visible()
+    page.goto(address)
+    ready(page)
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("combobox", name="Saved views").click()
+    page.get_by_role("option").first.click()
+    expect(page.get_by_role("textbox", name="Name")).to_have_value(HOSTILE)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
 
 
-def test_on_a_phone_two_ticked_cards_are_compared_and_pictures_turn_dark_with_the_system(
-    page: Page, tmp_path: Path
-) -> None:
-    four_runs(tmp_path / "runs")
+def test_on_a_phone_two_ticked_cards_are_compared_and_pictures_turn_dark(address: str, root: Path, page: Page) -> None:
+    four_runs(root)
     page.set_viewport_size({"width": 400, "height": 900})
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        expect(page.locator(".st-key-runs_table")).to_have_count(0)
-        for place, button in ((0, "Open"), (1, "Compare")):
-            expect(page.locator(".st-key-runs_cards label").nth(place)).to_be_visible()
-            settled(page)
-            page.locator(".st-key-runs_cards label").nth(place).click()
-            expect(page.get_by_test_id("stMain").get_by_role("button", name=button)).to_be_visible()
-        page.get_by_test_id("stMain").get_by_role("button", name="Compare").click()
-        page.wait_for_url("**/compare**")
-        page.get_by_role("tab", name="Scatter").click()
-        title = page.locator(".js-plotly-plot .gtitle").first
-        expect(title).to_have_css("fill", "rgb(17, 25, 32)")
-        page.emulate_media(color_scheme="dark")
-        expect(title).to_have_css("fill", "rgb(228, 233, 236)")
+    page.goto(address)
+    expect(page.locator(".st-key-runs_table")).to_have_count(0)
+    for place, button in ((0, "Open"), (1, "Compare")):
+        expect(page.locator(".st-key-runs_cards label").nth(place)).to_be_visible()
+        settled(page)
+        page.locator(".st-key-runs_cards label").nth(place).click()
+        expect(page.get_by_test_id("stMain").get_by_role("button", name=button)).to_be_visible()
+    page.get_by_test_id("stMain").get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare**")
+    page.get_by_role("tab", name="Scatter").click()
+    title = page.locator(".js-plotly-plot .gtitle").first
+    expect(title).to_have_css("fill", "rgb(17, 25, 32)")
+    page.emulate_media(color_scheme="dark")
+    expect(title).to_have_css("fill", "rgb(228, 233, 236)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,17 +47,15 @@ def click_grid(page: Page, *, x: int, row: int) -> None:
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One dashboard for the tests that change nothing in its root."""
-    folder = tmp_path_factory.mktemp("served")
-    three_runs(folder / "runs")
-    with serving(folder / "runs", folder) as address:
-        yield address
+@pytest.fixture
+def three(address: str, root: Path) -> str:
+    """Return the address of a dashboard with three runs."""
+    three_runs(root)
+    return address
 
 
-def test_look_sort_open_and_compare(address: str, page: Page, keep) -> None:
-    page.goto(address)
+def test_look_sort_open_and_compare(three: str, page: Page, keep) -> None:
+    page.goto(three)
     settled(page)
     assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
     keep(page, "runs")
@@ -111,8 +108,8 @@ def test_look_sort_open_and_compare(address: str, page: Page, keep) -> None:
     keep(page, "compare")
 
 
-def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> None:
-    page.goto(f"{address}/compare")
+def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
+    page.goto(f"{three}/compare")
     settled(page)
     page.get_by_role("button", name="Choose runs").focus()
     page.keyboard.press("Enter")
@@ -137,12 +134,12 @@ def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> Non
     expect(page.get_by_role("button", name="CSV, every row")).to_be_focused()
 
 
-def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: Page) -> None:
-    page.goto(f"{address}/compare")
+def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Page) -> None:
+    page.goto(f"{three}/compare")
     page.get_by_role("tab", name="Smoke → TPU").click()
     expect(page.get_by_text("The smoke run rehearsed 5 of 8 stages of beta")).to_be_visible()
     expect(page).to_have_url(re.compile("full=beta&smoke=gamma-smoke"))
-    page.goto(f"{address}/compare?part=Scatter")
+    page.goto(f"{three}/compare?part=Scatter")
     settled(page)
     for row in (1, 2):
         click_grid(page, x=TICK, row=row)
@@ -156,62 +153,60 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: P
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
-def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others_from_the_top(tmp_path: Path, page: Page) -> None:
-    write_run(tmp_path / "runs", "alpha", steps=40)
+def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others(address: str, root: Path, page: Page) -> None:
+    write_run(root, "alpha", steps=40)
     listed = page.locator(".tp-pointed-at > div > div > div:first-child").filter(has_text=" at ")
     page.set_viewport_size({"width": 1280, "height": 1600})  # A pointer below the window is not seen.
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/run?run=alpha")
-        settled(page)
-        box = page.locator("[data-testid=stEChartsChart] canvas").first.bounding_box()
-        assert box is not None
-        for down, first in ((150, "Loss"), (330, "Learning rate")):
-            for aside in (0, 6):  # A pointer that comes from nowhere is not seen.
-                page.mouse.move(box["x"] + 500 + aside, box["y"] + down)
-                page.wait_for_timeout(300)
-            expect(listed.filter(has_text=first)).to_be_visible()
-            titles = sorted((one.bounding_box()["y"], one.inner_text().partition(" at ")[0]) for one in listed.all())
-            others = ["Loss", "Learning rate", "Gradient norm", "Tokens per second"]
-            others.remove(first)
-            assert [title for _, title in titles][:4] == [first, *others]
+    page.goto(f"{address}/run?run=alpha")
+    settled(page)
+    box = page.locator("[data-testid=stEChartsChart] canvas").first.bounding_box()
+    assert box is not None
+    for down, first in ((150, "Loss"), (330, "Learning rate")):
+        for aside in (0, 6):  # A pointer that comes from nowhere is not seen.
+            page.mouse.move(box["x"] + 500 + aside, box["y"] + down)
+            page.wait_for_timeout(300)
+        expect(listed.filter(has_text=first)).to_be_visible()
+        titles = sorted((one.bounding_box()["y"], one.inner_text().partition(" at ")[0]) for one in listed.all())
+        others = ["Loss", "Learning rate", "Gradient norm", "Tokens per second"]
+        others.remove(first)
+        assert [title for _, title in titles][:4] == [first, *others]
 
 
-def test_a_link_shows_the_same_view(address: str, page: Page) -> None:
-    page.goto(f"{address}/run?run=alpha&view=Predictions&outcome=wrong")
+def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
+    page.goto(f"{three}/run?run=alpha&view=Predictions&outcome=wrong")
     settled(page)
     expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
 
 
-def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: Page) -> None:
-    three_runs(tmp_path / "runs")
-    rows = [json.loads(line) for line in (tmp_path / "runs" / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
+def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Path, page: Page) -> None:
+    three_runs(root)
+    rows = [json.loads(line) for line in (root / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
     # The wrong ones stand first.
     place, wrong = 1, [row for row in rows if not row["correct"]][1]
     item = wrong["id"]
     output = page.get_by_text(wrong["output_text"], exact=True)
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/run?run=alpha&view=Predictions")
-        settled(page)
-        click_grid(page, x=TICK, row=place + 1)
-        expect(output).to_be_visible()
-        expect(page).to_have_url(re.compile(f"item={item}(&|$)"))
-        page.get_by_role("radio", name="wrong", exact=True).click()
-        expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
-        settled(page)
-        expect(output).to_be_visible()
-        page.get_by_role("radio", name="right", exact=True).click()
-        expect(output).to_have_count(0)
-        page.goto(f"{address}/run?run=alpha&view=Predictions&item={item}")
-        expect(output).to_be_visible()
-        settled(page)
-        click_grid(page, x=TICK, row=1)  # No grid scrolls to a row, so the one of a link stands first.
-        expect(output).to_have_count(0)
-        expect(page).not_to_have_url(re.compile("item="))
-
-
-def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(address: str, page: Page) -> None:
     page.goto(f"{address}/run?run=alpha&view=Predictions")
+    settled(page)
+    click_grid(page, x=TICK, row=place + 1)
+    expect(output).to_be_visible()
+    expect(page).to_have_url(re.compile(f"item={item}(&|$)"))
+    page.get_by_role("radio", name="wrong", exact=True).click()
+    expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+    settled(page)
+    expect(output).to_be_visible()
+    page.get_by_role("radio", name="right", exact=True).click()
+    expect(output).to_have_count(0)
+    page.goto(f"{address}/run?run=alpha&view=Predictions&item={item}")
+    expect(output).to_be_visible()
+    settled(page)
+    click_grid(page, x=TICK, row=1)  # No grid scrolls to a row, so the one of a link stands first.
+    expect(output).to_have_count(0)
+    expect(page).not_to_have_url(re.compile("item="))
+
+
+def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(three: str, page: Page) -> None:
+    page.goto(f"{three}/run?run=alpha&view=Predictions")
     expect(page.get_by_text("60 of 60 items.")).to_be_visible()
     settled(page)
     for shown in ("15 of 60 items.", "60 of 60 items."):
@@ -220,27 +215,24 @@ def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(ad
         expect(page.get_by_text(shown)).to_be_visible()
 
 
-def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_a_page_follows_a_run_at_work_and_notices_its_end(address: str, root: Path, tmp_path: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     (folder / "checkpoints" / "20").mkdir(parents=True)
     rows = (write_run(tmp_path, "whole", steps=40) / METRICS).read_text("utf-8").splitlines(keepends=True)
-    with serving(root, tmp_path) as address:
-        with RunLock(folder):
-            page.goto(f"{address}/run?run=alpha")
-            expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
-            for done in (25, 31):
-                with (folder / METRICS).open("a") as file:
-                    file.writelines(rows[len((folder / METRICS).read_text("utf-8").splitlines()) : done])
-                expect(page.get_by_text(f"{done} of 40 steps, loss")).to_be_visible()
-            expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
-        # A killed run changes no file of its own; only its lock is free now.
-        expect(page.locator(".tp-head .tp-sign", has_text="interrupted")).to_be_visible()
-        expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    with RunLock(folder):
+        page.goto(f"{address}/run?run=alpha")
+        expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
+        for done in (25, 31):
+            with (folder / METRICS).open("a") as file:
+                file.writelines(rows[len((folder / METRICS).read_text("utf-8").splitlines()) : done])
+            expect(page.get_by_text(f"{done} of 40 steps, loss")).to_be_visible()
+        expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
+    # A killed run changes no file of its own; only its lock is free now.
+    expect(page.locator(".tp-head .tp-sign", has_text="interrupted")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
-def test_a_part_that_asks_late_does_not_clear_the_next_page(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_a_part_that_asks_late_does_not_clear_the_next_page(address: str, root: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     by_the_clock: list[bytes] = []
     sockets: list[WebSocketRoute] = []
@@ -258,7 +250,7 @@ def test_a_part_that_asks_late_does_not_clear_the_next_page(tmp_path: Path, page
         socket.on_message(to_server)
 
     page.route_web_socket("**/_stcore/stream", relay)
-    with serving(root, tmp_path) as address, RunLock(folder):
+    with RunLock(folder):
         page.goto(f"{address}/run?run=alpha")
         expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
         for _ in range(600):
@@ -275,24 +267,23 @@ def test_a_part_that_asks_late_does_not_clear_the_next_page(tmp_path: Path, page
         expect(page.locator("h1", has_text="Compare")).to_be_visible()
 
 
-def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(
-    tmp_path: Path, root: Path, page: Page, keep
+def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
+    address: str, root: Path, page: Page, keep
 ) -> None:
-    with serving(root, tmp_path) as address:
-        page.goto(address)
-        expect(page.get_by_text("No runs in")).to_be_visible()
-        keep(page, "runs-empty")
-        page.get_by_role("button", name="Start a smoke run").click()
-        expect(page).to_have_url(re.compile("/run\\?run=smoke-"))
-        stages = page.get_by_role("list", name="Stages of the run").last
-        # Nothing is pressed: the line moves by itself, from the job to its folder to its seal.
-        for reached in ("loading ▸ now,", "compiling ▸ now,", "sealed ✓ done"):
-            expect(stages).to_contain_text(reached, timeout=180_000)
-        keep(page, "run-finished")
-        expect(page.get_by_text("Finished: ")).to_be_visible()
-        settled(page)
-        run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))
-        assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
+    page.goto(address)
+    expect(page.get_by_text("No runs in")).to_be_visible()
+    keep(page, "runs-empty")
+    page.get_by_role("button", name="Start a smoke run").click()
+    expect(page).to_have_url(re.compile("/run\\?run=smoke-"))
+    stages = page.get_by_role("list", name="Stages of the run").last
+    # Nothing is pressed: the line moves by itself, from the job to its folder to its seal.
+    for reached in ("loading ▸ now,", "compiling ▸ now,", "sealed ✓ done"):
+        expect(stages).to_contain_text(reached, timeout=180_000)
+    keep(page, "run-finished")
+    expect(page.get_by_text("Finished: ")).to_be_visible()
+    settled(page)
+    run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))
+    assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
 
 
 def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
@@ -335,64 +326,59 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
 
 
-def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, keep) -> None:
-    three_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/package?runs=beta&runs=alpha")
-        settled(page)
-        page.get_by_role("button", name="Build", exact=True).click()
-        expect(page.get_by_text("Built and read back")).to_be_visible(timeout=60_000)
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name=re.compile(r"^Download \d")).click()
-        copy = tmp_path / "handed-in.zip"
-        waiting.value.save_as(copy)
-        settled(page)
-        keep(page, "package")
-        assert copy.read_bytes() == (tmp_path / "bundles" / "submission.zip").read_bytes()
-        verdict = verify_bundle(copy)
-        assert verdict.ok
-        assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
+def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_path: Path, page: Page, keep) -> None:
+    three_runs(root)
+    page.goto(f"{address}/package?runs=beta&runs=alpha")
+    settled(page)
+    page.get_by_role("button", name="Build", exact=True).click()
+    expect(page.get_by_text("Built and read back")).to_be_visible(timeout=60_000)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=re.compile(r"^Download \d")).click()
+    copy = tmp_path / "handed-in.zip"
+    waiting.value.save_as(copy)
+    settled(page)
+    keep(page, "package")
+    assert copy.read_bytes() == (root.parent / "bundles" / "submission.zip").read_bytes()
+    verdict = verify_bundle(copy)
+    assert verdict.ok
+    assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
 
-        page.get_by_role("tab", name="Verify").click()
-        damaged = tmp_path / "damaged.zip"
-        damaged.write_bytes(copy.read_bytes()[:-40])
-        chooser = page.locator("input[type=file]")
-        chooser.set_input_files(damaged)
-        expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
-        chooser.set_input_files(copy)
-        expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
+    page.get_by_role("tab", name="Verify").click()
+    damaged = tmp_path / "damaged.zip"
+    damaged.write_bytes(copy.read_bytes()[:-40])
+    chooser = page.locator("input[type=file]")
+    chooser.set_input_files(damaged)
+    expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
+    chooser.set_input_files(copy)
+    expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
 
 
-def test_open_pages_are_never_green_over_what_is_not_there(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_open_pages_are_never_green_over_what_is_not_there(address: str, root: Path, page: Page) -> None:
     folders = [write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma"))]
     summary, manifest = folders[0] / EVAL_SUMMARY, folders[0] / MANIFEST
-    with serving(root, tmp_path) as address:
-        page.goto(f"{address}/run?run=alpha")
-        compare, package, runs = (page.context.new_page() for _ in range(3))
-        compare.goto(f"{address}/compare?runs=alpha&runs=beta")
-        package.goto(f"{address}/package?runs=alpha")
-        runs.goto(address)
-        for each in (page, compare, package, runs):
-            settled(each)
-        expect(page.get_by_text("consistent").first).to_be_visible()
-        sound = summary.read_bytes()
-        forged = json.loads(sound)
-        forged["metrics"]["exact_match"]["value"] = 0.99
-        summary.write_text(json.dumps(forged), "utf-8")
-        page.get_by_role("tab", name="Files").click()
-        expect(page.locator(".tp-head").get_by_text("contradictory")).to_be_visible()
-        expect(package.get_by_text("≠ contradictory")).to_be_visible()
-        expect(
-            compare.get_by_text("alpha: Scores are not shown, because eval_summary.json has errors.")
-        ).to_be_visible()
-        expect(runs.get_by_text("1 run whose evidence changed since this list was drawn.")).to_be_visible()
-        summary.write_bytes(sound)
-        manifest.write_bytes(manifest.read_bytes()[:300])
-        expect(page.locator(".tp-head").get_by_text("partial")).to_be_visible()
-        expect(package.get_by_text("◔ partial")).to_be_visible()
-        shutil.rmtree(folders[0])
-        expect(page.get_by_text("There is no run alpha in")).to_be_visible()
-        expect(compare.get_by_text("Choose a run to compare with beta")).to_be_visible()
-        expect(package.get_by_text("Choose the runs to hand in")).to_be_visible()
-        expect(runs.get_by_text("1 run whose folder is gone since this list was drawn.")).to_be_visible()
+    page.goto(f"{address}/run?run=alpha")
+    compare, package, runs = (page.context.new_page() for _ in range(3))
+    compare.goto(f"{address}/compare?runs=alpha&runs=beta")
+    package.goto(f"{address}/package?runs=alpha")
+    runs.goto(address)
+    for each in (page, compare, package, runs):
+        settled(each)
+    expect(page.get_by_text("consistent").first).to_be_visible()
+    sound = summary.read_bytes()
+    forged = json.loads(sound)
+    forged["metrics"]["exact_match"]["value"] = 0.99
+    summary.write_text(json.dumps(forged), "utf-8")
+    page.get_by_role("tab", name="Files").click()
+    expect(page.locator(".tp-head").get_by_text("contradictory")).to_be_visible()
+    expect(package.get_by_text("≠ contradictory")).to_be_visible()
+    expect(compare.get_by_text("alpha: Scores are not shown, because eval_summary.json has errors.")).to_be_visible()
+    expect(runs.get_by_text("1 run whose evidence changed since this list was drawn.")).to_be_visible()
+    summary.write_bytes(sound)
+    manifest.write_bytes(manifest.read_bytes()[:300])
+    expect(page.locator(".tp-head").get_by_text("partial")).to_be_visible()
+    expect(package.get_by_text("◔ partial")).to_be_visible()
+    shutil.rmtree(folders[0])
+    expect(page.get_by_text("There is no run alpha in")).to_be_visible()
+    expect(compare.get_by_text("Choose a run to compare with beta")).to_be_visible()
+    expect(package.get_by_text("Choose the runs to hand in")).to_be_visible()
+    expect(runs.get_by_text("1 run whose folder is gone since this list was drawn.")).to_be_visible()

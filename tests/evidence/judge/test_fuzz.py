@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,8 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from schemas.problems.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
+
+pytestmark = pytest.mark.slow
 
 DOCUMENTS = ("run_manifest.json", "config.yaml", "plan.json", "first_examples.json", "eval_summary.json")
 ROWS = ("metrics.jsonl", "log.jsonl", "predictions.jsonl", "baseline_predictions.jsonl")

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from evidence.records.ours import read_run
 from schemas.problems.render import as_text
 from schemas.validate import check_value
 from trainproof.terminal.runs import run_json, run_text
+
+pytestmark = pytest.mark.slow
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
 FILES = sorted(path for path in CASES.glob("*/folder/**/*") if path.is_file())

@@ -11,6 +11,8 @@ from schemas.problems.render import as_github, as_junit, as_sarif, as_text
 from schemas.reading.parse import parse_json, parse_yaml
 from schemas.validate import read_document, read_rows
 
+pytestmark = pytest.mark.slow
+
 CASES = [path.read_bytes() for path in sorted(Path(__file__).parents[2].glob("cases/documents/*/*[!t]"))]
 PIECES = [
     b"{",

@@ -10,6 +10,8 @@ from schemas.problems.render import as_text
 from schemas.reading.limits import LARGEST_DOCUMENT, LARGEST_ROWS, LONGEST_ROW, MOST_VALUES
 from schemas.validate import check_value, read_document, read_rows
 
+pytestmark = pytest.mark.slow
+
 ROW = (Path(__file__).parents[2] / "cases" / "documents" / "valid" / "log_record.plain.jsonl").read_bytes()
 LINE = ROW.splitlines(keepends=True)[0]
 WHY = "  What is larger than any run writes could take more memory than a machine has.\n"

@@ -21,6 +21,8 @@ from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
 from schemas.reading.row_types import decoder_of
 from schemas.validate import read_rows
 
+pytestmark = pytest.mark.slow
+
 TYPED = ("metric_row", "log_record", "prediction_row", "eval_item")
 REGISTRY = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in schemas_of().values()])
 

@@ -23,6 +23,8 @@ from trainer.evaluation.familiar import SHUFFLES, compare_costs
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
+pytestmark = pytest.mark.slow
+
 QUIET = Watch(quiet=True)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 METHOD_KILLS = Path(__file__).parents[2] / "support" / "method_kills.py"
 METHODS = ("full", "lora", "nf4", "int8", "float16")
 

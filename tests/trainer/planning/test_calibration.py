@@ -28,6 +28,8 @@ from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.orders.calibrate import calibrate_plans
 
+pytestmark = pytest.mark.slow
+
 SMALL = Config(
     name="measured",
     model=ModelConfig(name="tiny-gpt2"),

@@ -35,6 +35,8 @@ from trainer.replay.repetition import Repetition
 from trainer.replay.states import States, frozen_of
 from trainer.run import RunRequest, run
 
+pytestmark = pytest.mark.slow
+
 BASE = Config(
     name="method",
     model=ModelConfig(name="tiny-gpt2"),

@@ -23,6 +23,8 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 
+pytestmark = pytest.mark.slow
+
 JUDGE = Path(__file__).parents[3] / "cases" / "crate"
 """The context of RO-Crate 1.1, and the pinned packages of the judge."""
 

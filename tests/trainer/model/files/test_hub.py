@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hub_server import COMMIT, hub_of
 
 from trainer.generate.language_model import load_model
 from trainer.model.tokenizer import FOLDER
+
+pytestmark = pytest.mark.slow
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 
