@@ -1,13 +1,18 @@
 """Strict numerics for everything that touches arrays, and the smallest runs there are."""
 
+import hashlib
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import pytest
+from filelock import FileLock
 from whole_runs import carried_out
 
+from trainer.config.load import config_text
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -55,14 +60,24 @@ def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
-    """Return a function that gives the folder of a run that has all its steps; each configuration is trained once."""
-    made: dict[Config, Path] = {}
+    """Return a function that gives the folder of a finished run.
+
+    Each configuration is trained once in a session, by the worker that needs it first. A test that writes into the
+    folder takes a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    runs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
+    runs.mkdir(exist_ok=True)
 
     def train(config: Config) -> Path:
-        if config not in made:
-            folder = tmp_path_factory.mktemp("finished") / "run"
-            assert carried_out(RunRequest(config=config, folder=folder, command=["trainproof", "train"])) == 0
-            made[config] = folder
-        return made[config]
+        folder = runs / hashlib.sha256(config_text(config).encode()).hexdigest()[:16]
+        with FileLock(f"{folder}.lock"):
+            if not (folder / "succeeded").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                assert (
+                    carried_out(RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"])) == 0
+                )
+                (folder / "succeeded").touch()
+        return folder / "run"
 
     return train

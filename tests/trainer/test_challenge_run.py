@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,10 @@ TINY = Config(
 )
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def honest(finished: Callable[[Config], Path]) -> Path:
     """A run of two steps, evaluated."""
-    return trained(TINY, tmp_path_factory.mktemp("full") / "run")
+    return finished(TINY)
 
 
 @pytest.fixture

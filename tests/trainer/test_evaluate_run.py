@@ -32,25 +32,10 @@ from trainer.run import RunRequest, run
 QUIET = Watch(quiet=True)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
-    """Return a function that gives the folder of a run, training each configuration once."""
-    made: dict[Config, Path] = {}
-
-    def train(config: Config) -> Path:
-        if config not in made:
-            folder = tmp_path_factory.mktemp("trained") / "run"
-            assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
-            made[config] = folder
-        return made[config]
-
-    return train
-
-
 @pytest.fixture
-def folder(trained: Callable[[Config], Path], config: Config, tmp_path: Path) -> Path:
+def folder(finished: Callable[[Config], Path], config: Config, tmp_path: Path) -> Path:
     """Return a run of its own for a test: two steps, not evaluated."""
-    return shutil.copytree(trained(config), tmp_path / "run")
+    return shutil.copytree(finished(config), tmp_path / "run")
 
 
 @pytest.fixture
@@ -78,9 +63,9 @@ def test_a_run_is_evaluated_once(folder: Path):
 
 @pytest.mark.usefixtures("unread")
 def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too(
-    trained: Callable[[Config], Path], config: Config
+    finished: Callable[[Config], Path], config: Config
 ):
-    folder = trained(replace(config, evaluation=EvaluationConfig(max_new_tokens=1024)))
+    folder = finished(replace(config, evaluation=EvaluationConfig(max_new_tokens=1024)))
     before = sorted(folder.iterdir())
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == (
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
@@ -94,10 +79,10 @@ def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too
 
 @pytest.mark.usefixtures("unread")
 def test_another_set_than_the_declared_one_is_refused_before_anything_is_read(
-    trained: Callable[[Config], Path], config: Config, tmp_path: Path
+    finished: Callable[[Config], Path], config: Config, tmp_path: Path
 ):
     declared = replace(config, evaluation=EvaluationConfig(eval_set="eval_v1", max_new_tokens=4, batch_size=50))
-    folder = shutil.copytree(trained(declared), tmp_path / "run")
+    folder = shutil.copytree(finished(declared), tmp_path / "run")
     (folder / layout.EVAL_SUMMARY).unlink()
     assert refusal(lambda: evaluate_run(folder, "eval_v2", QUIET)) == (
         f"error TP074: {folder / layout.CONFIG} at /evaluation/eval_set: The run's configuration declares eval_v1, "
