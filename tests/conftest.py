@@ -59,8 +59,11 @@ COMPILERS = "TRAINPROOF_COMPILERS"
 """Environment variable that demands compilers: where one is missing its tests fail and are not skipped."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Divide the tests among workers; skip what is as tested."""
+    for item in items:
+        _unmark_quick_cases(item)
     if not os.environ.get(COMPILERS):
         _skip_without_compilers(items)
     portions.divide(items, grouped=getattr(config.option, "loadgroup", False))
@@ -70,6 +73,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("packaging"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _unmark_quick_cases(item: pytest.Item) -> None:
+    """Remove `slow(but=IDS)` from the parametrisations of these ids."""
+    case = getattr(getattr(item, "callspec", None), "id", None)
+    item.own_markers = [mark for mark in item.own_markers if case not in mark.kwargs.get("but", ())]
 
 
 def _skip_without_compilers(items: list[pytest.Item]) -> None:

@@ -57,6 +57,7 @@ def run(root: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_a_recipe_works(copy: tuple[Path, dict[str, list[str]]], recipe: Recipe) -> None:
     root, commands = copy

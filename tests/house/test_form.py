@@ -38,6 +38,17 @@ def test_a_document_names_only_files_that_exist(path: Path):
         assert Path(name).exists() or (path.parent / name).exists(), f"{path} names {name}"
 
 
+def test_every_feature_has_a_test_that_is_not_slow():
+    table = re.findall(r"^\| .+ \| `(tests/[^`:]+)(?:::(\w+))?` \|$", Path("CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert len(table) > 20
+    for path, name in table:
+        text = Path(path).read_text()
+        assert "pytestmark = pytest.mark.slow" not in text, path
+        marks = re.search(rf"((?:^@.*\n)*)^def {name or 'test_'}", text, re.MULTILINE)
+        assert marks, f"{path} has no {name}"
+        assert not re.search(r"mark\.slow$", marks[1], re.MULTILINE), f"{name} is slow"
+
+
 def test_tests_leave_the_places_of_modules_as_they_were():
     """`benchmarks/dashboard.py` was `dashboard` to every later test of a process that one test had put it first in."""
     for path in Path("tests").rglob("*.py"):

@@ -36,6 +36,7 @@ def test_a_checkpoint_must_be_complete_and_the_configuration_be_there(tmp_path: 
     assert not can_resume(read_run(folder))
 
 
+@pytest.mark.slow
 def test_a_run_at_work_is_not_resumed(tmp_path: Path) -> None:
     folder = checkpointed(write_run(tmp_path, "a", status="running"))
     with RunLock(folder):

@@ -6,7 +6,9 @@ prepare what a module shares in every worker.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,31 +18,36 @@ TOGETHER = 8
 """Tests of one file that go to a worker at a time."""
 
 
-def divide(items: list[pytest.Item], *, grouped: bool) -> None:
-    """Sort those with slow tests to the front, and put its portion behind the name of each, for `--dist loadgroup`.
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "results" / "test_seconds.json"
 
-    xdist 3.8 does the latter for the mark `xdist_group`, in a place where pytest 9.2 no longer looks.
+
+def divide(items: list[pytest.Item], *, grouped: bool) -> None:
+    """Put the portion behind the name of each test, for `--dist loadgroup`, and the longest portions first.
+
+    xdist 3.8 does the former for the mark `xdist_group`, in a place where pytest 9.2 no longer looks.
 
     Args:
         items: the tests.
         grouped: whether this is a worker of a run with `--dist loadgroup`.
     """
+    seconds = {name: file["wall"] / file["tests"] for name, file in json.loads(RECORDED.read_text())["files"].items()}
     seen: Counter[str] = Counter()
     portions = {}
+    lasting: Counter[str] = Counter()
     for item in items:
         file = item.path.name
-        if item.get_closest_marker("slow") and not _shares(item):
-            portion = f"{file}-{item.name}"
-        elif _shares(item):
+        if _shares(item):
             portion = file
+        elif item.get_closest_marker("slow"):
+            portion = f"{file}-{item.name}"
         else:
             portion = f"{file}-{seen[str(item.path)] // TOGETHER}"
             seen[str(item.path)] += 1
         portions[item] = f"{item.path.parent.name}/{portion}"
+        lasting[portions[item]] += seconds.get(item.nodeid.partition("::")[0], 0)
         if grouped:
             item._id = NodeId.parse(f"{item.nodeid}@{portions[item]}")
-    slow = {portions[item] for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: portions[item] not in slow)
+    items.sort(key=lambda item: -lasting[portions[item]])
 
 
 def _shares(item: Any) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 from filelock import FileLock
+from transformers import PreTrainedTokenizerBase
 from whole_runs import carried_out
 
 from trainer.config.load import config_text
@@ -25,7 +26,13 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
+from trainer.data.encode import Tokenizer
+from trainer.data.special_tokens import TurnTokenizer
 from trainer.run import RunRequest
+
+# From Python 3.12 on, isinstance does not see attributes that tokenizers compute when they are asked.
+for protocol in (Tokenizer, TurnTokenizer):
+    protocol.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

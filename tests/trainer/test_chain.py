@@ -78,6 +78,7 @@ def by_hand(entry: dict) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_each_entry_states_what_the_run_was(whole: Path):
     found = entries(whole)
     assert [entry["step"] for entry in found] == [0, 2, 3, 4, 6]
@@ -99,6 +100,7 @@ def test_each_entry_states_what_the_run_was(whole: Path):
     assert errors_of(whole) == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_chain_bit_for_bit(whole: Path, tmp_path: Path):
     half = tmp_path / "half"
     shutil.copytree(whole, half)
@@ -165,6 +167,7 @@ def tamper(folder: Path, draw: random.Random) -> str:
     return f"{what} in line {index + 1} of {name}"
 
 
+@pytest.mark.slow
 def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_path: Path):
     """No hash of a file is asked here: the chain, the rows and the manifest's head alone tell."""
     folder = tmp_path / "run"

@@ -177,6 +177,7 @@ def test_another_fingerprint_is_taken_for_another_computer_only_within_tolerance
     assert challenged(folder, again=50)["covered"]["items"]["different"] > 40
 
 
+@pytest.mark.slow
 def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_path: Path):
     other = trained(replace(TINY, seed=1, evaluation=replace(TINY.evaluation, eval_set=None)), tmp_path / "other")
     shutil.copy(other / layout.TRAINED_PARAMS, folder)
@@ -192,6 +193,7 @@ def test_a_run_without_parameters_is_refused_with_what_to_ask_for(folder: Path):
     assert refused(folder) == (3, ["TP057"])
 
 
+@pytest.mark.slow
 def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
     (folder / layout.TRAINED_PARAMS).unlink()
     export_run(honest, folder / layout.EXPORT, QUIET)
@@ -201,6 +203,7 @@ def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
     assert challenged(folder, generate=1, again=2)["result"] == "identical"
 
 
+@pytest.mark.slow
 def test_adapters_are_enough_where_the_base_can_be_drawn(tmp_path: Path):
     run_folder = trained(replace(TINY, method=MethodConfig(kind="lora", rank=2)), tmp_path / "lora")
     assert (run_folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
@@ -253,6 +256,7 @@ def test_a_run_that_states_no_score_has_nothing_to_question(folder: Path):
     assert refused(folder) == (2, ["TP083"])
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -20,6 +20,7 @@ from trainer.model.files.source import resolve
 from trainer.run import RunRequest
 
 
+@pytest.mark.slow(but=("float32",))
 @pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
 def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     state: Any, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
@@ -49,6 +50,7 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     assert errors_of(rest.folder) == []
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
     config: Config, order_of: Callable[..., RunRequest]
 ):
@@ -65,6 +67,7 @@ def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
     assert errors_of(rest.folder) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
@@ -158,6 +161,7 @@ def test_a_run_is_not_continued_with_other_rows(
     assert not order.folder.exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_size(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path], tmp_path: Path
 ):
@@ -188,6 +192,7 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
     assert not order.folder.exists()
 
 
+@pytest.mark.slow
 def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
@@ -205,6 +210,7 @@ def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
     )
 
 
+@pytest.mark.slow
 def test_what_does_not_change_the_state_may_change(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
@@ -234,6 +240,7 @@ def test_what_does_not_change_the_state_may_change(
     assert errors_of(order.folder) == []
 
 
+@pytest.mark.slow
 def test_a_run_continued_as_it_was_says_so(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
@@ -246,6 +253,7 @@ def test_a_run_continued_as_it_was_says_so(
     assert said["fields"] == {"parent": {"run_id": "run", "step": 2, "link": link_at(parent, 2)}, "changes": []}
 
 
+@pytest.mark.slow
 def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

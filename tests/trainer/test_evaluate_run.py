@@ -77,6 +77,7 @@ def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unread")
 def test_another_set_than_the_declared_one_is_refused_before_anything_is_read(
     finished: Callable[[Config], Path], config: Config, tmp_path: Path
@@ -157,6 +158,7 @@ def errors_of(folder: Path) -> list[str]:
     return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_was_stopped_is_completed_and_keeps_its_baseline(half: Path):
     before = json.loads((half / layout.EVAL_SUMMARY).read_text())
     summary = evaluate_run(half, None, QUIET)
@@ -168,6 +170,7 @@ def test_an_evaluation_that_was_stopped_is_completed_and_keeps_its_baseline(half
     assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_completion_that_fails_leaves_the_run_as_it_was(
     error: BaseException, half: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +186,7 @@ def test_a_completion_that_fails_leaves_the_run_as_it_was(
     assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
     half: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -202,6 +206,7 @@ def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
     assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_part_whose_score_is_logged_is_not_replaced(half: Path):
     """As earlier versions logged it: a second score would contradict the first."""
     log = half / layout.LOG
@@ -320,6 +325,7 @@ def test_a_run_that_was_killed_after_its_last_step_is_scored_and_has_an_end(fold
     assert errors_of(folder) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_another_device_is_scored_and_exported_with_the_one_that_is_there(
     config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

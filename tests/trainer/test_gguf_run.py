@@ -80,6 +80,7 @@ def trained(base):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     said = []
     manifest = json.loads((trained / "run_manifest.json").read_text())
@@ -142,6 +143,7 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
     assert receipt["covered"]["items"]["identical"] == 1
 
 
+@pytest.mark.slow
 def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, tmp_path):
     config = replace(
         config_of_run(trained),

@@ -107,6 +107,7 @@ def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Conf
     )
 
 
+@pytest.mark.slow
 def test_a_prompt_without_a_token_is_an_error_of_its_item(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):

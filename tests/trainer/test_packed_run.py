@@ -39,6 +39,7 @@ def packed(config: Config) -> Config:
     )
 
 
+@pytest.mark.slow
 def test_a_packed_run_resumes_bit_for_bit_and_counts_real_tokens(
     packed: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
@@ -86,6 +87,7 @@ def test_tokens_that_the_rows_do_not_take_in_are_found(
     assert code in codes(order.folder)
 
 
+@pytest.mark.slow
 def test_a_run_cannot_be_continued_packed(packed: Config, config: Config, order_of: Callable[..., RunRequest]):
     from schemas.problems.problem import ProblemError
 

@@ -63,6 +63,7 @@ def pairs(config: Config, tmp_path: Path) -> Config:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [MethodConfig(), MethodConfig(kind="lora", rank=2, dropout=0.1)], ids=["full", "lora"]
 )
@@ -100,6 +101,7 @@ def items(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_is_not_continued_beside_another_reference(
     pairs: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
@@ -121,6 +123,7 @@ def test_it_is_not_continued_beside_another_reference(
     assert [problem.code for problem in caught.value.problems] == ["TP055"]
 
 
+@pytest.mark.slow
 def test_every_length_is_compiled_before_the_first_step(pairs: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(pairs, evaluation=EvaluationConfig()))
     assert run(order, QUIET) == 0

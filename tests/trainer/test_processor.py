@@ -183,6 +183,7 @@ def is_of_vector(line: str) -> bool:
     return len(lengths) < 2 or "1" in lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -16,6 +16,7 @@ from trainer.model.files.source import resolve
 from trainer.run import RunRequest
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(config)
     carried_out(order)
@@ -78,6 +79,7 @@ def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_o
     )
 
 
+@pytest.mark.slow
 def test_the_folder_one_is_in_gives_the_run_its_name(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

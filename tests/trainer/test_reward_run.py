@@ -118,6 +118,7 @@ def drawer(config: Config) -> tuple[Rollouts, object, object, object]:
     return rollouts, data.source, state, frozen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora", rank=2)], ids=["full", "lora"])
 def test_it_is_continued_and_repeated_bit_for_bit(
     method: MethodConfig, rewarded: Config, order_of: Callable[..., RunRequest]
@@ -140,6 +141,7 @@ def test_it_is_continued_and_repeated_bit_for_bit(
     assert ({each["verdict"] for each in receipt["covered"]["segments"]}, code) == ({"identical"}, 0)
 
 
+@pytest.mark.slow
 def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order_of: Callable[..., RunRequest]):
     order = order_of(rewarded)
     assert run(order, QUIET) == 0
@@ -168,6 +170,7 @@ def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order
         assert ("another token is drawn" in came[1].difference) == ("not tried" in verdicts)
 
 
+@pytest.mark.slow
 def test_what_there_is_to_gain_is_measured_once_and_changes_nothing(
     rewarded: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
@@ -204,6 +207,7 @@ def test_what_there_is_to_gain_is_measured_once_and_changes_nothing(
         assert ("TP306" if change else "TP525") in errors(whole.folder)
 
 
+@pytest.mark.slow
 def test_a_start_with_nothing_to_reinforce_or_to_gain_says_so(rewarded: Config, order_of: Callable[..., RunRequest]):
     for rewards, code in (("unlike", "TP927"), ("anything", "TP928"), ("share_of_e", None)):
         settings = replace(rewarded.objective, rewards=f"own_rewards_of_tests:{rewards}", headroom_items=4)
@@ -238,6 +242,7 @@ def without_gap(kept: list[dict]) -> list[dict]:
     return kept
 
 
+@pytest.mark.slow
 def test_the_microbatch_and_the_devices_change_nothing(rewarded: Config):
     def batch(config: Config) -> dict[str, np.ndarray]:
         rollouts, source, state, frozen = drawer(config)
@@ -269,6 +274,7 @@ def test_what_is_masked_and_what_counts_in_a_group(rewarded: Config):
     assert drawn.figures["truncated_share"] > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{"scale_rewards": "none"}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.1}], ids=str
 )
@@ -283,6 +289,7 @@ def test_what_a_draw_is_made_of(settings: dict, rewarded: Config):
     assert (plain[1] == other[1]) == ("scale_rewards" in settings)
 
 
+@pytest.mark.slow
 def test_what_a_loss_is_made_of(rewarded: Config):
     """Each setting changes the loss of the second update on the same completions; clipping where a ratio left 1."""
 
@@ -303,6 +310,7 @@ def test_what_a_loss_is_made_of(rewarded: Config):
     assert len({plain, *others}) == 8
 
 
+@pytest.mark.slow
 def test_groups_without_spread_are_left_out_and_stop_a_run_that_is_to_stop(
     rewarded: Config, order_of: Callable[..., RunRequest]
 ):

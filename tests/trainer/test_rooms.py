@@ -67,6 +67,7 @@ def errors_and_grade(folder: Path) -> tuple[list[str], str]:
     return [problem.what for problem in report.findings if problem.severity == "error"], report.grade.name
 
 
+@pytest.mark.slow
 def test_a_method_of_ten_lines_runs_resumes_and_exports(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -98,6 +99,7 @@ def test_a_method_of_ten_lines_runs_resumes_and_exports(
         assert {"params", "frozen"} <= {part["name"] for part in plan["parts"]}
 
 
+@pytest.mark.slow
 def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -123,6 +125,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
         assert manifest["effective"]["objective"] == {"kind": "pulled"}
 
 
+@pytest.mark.slow
 def test_a_figure_without_a_field_of_the_row_is_not_written(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):

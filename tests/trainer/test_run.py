@@ -30,6 +30,7 @@ from trainer.run import RunRequest
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 
 
+@pytest.mark.slow
 def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
     assert carried_out(order) == 0
@@ -61,6 +62,7 @@ def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of:
     assert [row["loss"] for row in rows(first.folder)] == [row["loss"] for row in rows(second.folder)]
 
 
+@pytest.mark.slow
 def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path):
     """The smoke command of the first project, flags written with underscores."""
     environment = {**os.environ, "XLA_FLAGS": QUICK}
@@ -79,6 +81,7 @@ def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path)
     assert manifest["model"]["dtypes"]["compute"] == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resumed", "donate"), [(False, True), (True, True), (True, False), (False, False)])
 def test_no_more_than_two_states_are_there_at_a_time(
     donate: bool,
@@ -110,6 +113,7 @@ def test_no_more_than_two_states_are_there_at_a_time(
     assert left[1:] == [0] * len(left[1:])
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, limits=LimitsConfig(steps=50, max_minutes=1e-6)))
     assert carried_out(order) == 5
@@ -139,6 +143,7 @@ def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
     monkeypatch.setattr(Loop, "run", lambda self, state: real(replace_program(self, wrapped), state))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "kind", "what"),
     [
@@ -168,6 +173,7 @@ def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
     assert errors_of(order.folder) == []
 
 
+@pytest.mark.slow
 def test_a_state_that_is_not_finite_is_not_saved_between_rows(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -181,6 +187,7 @@ def test_a_state_that_is_not_finite_is_not_saved_between_rows(
     assert errors_of(order.folder) == []
 
 
+@pytest.mark.slow
 def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -203,6 +210,7 @@ def replace_program(loop: Loop, wrap: Callable) -> Loop:
     return replace(loop, step=wrap(loop.step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "kind", "code", "text"),
     [
@@ -237,6 +245,7 @@ def test_an_exception_seals_the_run_and_is_explained(
     assert ("traceback" in said["fields"]) == (kind == "KeyError")
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_was_written(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):

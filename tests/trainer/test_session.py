@@ -91,6 +91,7 @@ def asked(config: Config, tmp_path: Path) -> Config:
     return replace(config, evaluation=evaluation, limits=LimitsConfig(steps=3))
 
 
+@pytest.mark.slow
 def test_a_run_whose_session_ends_is_interrupted_and_the_next_one_evaluates_it(
     asked: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):

@@ -67,6 +67,7 @@ def stamps(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_both_stamps_are_there_and_cost_no_grade(stamped_run: Path):
     assert [(each["of"], each["failed"]) for each in stamps(stamped_run)] == [("start", None), ("manifest", None)]
     [report] = check_paths([stamped_run]).runs

@@ -61,6 +61,7 @@ def test_a_reader_that_stops_reading_hears_no_more(tmp_path: Path) -> None:
     assert (found.returncode, found.stderr) == (1, b"")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_only_ascii_and_a_name_that_is_no_text(tmp_path: Path) -> None:
     write_run(tmp_path, "demo", status="running")
     (tmp_path / os.fsdecode(b"b\xff")).mkdir()
@@ -136,6 +137,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
     assert "in mistaken" in kept.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_training_that_is_stopped_while_it_is_planned_leaves_nothing(tmp_path: Path) -> None:
     """The first line said is about the compiler; what is killed then has no folder, and started nothing that stays."""
     for how in (signal.SIGINT, signal.SIGKILL):

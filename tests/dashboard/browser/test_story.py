@@ -18,7 +18,7 @@ from evidence.bundle.verify import verify_bundle
 from evidence.run.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 ROW_PIXELS = 36
 TICK, NAME, TITLE = 17, 60, 120
@@ -54,7 +54,7 @@ def three(address: str, root: Path) -> str:
     return address
 
 
-def test_look_sort_open_and_compare(three: str, page: Page, keep) -> None:
+def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Page, keep) -> None:
     page.goto(three)
     settled(page)
     assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
@@ -107,7 +107,21 @@ def test_look_sort_open_and_compare(three: str, page: Page, keep) -> None:
     settled(page)
     keep(page, "compare")
 
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_text("2 chosen")).to_be_visible()
+    page.get_by_test_id("stMain").get_by_role("button", name="Package").click()
+    expect(page).to_have_url(re.compile("/package"))
+    page.get_by_role("button", name="Build", exact=True).click()
+    expect(page.get_by_text("Built and read back")).to_be_visible()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=re.compile(r"^Download \d")).click()
+    waiting.value.save_as(tmp_path / "handed-in.zip")
+    verdict = verify_bundle(tmp_path / "handed-in.zip")
+    assert verdict.ok
+    assert {run.run_id for run in verdict.runs} == {"alpha", "beta"}
 
+
+@pytest.mark.slow
 def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
     page.goto(f"{three}/compare")
     settled(page)
@@ -134,6 +148,7 @@ def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
     expect(page.get_by_role("button", name="CSV, every row")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Page) -> None:
     page.goto(f"{three}/compare")
     page.get_by_role("tab", name="Smoke → TPU").click()
@@ -153,6 +168,7 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Pag
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others(address: str, root: Path, page: Page) -> None:
     write_run(root, "alpha", steps=40)
     listed = page.locator(".tp-pointed-at > div > div > div:first-child").filter(has_text=" at ")
@@ -172,6 +188,7 @@ def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others(address: 
         assert [title for _, title in titles][:4] == [first, *others]
 
 
+@pytest.mark.slow
 def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
     page.goto(f"{three}/run?run=alpha&view=Predictions&outcome=wrong")
     settled(page)
@@ -179,6 +196,7 @@ def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
     expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
 
 
+@pytest.mark.slow
 def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Path, page: Page) -> None:
     three_runs(root)
     rows = [json.loads(line) for line in (root / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
@@ -205,6 +223,7 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Pat
     expect(page).not_to_have_url(re.compile("item="))
 
 
+@pytest.mark.slow
 def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(three: str, page: Page) -> None:
     page.goto(f"{three}/run?run=alpha&view=Predictions")
     expect(page.get_by_text("60 of 60 items.")).to_be_visible()
@@ -215,6 +234,7 @@ def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(th
         expect(page.get_by_text(shown)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_page_follows_a_run_at_work_and_notices_its_end(address: str, root: Path, tmp_path: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     (folder / "checkpoints" / "20").mkdir(parents=True)
@@ -232,6 +252,7 @@ def test_a_page_follows_a_run_at_work_and_notices_its_end(address: str, root: Pa
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_part_that_asks_late_does_not_clear_the_next_page(address: str, root: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     by_the_clock: list[bytes] = []
@@ -267,6 +288,7 @@ def test_a_part_that_asks_late_does_not_clear_the_next_page(address: str, root: 
         expect(page.locator("h1", has_text="Compare")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
     address: str, root: Path, page: Page, keep
 ) -> None:
@@ -286,6 +308,7 @@ def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
     assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
 
 
+@pytest.mark.slow
 def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
     tmp_path: Path, root: Path, page: Page
 ) -> None:
@@ -326,6 +349,7 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_path: Path, page: Page, keep) -> None:
     three_runs(root)
     page.goto(f"{address}/package?runs=beta&runs=alpha")
@@ -353,6 +377,7 @@ def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_p
     expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_open_pages_are_never_green_over_what_is_not_there(address: str, root: Path, page: Page) -> None:
     folders = [write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma"))]
     summary, manifest = folders[0] / EVAL_SUMMARY, folders[0] / MANIFEST

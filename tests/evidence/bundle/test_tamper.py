@@ -109,6 +109,7 @@ def cut_file(files: dict[str, bytes], chance: random.Random) -> None:
 FILE_CHANGES = [change_file, remove_file, add_file, rename_file, swap_files, cut_file]
 
 
+@pytest.mark.slow
 def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path):
     chance = random.Random(7)
     original = contents(bundle)
@@ -119,6 +120,7 @@ def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path):
         assert not verify_bundle(pack(files, tmp_path / "tampered.zip")).ok, f"{change.__name__}, change {number}"
 
 
+@pytest.mark.slow
 def test_every_change_of_a_file_is_found_though_both_lists_were_rewritten(bundle: Path, tmp_path: Path):
     """The manifest of the run is what everything else is held against: a change of it alone may contradict nothing."""
     chance = random.Random(11)

@@ -58,6 +58,7 @@ def changed(forger: Forger, name: str, change: Any) -> set[str]:
     return codes(path.parent)
 
 
+@pytest.mark.slow
 def test_the_registry_is_what_the_trainer_uses(made: ModuleType) -> None:
     stated = json.loads(made.FILE.read_text("utf-8"))
     first = made.SEEDS[0] + made.GENERATOR_SEED_OFFSET
@@ -68,6 +69,7 @@ def test_the_registry_is_what_the_trainer_uses(made: ModuleType) -> None:
     assert stated["generator_seed_offset"] == made.GENERATOR_SEED_OFFSET
 
 
+@pytest.mark.slow
 def test_start_weights_are_what_a_process_without_flags_draws(made: ModuleType) -> None:
     """Not drawn in this process: the flags of the tests make the compiler round otherwise."""
     script = "import json, make_registry; print(json.dumps(make_registry.model_facts('tiny-gpt2', range(1))))"

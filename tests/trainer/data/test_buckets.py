@@ -66,6 +66,7 @@ def test_by_hand():
     assert {tuple(sorted(found[at : at + 2])) for at in (1, 3, 5)} == {(2, 4), (1, 6), (3, 5)}
 
 
+@pytest.mark.slow
 def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config: Config):
     bucketed, data = inputs_of(with_buckets(config, 3))
     plain, _ = inputs_of(config)

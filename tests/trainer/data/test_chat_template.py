@@ -154,6 +154,7 @@ def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
+@pytest.mark.slow
 def test_the_summary_states_the_template_and_the_run_stands(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):

@@ -52,6 +52,7 @@ def packed_config(config: Config, **data) -> Config:
     return replace(config, data=replace(config.data, packing=True, **data))
 
 
+@pytest.mark.slow
 def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: Config):
     """Sums over the rows of one packed step, and over the same rows a sequence each."""
     task, data = inputs_of(packed_config(config))

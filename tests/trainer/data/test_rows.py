@@ -59,6 +59,7 @@ def test_a_repeated_id_is_named_with_the_lines_of_the_file(tmp_path: Path):
     )
 
 
+@pytest.mark.slow
 def test_a_run_and_a_plan_show_the_warning(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

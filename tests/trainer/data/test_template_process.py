@@ -16,6 +16,7 @@ def templates() -> Iterator[TemplateProcess]:
     process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "answer"),
     [

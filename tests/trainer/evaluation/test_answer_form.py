@@ -88,6 +88,7 @@ def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     yield from map(json.loads, (folder / name).read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_right_answers_count_and_how_they_were_read_is_stated(made: Path):
     summary = document(made, layout.EVAL_SUMMARY)
     scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
@@ -174,6 +175,7 @@ def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
     assert code in {each.code for each in check_run(read_run(forger.folder)) if each.severity == "error"}
 
 
+@pytest.mark.slow
 def test_a_judges_questions_are_read_in_the_same_way(made: Path, tmp_path: Path):
     request = ChallengeRequest(
         folder=made,
@@ -195,6 +197,7 @@ def test_an_answer_scored_by_another_reader_is_named(made: Path):
     assert other_scores(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
 
 
+@pytest.mark.slow
 def test_a_later_evaluation_reads_as_the_log_says(made: Path, tmp_path: Path):
     config = config_in(tmp_path)
     name, config = config.evaluation.eval_set, replace(config, limits=LimitsConfig(steps=1))

@@ -89,6 +89,7 @@ def errors_of(folder: Path) -> set[str]:
     return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
 
 
+@pytest.mark.slow
 def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
     points = points_of(made)
     assert list(points) == [10, 20, 30, 40, 50]
@@ -125,6 +126,7 @@ def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
     assert (told[-1]["step"], told[-1]["value"]) == (best, max(scores.values()))
 
 
+@pytest.mark.slow
 def test_a_repetition_measures_the_same(made: Path):
     receipt, code = replay(ReplayRequest(folder=made, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]

@@ -103,6 +103,7 @@ def errors_of(folder: Path) -> set[str]:
     return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
 
 
+@pytest.mark.slow
 def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
     summary, rows = summary_of(made), rows_of(made, layout.PREDICTIONS)
     stated = {key: summary["generation"][key] for key in ("method", "samples", "seed", "temperature", "top_k", "top_p")}
@@ -125,6 +126,7 @@ def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
     assert errors_of(made) <= {"TP408"}
 
 
+@pytest.mark.slow
 def test_a_repetition_draws_the_same(made: Path):
     receipt, code = replay(ReplayRequest(folder=made, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]
@@ -173,6 +175,7 @@ def test_a_sample_that_was_not_drawn_so_is_found(copy: Path):
     assert found["differences"][0]["why"].startswith("The model does not write this: token ")
 
 
+@pytest.mark.slow
 def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     """An item put alone, in another order or with fewer samples has the same answers."""
     devices = choose_devices("cpu", 1, "x86-64-v3")

@@ -76,6 +76,7 @@ def test_the_cache_changes_nothing(spec):
     assert completions(graphdef, params, PROMPTS, stop_token_id=stop) == expected
 
 
+@pytest.mark.slow(but=("gemma",))
 def test_neighbours_and_padding_change_nothing(spec):
     graphdef, params = random_model(spec, seed=1)
     together = completions(graphdef, params, PROMPTS, batch_size=6)
@@ -109,6 +110,7 @@ def test_completions_come_as_each_batch_is_done():
     assert next(stream).tokens == (3, 4)
 
 
+@pytest.mark.slow
 def test_params_split_over_eight_devices(spec):
     graphdef, params = random_model(spec, seed=1)
     mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -122,6 +124,7 @@ def test_params_split_over_eight_devices(spec):
     assert completions(graphdef, split, PROMPTS) == completions(graphdef, params, PROMPTS)
 
 
+@pytest.mark.slow
 def test_bfloat16_decodes_as_its_own_naive_loop(spec):
     graphdef, params = random_model(spec, seed=1, compute_dtype=jnp.bfloat16, params_dtype=jnp.bfloat16)
     got = completions(graphdef, params, PROMPTS)
@@ -137,6 +140,7 @@ def test_the_caller_leaves_out_a_prompt_without_a_token(spec):
         completions(graphdef, params, [[3], []])
 
 
+@pytest.mark.slow
 def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
     graphdef, params = random_model(spec)
     if spec.learned_positions:
@@ -147,6 +151,7 @@ def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
         assert long == naive(graphdef, params, [1] * 53)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divided", [True, False], ids=["divided", "repeated"])
 def test_devices_share_the_prompts_and_write_what_one_writes(spec, divided):
     graphdef, params = random_model(spec, seed=1)
@@ -164,6 +169,7 @@ def test_devices_share_the_prompts_and_write_what_one_writes(spec, divided):
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.slow
 def test_each_device_keeps_the_keys_and_values_of_its_own_rows(spec):
     graphdef, params = random_model(spec)
     mesh, peaks = build_mesh(jax.devices()[:4]), []

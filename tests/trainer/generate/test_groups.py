@@ -32,6 +32,7 @@ def texts(drawn):
     return [each.written.tokens for each in drawn]
 
 
+@pytest.mark.slow(but=("gpt2",))
 def test_a_row_draws_the_same_whatever_stands_beside_it(spec):
     together = texts(draw(spec, PROMPTS, [0, 1, 2, 3]))
     for number in (0, 2):
@@ -39,6 +40,7 @@ def test_a_row_draws_the_same_whatever_stands_beside_it(spec):
         assert alone == together[number * SIZE : (number + 1) * SIZE]
 
 
+@pytest.mark.slow
 def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
     once = texts(draw(spec, [PROMPTS[0], PROMPTS[0]], [0, 1]))
     assert len(set(once)) > SIZE
@@ -46,6 +48,7 @@ def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
     assert once == texts(draw(spec, [PROMPTS[0], PROMPTS[0]], [0, 1]))
 
 
+@pytest.mark.slow
 def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
     whole = draw(spec, PROMPTS, [0, 1, 2, 3], temperature=0.7)
     shapes = []
@@ -64,6 +67,7 @@ def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
     assert set(shapes) <= {16, 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probabilities_and_entropies_are_those_of_one_pass_over_the_whole_text(spec, temperature):
     graphdef, params = random_model(spec)

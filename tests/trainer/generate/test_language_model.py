@@ -24,6 +24,7 @@ def refused(call):
     return problem.code, problem.what
 
 
+@pytest.mark.slow
 def test_logits_are_float32_and_those_of_transformers(model):
     expected = np.load(CASES / "mistral" / "expected.npz")
     got = model(expected["tokens"])

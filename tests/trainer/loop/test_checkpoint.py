@@ -100,12 +100,14 @@ def move_away(folder: Path) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [bits_turned, emptied, cut_off, without_metadata, metadata_changed])
 def test_a_damaged_checkpoint_is_refused_and_the_whole_one_before_it_named(damage: Callable[[Path], str], folder: Path):
     text = said(folder, damage(newest(folder)), move_away(folder))
     assert refusal(lambda: export_run(folder, None, QUIET)) == text
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_or_scored_from_a_damaged_checkpoint_and_is_from_the_one_before(
     folder: Path, config: Config, tmp_path: Path
 ):

@@ -81,6 +81,7 @@ def entries_of(folder: Path) -> list[Any]:
     return [(row["step"], row["rows"], row["state_sha256"], row["params_sha256"]) for row in rows(folder, layout.CHAIN)]
 
 
+@pytest.mark.slow
 def test_a_run_beside_has_the_entries_states_and_checkpoints_of_one_in_place(
     saving: Config, finished: Callable[[Config], Path], order_of: Callable[..., RunRequest], beside: None
 ):
@@ -96,6 +97,7 @@ def test_a_run_beside_has_the_entries_states_and_checkpoints_of_one_in_place(
     assert kept
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_while_the_devices_go_on_ends_the_run_by_name_and_its_checkpoint_is_continued(
     saving: Config,
     finished: Callable[[Config], Path],

@@ -103,6 +103,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stacked_step_does_what_a_step_with_layers_apart_does(name: str, seven: Config):
     changes, close = METHODS[name]
@@ -150,6 +151,7 @@ def run(seven: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_was_used_is_stated_and_files_have_layers_apart(run: Path):
     manifest = manifest_of(run)
     assert manifest["training"]["layers"] == manifest["effective"]["memory"]["layers"] == "scanned"
@@ -161,6 +163,7 @@ def test_what_was_used_is_stated_and_files_have_layers_apart(run: Path):
     assert manifest["model"]["weights_sha256"] in hashed
 
 
+@pytest.mark.slow
 def test_a_continued_run_ends_in_the_same_bits(run: Path, seven: Config, order_of):
     first = order_of(replace(seven, limits=LimitsConfig(steps=2), evaluation=EvaluationConfig()), "first")
     assert carried_out(first) == 0
@@ -175,6 +178,7 @@ def test_a_continued_run_ends_in_the_same_bits(run: Path, seven: Config, order_o
     assert rows(third.folder)[-1]["loss"] == pytest.approx(rows(run)[-1]["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_repetition_has_layers_as_they_lay(run: Path, tmp_path: Path):
     receipt, code = replay(ReplayRequest(folder=run, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0)
@@ -190,6 +194,7 @@ LARGE = {"n_embd": 256, "n_head": 4, "n_layer": 12, "vocab_size": 4096, "n_posit
 ACTIVATIONS = ("gelu_new", "gelu", "silu", "relu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("remat", "activation"), [("layer", "gelu_new"), *(("none", each) for each in ACTIVATIONS)])
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora", rank=8)])
 def test_what_is_summed_is_what_the_compiler_says(

@@ -149,6 +149,7 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
         assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
 
 
+@pytest.mark.slow(but=("gpt2",))
 @pytest.mark.parametrize("name", ["gpt2", "gemma3"])
 def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
     tokens = np.random.default_rng(1).integers(0, 60, (2, 16)).astype(np.int32)
@@ -189,6 +190,7 @@ def problems(folder: Path) -> set[str]:
     return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
 
 
+@pytest.mark.slow
 def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order_of: Callable[..., RunRequest]):
     first = order_of(half, "first")
     assert run(first, QUIET) == 0
@@ -210,6 +212,7 @@ def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order
         assert problems(folder) == set()
 
 
+@pytest.mark.slow
 def test_a_scale_that_falls_below_one_ends_the_run_by_name(
     half: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):

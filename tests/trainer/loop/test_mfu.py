@@ -11,6 +11,7 @@ from trainer.replay.difference import OF_THIS_MACHINE
 from trainer.run import RunRequest
 
 
+@pytest.mark.slow
 def test_rows_state_what_the_peak_would_take_over_what_a_step_took(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):

@@ -78,6 +78,7 @@ def test_a_code_is_that_of_the_nearest_value(kind: str):
     assert np.max((away - least) / np.maximum(np.abs(parts), 1e-7)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [narrow_adam.PIECE, 3000], ids=["whole", "in pieces"])
 def test_four_steps_are_those_of_torchao(piece: int, monkeypatch: pytest.MonkeyPatch):
     """A piece of 3,000 cuts the kernel along its outputs and leaves a rest of the table."""

@@ -21,6 +21,7 @@ def traced_steps(folder: Path) -> list[int]:
     return sorted(dict(event.stats)["step_num"] for event in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "expected"), [(2, [2, 3]), (9, [2, 3, 4])])
 def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(
     asked: int, expected: list[int], config: Config, order_of: Callable[..., RunRequest]

@@ -196,6 +196,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, config: Config, *steps: int) -> None:
     monkeypatch.setattr(programs, "loss_fn_of", loss_fn_of)
 
 
+@pytest.mark.slow
 def test_a_run_skips_counts_is_continued_and_fails_beyond_its_limit_with_the_rows(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -231,6 +232,7 @@ def test_a_run_skips_counts_is_continued_and_fails_beyond_its_limit_with_the_row
     assert [errors_of(order.folder) for order in (whole, first, second, third)] == [[]] * 4
 
 
+@pytest.mark.slow
 def test_a_repetition_skips_the_same_steps_and_one_that_learns_from_them_differs(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -67,6 +67,7 @@ def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, conf
     assert buffers(state.trained) == before
 
 
+@pytest.mark.slow
 def test_a_resumed_state_is_updated_in_its_own_buffers(config: Config, tmp_path: Path):
     with Watch(quiet=True) as watch:
         assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0

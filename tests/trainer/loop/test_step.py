@@ -141,6 +141,7 @@ def adafactor_by_hand(weights, gradients, rates, *, decay):
     return found
 
 
+@pytest.mark.slow
 def test_adafactors_weight_decay_is_a_share_per_unit_of_learning_rate():
     settings = OptimizerConfig(
         name="adafactor", learning_rate=0.1, schedule="linear", weight_decay=0.5, final_learning_rate_fraction=0.0

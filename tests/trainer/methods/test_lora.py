@@ -95,6 +95,7 @@ def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
         np.testing.assert_array_equal(np.asarray(value), before[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
     low: Config, order_of: Callable[..., RunRequest]
 ):
@@ -148,6 +149,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
         np.testing.assert_allclose(read, moved, atol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Callable[..., RunRequest], tmp_path: Path):
     for number, name in enumerate(("model", "other/model")):
         plain = task_of(replace(low, method=MethodConfig(), seed=number))
@@ -218,6 +220,7 @@ def test_rslora_divides_by_the_root_of_the_rank(low: Config):
     assert {lora.scale for lora in adapters.values()} == {8.0 / 4**0.5}
 
 
+@pytest.mark.slow(but=("nf4",))
 @pytest.mark.parametrize("base", ["nf4", "int8"])
 def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(
     base: str, low: Config, order_of: Callable[..., RunRequest]

@@ -108,6 +108,7 @@ def test_bfloat16_parameters_are_the_float32_ones_rounded(spec):
         np.testing.assert_array_equal(value, exact[name].astype(jnp.bfloat16))
 
 
+@pytest.mark.slow
 def test_gpt2_starts_as_gpt2_does():
     spec = spec_from_config({**GPT2, "n_embd": 128, "n_inner": 512, "vocab_size": 512})
     _, params = flatten(build(spec, key=jax.random.key(0), **FLOAT32))
@@ -147,6 +148,7 @@ def test_hash_sees_name_shape_dtype_and_bytes():
     assert len({params_sha256(params) for params in versions}) == len(versions)
 
 
+@pytest.mark.slow
 def test_hash_and_random_numbers_are_those_of_one_device_on_eight():
     spec = spec_from_config({**GPT2, "vocab_size": 24, "n_layer": 1})
     mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))

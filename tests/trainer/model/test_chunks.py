@@ -55,6 +55,7 @@ def test_every_token_is_computed_once_by_itself_and_none_is_added():
     np.testing.assert_array_equal(found, np.asarray(x) * 2 + numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [GPT2, GEMMA])
 @pytest.mark.parametrize("remat", ["none", "layer"])
 def test_the_gradient_is_that_of_the_whole(family, remat):
@@ -64,6 +65,7 @@ def test_the_gradient_is_that_of_the_whole(family, remat):
     assert_alike((graphdef, params), (in_chunks, params))
 
 
+@pytest.mark.slow
 def test_stacked_layers_take_chunks_too():
     spec = spec_from_config(GEMMA)
     graphdef, params = random_model(spec, **TYPES, remat="layer")

@@ -118,6 +118,7 @@ def with_blocks(spec: ModelSpec, **choices) -> ModelSpec:
     return replace(spec, blocks=tuple(replace(block, **choices) for block in spec.blocks))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 3])
 def test_packed_texts_are_computed_as_if_alone(spec, window):
     graphdef, params = random_model(with_blocks(spec, window=window))
@@ -150,6 +151,7 @@ def test_with_a_window_a_token_sees_no_further():
     assert changed.tolist() == [False, False, True, True, True, False, False]
 
 
+@pytest.mark.slow
 def test_logits_of_chunks_are_those_of_the_whole(spec):
     graphdef, params = random_model(spec)
     decoder = bind(graphdef, params)
@@ -159,6 +161,7 @@ def test_logits_of_chunks_are_those_of_the_whole(spec):
     np.testing.assert_allclose(chunks.reshape(2, 7, -1), decoder.logits(hidden), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_used_inside_and_logits_are_float32(spec):
     graphdef, params = random_model(spec)
     exact = logits(graphdef, params, TOKENS)
@@ -175,6 +178,7 @@ def mean_square(graphdef, params, tokens):
     return jnp.mean(jnp.square(logits(graphdef, params, tokens)))
 
 
+@pytest.mark.slow
 def test_remat_changes_no_gradient(spec):
     spec = replace(spec, blocks=spec.blocks[:1])
     plain, params = random_model(spec, remat="none")

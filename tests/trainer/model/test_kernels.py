@@ -69,6 +69,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "shape"), [*product(KINDS, SHAPES)], ids=str)
 def test_windows_caps_groups_texts_and_padding(kind, shape):
     assert_equal_to_plain(AttentionKernel(kind=kind, interpreted=True), **shape)
@@ -78,6 +79,7 @@ def test_float16_and_a_window_that_only_the_program_knows():
     assert_equal_to_plain(AttentionKernel(kind="blockwise"), dtype="float16", window=jnp.int32(40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_devices_read_their_own_sequences(kind):
     kernel = AttentionKernel(kind=kind, interpreted=True, mesh=build_mesh(jax.devices()[:2]))
@@ -113,6 +115,7 @@ FULL = ("gpt2", "gemma", "llama")
 WINDOWED = ("gemma2", "gemma3-capped", "mistral", "qwen2", "qwen3-window", "smollm3-window")
 
 
+@pytest.mark.slow(but=("llama-blockwise", "llama-splash"))
 @pytest.mark.parametrize(("family", "kind"), [*product(FULL + WINDOWED, KINDS)])
 def test_every_family_learns_the_same(family: str, kind: str):
     config = json.loads((CASES / family / "config.json").read_text())
@@ -130,6 +133,7 @@ def test_every_family_learns_the_same(family: str, kind: str):
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=bound)
 
 
+@pytest.mark.slow
 def test_stacked_layers_with_several_windows_are_read_in_blocks():
     varied = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 3, "rope_theta": 500.0}
     spec = spec_from_config(GEMMA | varied)

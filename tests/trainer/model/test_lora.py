@@ -32,6 +32,7 @@ def test_adapters_are_float32_parameters_of_their_own_beside_an_unchanged_model(
     assert {name: shape.shape for name, shape in shapes.items()} == {name: v.shape for name, v in params.items()}
 
 
+@pytest.mark.slow
 def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
     """By the definition, one at a time; together they are drawn by one loop for each shape."""
     names = [

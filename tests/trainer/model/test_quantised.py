@@ -50,6 +50,7 @@ def test_no_number_is_further_from_its_code_than_half_the_gap():
     assert float(jnp.mean(error)) == pytest.approx(0.0735, abs=0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "count"), [("llama-nf4", "nf4", 12), ("qwen3-int8", "int8", 14)])
 def test_what_bitsandbytes_quantised_is_kept_as_it_is_and_computes_the_same(name, kind, count):
     source, plain, wanted = structure(name)

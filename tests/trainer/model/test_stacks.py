@@ -88,6 +88,7 @@ VARIED = {
 }
 
 
+@pytest.mark.slow(but=("smollm3",))
 @pytest.mark.parametrize("name", VARIED)
 def test_layers_that_see_and_turn_differently_are_one_stack(name):
     spec = spec_from_config(GEMMA | VARIED[name])
@@ -97,6 +98,7 @@ def test_layers_that_see_and_turn_differently_are_one_stack(name):
     assert_alike(losses(*alone), losses(*together))
 
 
+@pytest.mark.slow
 def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_stay_apart():
     spec = spec_from_config(GEMMA | {"num_hidden_layers": 12})
     names = sorted(f"layers.{layer}.{each}" for layer in range(8, 12) for each in ("mlp.up", "attention.query"))
@@ -109,6 +111,7 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     assert float(losses(*together)[0]) != pytest.approx(float(first[0]), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     sizes = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
     spec = spec_from_config(GEMMA | sizes | {"tie_word_embeddings": False})
@@ -148,6 +151,7 @@ def loss_and_logits(graphdef, params, tokens):
     return jax.value_and_grad(loss_of, has_aux=True)(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
 def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     source = resolve(str(CASES / name))

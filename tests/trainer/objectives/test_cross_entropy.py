@@ -47,6 +47,7 @@ def test_the_sum_is_the_definition(case):
     assert float(summed_cross_entropy(logits, targets, mask)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 3, 5, 9, 10, 64, None])
 def test_chunks_change_neither_the_loss_nor_its_gradient(case, chunk: int | None):
     hidden, table, targets, mask = case

@@ -93,6 +93,7 @@ def test_without_a_reference_a_divergence_cannot_cost():
         loss_of("dapo", beta=0.1).sums(**batch)
 
 
+@pytest.mark.slow
 def test_shares_count_what_is_cut():
     """Ratios 1.5, 0.5, 1.1 under advantages of both signs: one token of each sequence has no gradient."""
     mask = jnp.asarray([[True, True, True, False]] * 2)
@@ -114,6 +115,7 @@ def test_the_gap_of_the_sampler_is_the_largest_difference_in_a_completion():
     assert float(loss_of("dapo").sums(**batch).largest["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_padding_has_no_effect_and_no_gradient(loss_type: str):
     loss, batch = loss_of(loss_type, beta=0.1), batch_of()
@@ -152,6 +154,7 @@ def step_of(loss: PolicyLoss, batch: dict[str, jax.Array], accumulation: int) ->
     return step(first_state(batch["log_probs"], optimizer), {}, divided)
 
 
+@pytest.mark.slow(but=("gspo",))
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
     loss, batch = loss_of(loss_type, beta=0.1), batch_of()
@@ -244,6 +247,7 @@ def test_all_completions_are_enumerated():
     assert float(probabilities(table(0)).sum()) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss_type", "baseline"),
     [*[(one, 0.0) for one in TYPES], *[(one, 0.7) for one in ("dapo", "dr_grpo", "cispo")]],
@@ -258,6 +262,7 @@ def test_the_expected_gradient_is_the_policy_gradient(loss_type: str, baseline: 
     np.testing.assert_allclose(found, -exact, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_baseline_of_the_group_shrinks_the_expected_gradient_by_its_own_share():
     """Every pair of completions: A is the reward less the pair's mean, so half of the policy gradient is left."""
     logits, p = table(0), np.asarray(probabilities(table(0)))
@@ -277,6 +282,7 @@ def test_a_baseline_of_the_group_shrinks_the_expected_gradient_by_its_own_share(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn_by", [0, 9], ids=["on-policy", "off-policy"])
 def test_the_term_of_the_divergence_has_the_exact_gradient_of_reverse_kl(drawn_by: int):
     """Of the next token after each prefix, the prefixes weighed as they are drawn."""

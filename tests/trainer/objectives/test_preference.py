@@ -69,6 +69,7 @@ def policy_of(name: str) -> dict[str, Any]:
     return {key: value * jnp.float32(TRL["factor"]) for key, value in golden(name)[1].items()}
 
 
+@pytest.mark.slow(but=("gpt2-plain-None",))
 @pytest.mark.parametrize("chunk", [None, 4])
 @pytest.mark.parametrize("case", ["plain", "strong"])
 @pytest.mark.parametrize("name", TRL["dpo"])
@@ -91,6 +92,7 @@ def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | N
     assert tokens == pytest.approx(expected["gradients"]["tokens"], rel=EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["plain", "strong", "smoothed"])
 @pytest.mark.parametrize("name", TRL["dpo"])
 def test_each_pair_is_trls(name: str, case: str):
@@ -137,6 +139,7 @@ def first_step(config: Config) -> tuple[Task, Any, Any, Any]:
     return task, trained, frozen, metrics
 
 
+@pytest.mark.slow
 def test_before_training_the_model_is_its_own_reference(pairs: Config):
     for method in (
         MethodConfig(),
@@ -150,6 +153,7 @@ def test_before_training_the_model_is_its_own_reference(pairs: Config):
         assert any(name.startswith(REFERENCE) for name in frozen) == (method.kind == "full")
 
 
+@pytest.mark.slow
 def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
     """An adapter that has learned, against full training from the same base to the merged model: one loss."""
     lora, data = inputs_of(replace(pairs, method=MethodConfig(kind="lora", rank=2)))
@@ -171,6 +175,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
         assert float(adapted.named[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_microbatches_and_devices_change_nothing(pairs: Config):
     changes = (
         (BatchConfig(microbatch_size=4), 1),

@@ -107,6 +107,7 @@ def test_a_folder_that_a_user_names_is_left_as_it_is():
     assert not (Path(before) / "x-sha256").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_was_compiled_before_is_the_same_in_memory_donation_and_bits():
     def step(state, x):
         return state + jnp.tanh(x @ state.T).sum(0)[:, None] * 0.125, jnp.sum(state)

@@ -110,6 +110,7 @@ def test_without_a_known_memory_there_is_no_verdict(gemma):
     assert (plan["verdict"], plan["available_bytes"]) == ("unknown", None)
 
 
+@pytest.mark.slow
 def test_a_model_too_large_for_this_machine_is_refused_before_anything_is_made(tmp_path: Path):
     model = tmp_path / "huge"
     model.mkdir()

@@ -49,6 +49,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "config.yaml"
 
 
+@pytest.mark.slow
 def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it(large: Path, tmp_path: Path):
     order = order_of(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
     assert run(order, Watch(quiet=True)) == 0

@@ -46,6 +46,7 @@ def test_auto_is_the_first_that_fits_with_its_whole_band():
     assert quantised.config.memory.remat == "dots"
 
 
+@pytest.mark.slow
 @pytest.mark.compiles_anew
 def test_what_dots_keeps_is_what_the_compiler_adds_to_layer():
     """A CPU's layers are stacked: before jax 0.11.1 its compiler undoes it where they follow each other."""
@@ -67,6 +68,7 @@ def test_what_dots_keeps_is_what_the_compiler_adds_to_layer():
     assert more - least == pytest.approx(of_dots - of_layer, rel=0.15)
 
 
+@pytest.mark.slow
 def test_a_run_states_what_became_of_auto_and_is_repeated_so(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, memory=replace(config.memory, remat="auto")))
     assert carried_out(order) == 0

@@ -59,6 +59,7 @@ def planned(config: Config, target: str) -> dict[str, Any]:
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "compute", "token_seconds", "sequences"),
     [
@@ -143,6 +144,7 @@ def test_a_plan_warns_of_two_completions_a_prompt():
     assert "TP748" in {each["code"] for each in planned(config, "kaggle-t4x2")["findings"]}
 
 
+@pytest.mark.slow
 def test_the_sum_is_near_what_this_compiler_says():
     config = replace(
         QWEN,

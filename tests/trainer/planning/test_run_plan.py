@@ -79,6 +79,7 @@ def refusal(order: RunRequest) -> tuple[int, str]:
     return caught.value.exit_code, as_text(caught.value.problems)
 
 
+@pytest.mark.slow
 def test_each_program_is_compiled_once_and_planned_from(
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter
 ):
@@ -121,6 +122,7 @@ def rewarded(config: Config, tmp_path: Path) -> Config:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_from(
     devices: int, rewarded: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch
@@ -161,6 +163,7 @@ def test_what_is_far_too_large_is_refused_without_a_compiler(
     assert "tiny-gpt2: The run needs about 16.8 MiB on each device; cpu has 1.0 MiB (test)" in text
 
 
+@pytest.mark.slow
 def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
 ):
@@ -179,6 +182,7 @@ def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read
     assert (plan["verdict"], plan["method"]) == ("fits", "compiler")
 
 
+@pytest.mark.slow
 def test_what_is_forced_runs_and_says_so(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
@@ -253,6 +257,7 @@ class Silent:
         return None
 
 
+@pytest.mark.slow(but=("method0",))
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
 def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
     method: MethodConfig, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -276,6 +281,7 @@ def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
     assert again["need_bytes"] == planned["need_bytes"]
 
 
+@pytest.mark.slow
 def test_a_processor_that_cannot_be_asked_leaves_the_sums_with_their_reason(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

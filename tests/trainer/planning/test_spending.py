@@ -89,6 +89,7 @@ def codes(config: Config, target: str) -> dict[str, str]:
     return {each["code"]: each["severity"] for each in plan["findings"]}
 
 
+@pytest.mark.slow
 def test_a_plan_finds_what_would_be_spent_badly():
     careless = replace(
         TINY,
@@ -105,6 +106,7 @@ def test_a_plan_finds_what_would_be_spent_badly():
     assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, "kaggle-t4x2"))
 
 
+@pytest.mark.slow
 def test_a_quantised_base_is_worth_nothing_on_a_cpu_unless_layers_are_stacked():
     config = replace(TINY, method=MethodConfig(kind="lora", base="nf4"), memory=MemoryConfig(remat="layer"))
     card = target_of("kaggle-t4x2")

@@ -115,6 +115,7 @@ def test_bfloat16_on_a_card_that_lacks_it_is_unsupported_and_named(name: str):
     assert plan["findings"][0]["what"] == f"precision.compute is bfloat16, which {name} does not have."
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_comes_with_sets_that_do():
     config = replace(
         GEMMA,
@@ -132,6 +133,7 @@ def test_what_does_not_fit_comes_with_sets_that_do():
     assert check_value("plan", plan, file="plan.json") == []
 
 
+@pytest.mark.slow
 def test_advice_passes_over_what_cannot_be_built():
     """Adapters on a float16 base fit; without the adapters that base cannot learn, and no such run is planned."""
     config = replace(
@@ -192,6 +194,7 @@ def test_advice_for_what_is_tight_frees_something():
     assert all(each["frees_bytes"] >= 0.01 * plan["need_bytes"] for each in plan["advice"])
 
 
+@pytest.mark.slow
 def test_the_largest_microbatch_fits_and_one_more_does_not():
     wish = PlanOptions(quick=True, max_batch=True, advice=False)
     target = target_of("tpu-v5e-1")
@@ -301,6 +304,7 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
     assert step_work(subject.task).flops == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
 
 
+@pytest.mark.slow
 def test_beside_adapters_no_gradient_of_the_frozen_weights_is_counted():
     adapted = replace(GEMMA, method=replace(GEMMA.method, kind="lora"))
     flops = step_work(subject_of(adapted, target_of("tpu-v5e-1")).task).flops
@@ -319,6 +323,7 @@ def test_what_is_computed_again_is_not_useful():
     assert plain == coded < 0.8 * useful_flops(task)
 
 
+@pytest.mark.slow
 def test_the_scores_of_long_sequences_are_traffic():
     """Llama-3.2-1B, 8,192 tokens: 32 heads × 8,192² × 4 bytes are 8 GiB a layer, written and read several times."""
     llama = replace(GEMMA, model=ModelConfig(name="meta-llama/Llama-3.2-1B"), batch=BatchConfig(microbatch_size=1))
@@ -329,6 +334,7 @@ def test_the_scores_of_long_sequences_are_traffic():
     assert moved > 16 * step_work(subject_of(short, target_of("tpu-v5e-1")).task).moved
 
 
+@pytest.mark.slow
 def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -366,6 +372,7 @@ def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Com
         assert abs(part.peak_bytes - whole.peak_bytes) <= part.error_fraction * whole.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_small_model_is_not_promised_steps_below_what_starting_one_takes():
     """Before, 2,800 steps of the demo were to take 0.5 s on eight chips: 0.2 ms each, less than the host needs."""
     config = load_config(Path("trainer/configs/demo.yaml"))

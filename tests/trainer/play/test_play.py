@@ -64,6 +64,7 @@ def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return play
 
 
+@pytest.mark.slow(but=("full",))
 @pytest.mark.parametrize("method", list(METHODS))
 def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
     method: str, run_of: Callable[..., Path], played: Callable[..., list[dict]]
@@ -82,6 +83,7 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
     assert hashes(folder) == before
 
 
+@pytest.mark.slow
 def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: Callable[..., list[dict]]):
     folder, other = run_of(), run_of("lora")
     events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
@@ -96,6 +98,7 @@ def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: 
         assert all(answer["text"].startswith(text["text"]) for text in texts)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
     run_of: Callable[..., Path], played: Callable[..., list[dict]], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
@@ -168,6 +171,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[obj
     return ended.value.code, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_asked_no_set_has_no_items(
     config: Config, finished: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]
 ):
@@ -181,6 +185,7 @@ def test_a_run_that_was_asked_no_set_has_no_items(
     )
 
 
+@pytest.mark.slow
 def test_two_questions_at_once_are_refused(run_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]):
     code, said = refusal(capsys, run_of(), "--item", "a", "--prompt", "b")
     assert code == 2

@@ -145,6 +145,7 @@ def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path: Path, monkeypatch: 
     assert watch.error.strerror == "No space left on device"
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_bits_with_and_without(config, order_of):
     chains = []
     for name, every in (("with", 0.1), ("without", None)):

@@ -111,6 +111,7 @@ def without_states(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest: Path):
     assert kept_steps(honest) == [2, 5, 8, 11]
     listed = {each["path"] for each in manifest_of(honest)["artifacts"]}
@@ -135,6 +136,7 @@ def test_as_many_states_are_kept_as_fit_together():
     assert steps_to_keep(replace(config, recording=RecordingConfig(states_mib=0)), mib, first=0) == frozenset()
 
 
+@pytest.mark.slow
 def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
     """The first part, the last, and the parts of the other kept states: their maker knew which these are."""
     receipt = replayed(copy)
@@ -251,6 +253,7 @@ def test_the_command_says_what_to_ask_for(copy: Path, tmp_path: Path, capsys: py
     assert capsys.readouterr().out.endswith("s.zip: 2 of the states of run, as its chain states them.\n")
 
 
+@pytest.mark.slow
 def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
     """Four honest steps, the other states drawn from noise, losses times 0.6, and nothing to challenge."""
     without_states(copy)

@@ -198,6 +198,7 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
     assert keep_receipt(receipt).is_file()
 
 
+@pytest.mark.slow
 def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repeat_it(honest: Path):
     items = honest.parent / "items.jsonl"
     away = items.rename(items.with_suffix(".away"))
@@ -211,6 +212,7 @@ def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repea
     assert receipt["covered"]["items"]["different"] == 0
 
 
+@pytest.mark.slow
 def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
     receipt, code, _ = asked(honest, segments=1, items=0, seed=5)
     assert code == 0
@@ -286,6 +288,7 @@ def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[Repeated
     return trained(config, task, data, steps, to=to)
 
 
+@pytest.mark.slow
 def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, data=replace(shop.config.data, shuffle=False)))
     rows = with_times_of(rows_of(copy), kept.rows)
@@ -295,6 +298,7 @@ def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
     assert "Step 1 is the first row that differs, in its loss" in first.difference
 
 
+@pytest.mark.slow
 def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Path, shop: Shop):
     _, at_four = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
     faster = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=2e-2))
@@ -322,6 +326,7 @@ def test_skipped_steps_are_found(copy: Path, shop: Shop):
     assert came[3].segment.first_step == 4
 
 
+@pytest.mark.slow
 def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, seed=7))
     rows = rows_of(copy)
@@ -351,6 +356,7 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     assert "1 answer is not the model's: q2" in receipt["said"]
 
 
+@pytest.mark.slow
 def test_another_way_of_asking_is_found(copy: Path):
     path = copy / layout.EVAL_SUMMARY
     summary = json.loads(path.read_text("utf-8"))
@@ -419,6 +425,7 @@ def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
     assert refusal(lambda: asked(copy)) == (2, [said])
 
 
+@pytest.mark.slow
 def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
     """The configuration of such a run names no set; who forges a score must not get past a replay by naming none."""
     config = yaml.safe_load((copy / layout.CONFIG).read_text())
@@ -449,6 +456,7 @@ def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
     assert refusal(lambda: asked(copy)) == (2, ["TP760 metrics.jsonl cannot be read, or is not there."])
 
 
+@pytest.mark.slow
 def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path, shop: Shop):
     rows = rows_of(copy)
     for row in rows:
@@ -462,6 +470,7 @@ def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path
     assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["different"]
 
 
+@pytest.mark.slow
 def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Shop):
     slower = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=0.98e-2))
     kept, state = other_training(shop, slower)
@@ -471,6 +480,7 @@ def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Sho
     assert first.verdict == "different"
 
 
+@pytest.mark.slow
 def test_time_that_is_over_leaves_what_was_covered(copy: Path):
     receipt, code, _ = asked(copy, segments=9, items=0)
     assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")

@@ -124,6 +124,7 @@ def test_a_plan_still_asks_for_its_configuration(capsys):
     assert "--config" in err
 
 
+@pytest.mark.slow
 def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, capsys, monkeypatch):
     """What JAX said is kept whole in the log, and the configuration lies beside it."""
     said = (CASES / "gpu_gemma_2b_kaggle_t4.txt").read_text("utf-8").partition("RESOURCE_EXHAUSTED")

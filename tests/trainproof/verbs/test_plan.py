@@ -99,6 +99,7 @@ def test_what_measured_runs_taught_is_forgotten(
     assert (ended.value.code, capsys.readouterr().err) == (0, "")
 
 
+@pytest.mark.slow
 def test_what_was_kept_is_shown_without_loading_jax(config: Path):
     flags = ("plan", "--config", str(config), "--on", "kaggle-tpu-v5e-8", "--quick")
     answers = []
@@ -117,6 +118,7 @@ def test_what_was_kept_is_shown_without_loading_jax(config: Path):
     assert again.stderr.endswith("loaded False")
 
 
+@pytest.mark.slow
 def test_what_fits_nowhere_ends_with_3(ran: Callable[..., Ran], config: Path):
     answer = ran(config, "--on", "t4", "--quick", "--set", "batch.microbatch_size=4096")
     assert answer.returncode == 3

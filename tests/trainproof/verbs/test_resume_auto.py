@@ -66,6 +66,7 @@ def trained(*, stopped_after: int | None = None, **flags) -> tuple[int, list[str
 AUTO = {"resume": Path("auto")}
 
 
+@pytest.mark.slow
 def test_three_sessions_of_one_command_train_go_on_and_begin_anew(session: Path):
     code, said = trained(**AUTO, stopped_after=1)
     assert code == 5
@@ -92,6 +93,7 @@ def test_three_sessions_of_one_command_train_go_on_and_begin_anew(session: Path)
     assert manifest_of(session / "runs" / "full-2")["parent"] is None
 
 
+@pytest.mark.slow
 def test_every_run_that_is_not_continued_is_named_with_the_reason(session: Path):
     assert trained(stopped_after=1)[0] == 5
     full = session / "runs" / "full"

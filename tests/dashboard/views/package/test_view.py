@@ -203,6 +203,7 @@ def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_every_hostile_archive_is_refused_on_the_page_and_leaves_nothing(
     opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def test_there_is_an_adapter_of_every_family():
     assert set(LOADED) == set(METHODS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_peft_computes_what_we_compute(name, tmp_path):
     write(name, tmp_path / "adapter")

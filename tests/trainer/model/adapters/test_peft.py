@@ -45,6 +45,7 @@ def test_there_is_a_case_of_every_kind():
     assert sorted(path.parent.name for path in (CASES / "adapters").glob("*/expected.npz")) == sorted(MODELS)
 
 
+@pytest.mark.slow(but=("gpt2",))
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_peft_before_and_after_merging(name, tmp_path):
     expected = np.load(CASES / "adapters" / name / "expected.npz")
@@ -80,6 +81,7 @@ def test_ranks_and_scales_follow_the_patterns(tmp_path):
     assert loras["layers.0.attention.query"].scale == pytest.approx(5 / 4**0.5)
 
 
+@pytest.mark.slow
 def test_adapters_of_single_projections_share_gpt2s_module(tmp_path):
     source = base("gpt2")
     numbers = np.random.default_rng(0)

@@ -33,6 +33,7 @@ def test_a_converted_model_is_the_same_model(name, tmp_path):
         np.testing.assert_allclose(got[param], value, rtol=0, atol=tolerance if is_norm else 0, err_msg=param)
 
 
+@pytest.mark.slow
 def test_an_export_of_it_is_a_folder_that_reads_the_same(tmp_path):
     folder = folder_of("gemma3", tmp_path / "folder")
     source = resolve(str(gguf_files.from_folder(folder, tmp_path / "m.gguf", metadata=TOKENS)))

@@ -54,6 +54,7 @@ def test_a_group_that_is_no_part_of_a_program_leaves_it_as_it_is(name: str):
         assert traced(replace(base, **{group: OTHERS[group]}), name) == plain, group
 
 
+@pytest.mark.slow
 def test_a_group_that_is_part_of_a_program_changes_it():
     assert traced(replace(BASE, batch=OTHERS["batch"]), "train") != traced(BASE, "train")
     assert traced(replace(BASE, evaluation=OTHERS["evaluation"]), "decode") != traced(BASE, "decode")
