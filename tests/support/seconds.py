@@ -1,5 +1,8 @@
 """A pytest plugin that keeps how long every test took: `--seconds FILE` writes it as JSON.
 
+`python tests/support/seconds.py fast/cold=FILE fast/warm=FILE slow/cold=FILE …` prints these documents as one, in the form
+of `benchmarks/results/test_seconds.json`. Cold is with an empty `XDG_CACHE_HOME`.
+
 Processor seconds are those of the test's process and of the children it waited for, so they mean the same on a busy
 machine; wall seconds do not.
 """
@@ -10,6 +13,7 @@ import json
 import os
 import platform
 import resource
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -99,3 +103,36 @@ class Writer:
 
 def _rounded(spent: Counter[str]) -> dict[str, float]:
     return {name: round(value, 1) for name, value in sorted(spent.items())}
+
+
+def combined(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return one document of several.
+
+    Args:
+        documents: what `Writer` wrote, by tier and state of the caches, such as `fast/cold`.
+
+    Returns:
+        The sums of each; files and slowest tests of the cold ones, since each test is in one tier.
+    """
+    sums = ("outcomes", "wall_seconds", "processor_seconds")
+    cold = [document for name, document in documents.items() if name.endswith("/cold")]
+    files: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for document in cold:
+        for name, spent in document["files"].items():
+            files[name] += Counter(spent)
+    slowest = sorted((pair for one in cold for pair in one["slowest"].items()), key=lambda pair: -pair[1]["processor"])
+    first = next(iter(documents.values()))
+    return {
+        "machine": first["machine"],
+        "date": first["date"],
+        "tiers": {name: {key: document[key] for key in sums} for name, document in documents.items()},
+        "files": {name: _rounded(spent) for name, spent in sorted(files.items())},
+        "slowest": dict(slowest[:SLOWEST]),
+    }
+
+
+if __name__ == "__main__":
+    given = (argument.split("=", 1) for argument in sys.argv[1:])
+    sys.stdout.write(
+        json.dumps(combined({name: json.loads(Path(path).read_text()) for name, path in given}), indent=1) + "\n"
+    )
