@@ -1,7 +1,7 @@
 """A pytest plugin that keeps how long every test took: `--seconds FILE` writes it as JSON.
 
-`python tests/support/seconds.py fast/cold=FILE fast/warm=FILE slow/cold=FILE …` prints these documents as one, in the form
-of `benchmarks/results/test_seconds.json`. Cold is with an empty `XDG_CACHE_HOME`.
+`python tests/support/seconds.py fast/cold=FILE fast/warm=FILE slow/cold=FILE …` prints these documents as one, as
+`benchmarks/results/test_seconds.json` has it. Cold is with an empty `XDG_CACHE_HOME`.
 
 Processor seconds are those of the test's process and of the children it waited for, so they mean the same on a busy
 machine; wall seconds do not.
