@@ -30,7 +30,8 @@ def divide(items: list[pytest.Item], *, grouped: bool) -> None:
         items: the tests.
         grouped: whether this is a worker of a run with `--dist loadgroup`.
     """
-    seconds = {name: file["wall"] / file["tests"] for name, file in json.loads(RECORDED.read_text())["files"].items()}
+    files = json.loads(RECORDED.read_text())["files"] if RECORDED.exists() else {}
+    seconds = {name: file["wall"] / file["tests"] for name, file in files.items()}
     seen: Counter[str] = Counter()
     portions = {}
     lasting: Counter[str] = Counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pytest
+from browser import settled
 from playwright.sync_api import FloatRect, Locator, Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
@@ -77,6 +78,7 @@ def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page:
     expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
     points = page.locator(".scatterlayer .point")
     expect(points).to_have_count(3)
+    settled(page)  # A page that is drawn again forgets a click.
     boxes = sorted((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in map(box_of, points.all()))
     _, middle, last = boxes
     click(page, last)
