@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.chat_template import writes_date
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
+from trainer.data.files.columns import MEANT_COLUMN
 from trainer.data.kinds import kinds_in, odd_kinds
 from trainer.data.prompts import Asked
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
@@ -178,6 +180,7 @@ def read_data(
     if dataset is None or model is None or tokenizer is None:
         return None
     path = str(dataset.path)
+    problems += unwritten_variables(dataset, tokenizer)
     odd = list(odd_kinds(kinds_in(rows), config.data.template, path))
     problems += [each for each in odd if each.severity == "error"]
     form = form_of(rows, config.data.template)
@@ -208,6 +211,23 @@ def read_data(
         warnings=(*dataset.warnings, *odd, *encoded.warnings, *(items.warnings if items else ())),
         rendered_at=rendered_at if writes_date(tokenizer) else None,
     )
+
+
+def unwritten_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
+    """Return the problems of what rows give a chat template that does not use it, such as tools."""
+    template = tokenizer.chat_template
+    text = str(template.get("default") if isinstance(template, dict) else template)
+    return [
+        problem_of(
+            MEANT_COLUMN,
+            file=str(dataset.path),
+            line=dataset.lines[number],
+            what=f"The row gives {name} to the chat template of the model, which does not use it.",
+            next="Remove the column, or use a model whose chat template writes it.",
+        )
+        for name, number in dataset.variables.items()
+        if not re.search(rf"\b{re.escape(name)}\b", text)
+    ]
 
 
 def source_of(encoded: EncodedData, objective: Objective, config: Config, *, devices: int) -> RowSource:
@@ -243,7 +263,8 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     recorder.log("info", SCORING, said, **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"
-        recorder.note("warning", "odd_row", what, code=problem.code, file=problem.file)
+        level = "info" if problem.severity == "note" else problem.severity
+        recorder.note(level, "odd_row", what, code=problem.code, file=problem.file)
 
 
 def too_long_sequences(config: Config, model: Model) -> list[Problem]:
