@@ -188,6 +188,8 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     before = None if request.resume is None else manifest_of(request.resume)
     at = now() if before is None else rendered_at(before)
     task, data = read_inputs(config, devices, with_weights=request.resume is None, rendered_at=at)
+    if data.refused and request.resume is None:
+        raise ProblemError(data.refused, exit_code=2)
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))

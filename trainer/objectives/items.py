@@ -61,7 +61,8 @@ def items_of(
         if unreadable
         else rows_of_another_form(rows, scoring, file, file=config.data.dataset, stop=config.evaluation.stop)
     )
-    warnings = (*odd_items(file, tokenizer), *of_rows)
+    room = max_positions - config.evaluation.max_new_tokens
+    warnings = (*odd_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room), *of_rows)
     return Items(file=file, prompts=prompts, warnings=warnings)
 
 
