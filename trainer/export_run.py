@@ -60,7 +60,7 @@ def export_run(
     task = Task.of(config, source, mesh)
     if adapter and not task.model.adapters:
         raise ProblemError([no_adapter(folder)], exit_code=2)
-    [state], frozen = restored_state(folder, task)
+    [state], frozen = restored_state(folder, task, say=watch.say)
     if adapter:
         write_adapter(target, combine(state.trained, frozen), task.model.adapters, source)
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
