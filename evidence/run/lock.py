@@ -24,7 +24,7 @@ NO_LOCKS = Rule(
     "TP724",
     "No file locks",
     "A lock keeps two processes from writing one folder, and shows whether the one that writes it is alive.",
-    "Use a folder on another file system, or mount this one with locks (Lustre: `flock`, NFS: `local_lock=flock`).",
+    "Give --output or --root a folder on another file system, or mount this one with flock (NFS: local_lock=flock).",
 )
 
 _PATIENCE_SECONDS = 0.5
