@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.generate.decode import decode_under, pad_left
-from trainer.model.adapters.reading import read_adapter
+from trainer.model.adapters.reading import read_adapter, with_head
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import load_params
@@ -130,6 +130,8 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     params = load_params(source, wanted)
     if adapter is not None:
         read = read_adapter(Path(adapter), source)
+        source = read.source or source
+        params = with_head(params, source)
         graphdef, _ = flatten(abstract(source.spec, **chosen, adapters=read.loras))
         for name, value in read.params.items():
             params[name] = jnp.asarray(value, params[name].dtype if name in params else jnp.float32)
