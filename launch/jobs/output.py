@@ -57,7 +57,7 @@ def _last_memory(run: Path) -> str:
             continue  # cut off by the kill
         own, used, whole = (at(row, f"{name}_bytes") for name in ("process_memory", "host_memory_used", "host_memory"))
         if all(isinstance(each, int) for each in (own, used, whole)):
-            return f" {SYSTEM} said last: {size(own)} of this process, {size(used)} of {size(whole)} on the machine."
+            return f" {SYSTEM} said last: {size(own)} of the run, {size(used)} of {size(whole)} on the machine."
     return ""
 
 

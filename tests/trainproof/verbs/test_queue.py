@@ -119,7 +119,7 @@ def test_a_job_that_the_system_killed_is_named_with_its_memory_and_a_way_on(chec
     )
     text = (
         f"{job.run} was killed by signal 9 (SIGKILL), usually by the kernel for want of memory: see `dmesg`. "
-        "system.jsonl said last: 21.00 GiB of this process, 23.00 GiB of 24.00 GiB on the machine. "
+        "system.jsonl said last: 21.00 GiB of the run, 23.00 GiB of 24.00 GiB on the machine. "
         f"Next: {then}\n"
     )
     assert said("logs", job.job_id) == f"ready\n{text}"
