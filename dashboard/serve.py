@@ -104,11 +104,12 @@ def has_login(folder: Path) -> bool:
     """Return whether Streamlit will find a login configured: an [auth] section in one of its secrets files."""
     import tomllib
 
-    for place in (Path.home(), folder, APP.parent):
+    for place in ("~", folder, APP.parent):
         try:
-            if "auth" in tomllib.loads((place / ".streamlit" / "secrets.toml").read_text("utf-8")):
+            secrets = Path(place).expanduser() / ".streamlit" / "secrets.toml"
+            if "auth" in tomllib.loads(secrets.read_text("utf-8")):
                 return True
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # without a home, for example
             continue
     return False
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
+from evidence.run.lock import refuse_without_locks
 from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
 from evidence.run.write import write_text
 from launch.jobs import process, working
@@ -22,6 +23,7 @@ from launch.jobs.folder import (
     ANY_DEVICE,
     CONFIG,
     DEVICES,
+    LAUNCH,
     LOCAL,
     Job,
     enqueue,
@@ -61,7 +63,7 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
         place: Where it runs, as in `launch/places`.
 
     Raises:
-        ProblemError: There is no such place (exit code 2).
+        ProblemError: There is no such place, or the root has no file locks (exit code 2).
         OSError: The job could not be written under the root.
     """
     if place not in PLACES:
@@ -133,6 +135,8 @@ def _put(
     If no worker can be started, the job waits and the page offers to continue the queue; an error here would make
     a user queue it twice.
     """
+    (root / LAUNCH).mkdir(parents=True, exist_ok=True)
+    refuse_without_locks(root / LAUNCH)
     now = datetime.now(UTC)
     folder = new_job_folder(root.resolve(), now)
     if config is not None:

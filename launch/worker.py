@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 from evidence.run.lock import RunLock
 from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
+from launch.jobs.output import what_killed
 from launch.jobs.process import ONLY_PARENT_INTERRUPTS, StartedProcess, interrupt, kill, start, started_now
 from launch.places import PLACES
 from schemas.problems.problem import ProblemError
@@ -152,6 +154,10 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
 def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
     """Wait for a job and note how it ended, when the disk has room for that, as long as the job's folder is there."""
     code = process.wait()
+    with suppress(OSError):
+        if said := what_killed(replace(job, exit_code=code)):
+            with (job.folder / OUTPUT).open("a", encoding="utf-8") as output:
+                output.write(f"{said}\n")
     while job.folder.is_dir():
         try:
             mark_ended(job, code)

@@ -60,7 +60,7 @@ def export_run(
     task = Task.of(config, source, mesh)
     if adapter and not task.model.adapters:
         raise ProblemError([no_adapter(folder)], exit_code=2)
-    [state], frozen = restored_state(folder, task)
+    [state], frozen = restored_state(folder, task, say=watch.say)
     if adapter:
         write_adapter(target, combine(state.trained, frozen), task.model.adapters, source)
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
@@ -93,15 +93,20 @@ def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int
     """Put the same prompts to a GGUF file and its parameters, write a receipt beside it, and return it."""
     structure = abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none")
     before = LanguageModel(graphdef=flatten(structure)[0], params=params, spec=source.spec)
-    found = agreement(before, load_model(file), resolve(str(file)).tokenizer(), file)
+    found = agreement(before, load_model(file), (source.tokenizer(), resolve(str(file)).tokenizer()), file)
     of_file = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
     receipt = {"schema_version": VERSION, **of_file, "step": step, "form": form}
     write_json(file.with_suffix(".receipt.json"), receipt | found)
     asked = found["prompts"] * found["new_tokens"]
-    said = f"of {asked} greedy tokens {found['tokens_equal']} are equal before and after writing"
+    texts = f"of {found['texts']:,} texts, some with each added token, {{:,}} have equal tokens"
+    said = (
+        f"{texts.format(found['texts_with_equal_tokens'])}, and of {asked} greedy tokens {found['tokens_equal']} are "
+        "equal before and after writing"
+    )
     if (theirs := found["llama_cpp"]) is None:
         return f"{said}; llama.cpp was not asked, because llama-cpp-python is not installed"
-    return f"{said}, and {theirs['tokens_equal']} of them in llama.cpp"
+    in_theirs = texts.format(theirs["texts_with_equal_tokens"])
+    return f"{said}; in llama.cpp {in_theirs}, and {theirs['tokens_equal']} greedy tokens are equal"
 
 
 def no_adapter(folder: Path) -> Problem:

@@ -21,7 +21,7 @@ from schemas.problems.words import show
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
-from trainer.loop.restoring import latest_step, no_checkpoint
+from trainer.loop.restoring import no_checkpoint, steps_of
 from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name
 
@@ -39,23 +39,26 @@ ANOTHER_STATE = Rule(
 OTHER_ROWS = Rule("TP054", "Continued with other rows", ROWS_FOLLOW, "Continue it with the same ones, or begin anew.")
 
 
-def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
+def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
     """Return the manifest's group `parent`: the run and step that this one continues from.
 
     Args:
         resume: folder of the run to continue. None: this one begins anew.
         config: of the run that continues it.
+        step: of the newest whole checkpoint. None: not known, and the newest is taken for whole; where it leaves no
+            step, an earlier one may.
 
     Raises:
         ProblemError: exit code 2; there is no checkpoint, no step left, or another train state than the new run's.
     """
     if resume is None:
         return None
-    step = latest_step(resume)
-    if step is None:
+    steps = steps_of(resume) if step is None else [step]
+    if not steps:
         raise ProblemError([no_checkpoint(resume)], exit_code=2)
+    step = steps[0]
     problems = unfit_name(resume, "--resume")
-    if step >= config.limits.steps:
+    if steps[-1] >= config.limits.steps:
         problems.append(no_step_left(resume, step, config))
     if (resume / CONFIG).is_file():
         before = load_config(resume / CONFIG)

@@ -28,11 +28,11 @@ from trainer.loop.headroom import record_headroom
 from trainer.loop.kept_states import kept_said, kept_states
 from trainer.loop.profiled import with_trace
 from trainer.loop.record import record_program
-from trainer.loop.restoring import restored_state
+from trainer.loop.restoring import restore, restored_state
 from trainer.loop.rollouts import Rollouts, rollouts_of
 from trainer.loop.saving import Checkpoints
 from trainer.loop.session_limit import SessionLimit, closing_seconds
-from trainer.loop.state import initial_state
+from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
@@ -89,7 +89,9 @@ def run(request: RunRequest, watch: Watch) -> int:
     programs, plan = compiled_plan(task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say)
     refuse_no_room(request.folder, task)
     # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
-    begun = None if resume is None else restored_state(resume, task, to_train=True)
+    begun = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
+    if begun is not None and resume is not None and (step := int(begun[0][0].step)) != read.first_step:
+        read = replace(read, parent=parent_of(resume, config, step=step))
     programs = programs.observed_by(memory)
     with stop, claim_folder(request.folder, watch) as recorder:
         wait = record_start(recorder, request, devices=devices, data=data, parent=read.parent)
@@ -192,6 +194,9 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
         raise ProblemError(data.refused, exit_code=2)
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
+    if parent is not None and request.resume is not None and parent["step"] >= config.limits.steps:
+        step = int(restore(request.resume, state_shapes(task), lambda _: None).step)
+        parent = parent_of(request.resume, config, step=step)
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
     return RunInputs(
         parent=parent, devices=devices, memory=memory, task=task, data=data, rollouts=rollouts_of(task, data)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evidence.run.platform import user_folder
 from schemas.catalog.row_fields import number_names
 from schemas.reading.columns import SECONDS, Columns
 
@@ -29,7 +30,7 @@ Signature = tuple[int, int]
 
 def default_folder() -> Path:
     """Return the folder for such arrays in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof" / "columns"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "columns"
 
 
 def signature_of(metrics: Path) -> Signature | None:

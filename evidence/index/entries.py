@@ -22,6 +22,7 @@ import msgspec
 
 from evidence.index.summary import RunSummary
 from evidence.judge.judgement import RunJudgement
+from evidence.run.platform import user_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class _CacheFile(msgspec.Struct, frozen=True):
 
 def default_folder() -> Path:
     """Return the folder for such files in the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof" / "entries"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "entries"
 
 
 def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]]) -> None:

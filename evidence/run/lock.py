@@ -20,6 +20,13 @@ from schemas.problems.rule import Rule, problem_of
 
 IN_USE = Rule("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output.")
 
+NO_LOCKS = Rule(
+    "TP724",
+    "No file locks",
+    "A lock keeps two processes from writing one folder, and shows whether the one that writes it is alive.",
+    "Give --output or --root a folder on another file system, or mount this one with flock (NFS: local_lock=flock).",
+)
+
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""
 
@@ -28,7 +35,7 @@ class RunLock:
     """Holds a run folder for this process, as a context manager; the lock file is gone afterwards.
 
     Raises:
-        ProblemError: Another process holds the folder (exit code 2).
+        ProblemError: Another process holds the folder, or its file system has no locks (exit code 2).
         OSError: The lock file cannot be created.
     """
 
@@ -74,6 +81,19 @@ def is_alive(folder: Path) -> bool:
         os.close(descriptor)
 
 
+def refuse_without_locks(folder: Path) -> None:
+    """Refuse a folder, or where it is to be made, if a lock cannot be taken there.
+
+    Raises:
+        ProblemError: Its file system has no locks (exit code 2).
+        OSError: Nothing can be written there.
+    """
+    there = next(each for each in (folder, *folder.resolve().parents) if each.is_dir())
+    probe = there / f".{LOCK}.{os.getpid()}.tmp"
+    if (descriptor := _take_lock(probe)) is not None:
+        platform.remove_held(probe, descriptor)
+
+
 def _take_lock(path: Path) -> int | None:
     """Return a descriptor of the lock file with the lock on it, None where another process has it."""
     descriptor = platform.open_lock(path, create=True)
@@ -81,6 +101,11 @@ def _take_lock(path: Path) -> int | None:
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
         if platform.lock(descriptor) and _is_file_of(descriptor, path):
             return descriptor
+    except platform.NoLocksError as error:
+        os.close(descriptor)
+        path.unlink()
+        what = f"The file system of this folder has no file locks ({error.strerror})."
+        raise ProblemError([problem_of(NO_LOCKS, file=str(path.parent), what=what)], exit_code=2) from error
     except OSError:
         os.close(descriptor)
         raise

@@ -1,4 +1,4 @@
-"""Everything that operating systems do differently and the evidence needs: locks, links, syncing, processors.
+"""Everything that operating systems do differently and the evidence needs: locks, links, syncing, processors, homes.
 
 No other file of this package checks which system it runs on. Linux and macOS lock a file with `flock`, Windows one byte
 of it; what a system does not offer is left out where it only makes things faster.
@@ -6,10 +6,15 @@ of it; what a system does not offer is left out where it only makes things faste
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
+import shutil
+import stat
+import tempfile
 import time
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +30,10 @@ _TRIES = 5
 
 _DO_NOT_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """No link is followed, and no call waits for the other end of a pipe."""
+
+
+class NoLocksError(OSError):
+    """The file system of a file has no locks, as Lustre without `flock` or NFS without a lock daemon."""
 
 
 def open_lock(path: Path, *, create: bool) -> int:
@@ -43,7 +52,7 @@ def lock(descriptor: int) -> bool:
     """Lock an open file for this process until it is closed; False: another process holds it.
 
     Raises:
-        OSError: This file system has no locks.
+        NoLocksError: This file system has no locks.
     """
     if not _HAS_FLOCK:
         return _lock_byte(descriptor, "LK_NBLCK")
@@ -53,6 +62,8 @@ def lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise NoLocksError(error.errno, error.strerror) from None
     return True
 
 
@@ -123,6 +134,39 @@ def fetch(path: str, length: int) -> None:
         os.posix_fadvise(file, 0, length, os.POSIX_FADV_WILLNEED)
     finally:
         os.close(file)
+
+
+def user_folder(variable: str, *below_home: str) -> Path:
+    """Return the folder of trainproof in the one that a variable of the environment names, else below the home folder.
+
+    A process may have no home, as in a container under a bare user id. Then it is a folder of this user alone in the
+    temporary one.
+    """
+    if stated := os.environ.get(variable):
+        return Path(stated) / "trainproof"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = _temporary_home()
+    return home.joinpath(*below_home, "trainproof")
+
+
+@cache
+def _temporary_home() -> Path:
+    """Return a folder that no other user can write to; one that goes with this process if its usual name is taken."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    try:
+        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
+    except FileNotFoundError:  # nothing can be written anywhere, so nothing is kept
+        return Path(os.devnull)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+        return folder
+    own = tempfile.mkdtemp(prefix="trainproof-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)
 
 
 def processors() -> int:

@@ -13,12 +13,14 @@ import os
 import secrets
 from pathlib import Path
 
+from evidence.run import platform
+
 _SECRET_BYTES = 32
 
 
 def user_folder() -> Path:
     """Return the folder of what trainproof keeps for this user: the secret, receipts and keys that are trusted."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "trainproof"
+    return platform.user_folder("XDG_DATA_HOME", ".local", "share")
 
 
 def secret_path() -> Path:

@@ -215,6 +215,11 @@ def mark_cancelled(job: Job, now: datetime) -> None:
     write_text(job.folder / _CANCELLED, now.isoformat() + "\n")
 
 
+def is_cancelled(job: Job) -> bool:
+    """Return whether the user stopped the job."""
+    return (job.folder / _CANCELLED).exists()
+
+
 def mark_started(job: Job, started: StartedProcess, worker: StartedProcess) -> None:
     """Note which process runs the job, and which will write its exit code down."""
     write_json(job.folder / PROCESS, {"job": asdict(started), "worker": asdict(worker)})

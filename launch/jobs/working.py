@@ -33,9 +33,11 @@ def start_worker(root: Path) -> None:
     """Start a worker for the queue; if another one is at work, the new one ends at once.
 
     Raises:
+        ProblemError: The root has no file locks (exit code 2).
         OSError: It could not be started, or not be noted.
     """
     launch_folder(root).mkdir(parents=True, exist_ok=True)
+    lock.refuse_without_locks(launch_folder(root))
     with no_link(launch_folder(root) / "worker.log").open("ab") as output:
         worker = process.start([*WORKER, str(root.resolve())], folder=HOME, output=output, errors=subprocess.STDOUT)
     # It takes a moment until it holds the queue, and the page must not say meanwhile that nothing works on it.

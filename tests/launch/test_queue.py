@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -314,6 +316,20 @@ def test_one_that_is_suspended_hears_that_it_is_to_stop(root: Path) -> None:
     assert (output(job), now(job).exit_code) == ("ready\nsealed\n", 5)
 
 
+def test_a_root_without_locks_takes_no_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ProblemError) as refused:
+        control.start(root, {"name": "a"})
+    [problem] = refused.value.problems
+    assert (problem.code, problem.file) == ("TP724", str(launch_folder(root)))
+    assert jobs(root) == []
+    with pytest.raises(ProblemError):
+        working.start_worker(root)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_starts(
     root: Path, number: signal.Signals
@@ -325,7 +341,8 @@ def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_
     assert started is not None
     os.kill(started.pid, number)
     wait_for(lambda: now(second).has_ended)
-    assert (now(job).exit_code, now(job).state, output(job)) == (-number, "interrupted", "ready\n")
+    assert (now(job).exit_code, now(job).state) == (-number, "interrupted")
+    assert output(job).startswith(f"ready\n{job.run} was killed by signal {number.value} ({number.name})")
     assert not psutil.pid_exists(started.pid), "its worker waited for it, so no zombie stays"
 
 

@@ -91,6 +91,7 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     assert check_document(target.with_suffix(".receipt.json")) == []
     assert receipt["sha256"] == sha256_file(target)
     assert (receipt["file"], receipt["form"], receipt["step"], receipt["llama_cpp"]) == ("run-f16.gguf", "f16", 2, None)
+    assert receipt["texts_with_equal_tokens"] == receipt["texts"] > receipt["prompts"]
     assert 0 < receipt["tokens_equal"] <= receipt["prompts"] * receipt["new_tokens"]
     assert 0 < receipt["largest_logit_difference"] < 0.01
     assert said[-1].endswith("llama.cpp was not asked, because llama-cpp-python is not installed")

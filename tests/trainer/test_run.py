@@ -1,7 +1,10 @@
 """Whole runs in small: what a run leaves behind when it ends well, badly, and early."""
 
+import errno
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import weakref
@@ -53,6 +56,54 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., R
         "trained_params",
         "other",  # the states that a judge can start from
     }
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "another in its place"])
+def test_a_run_folder_that_goes_away_is_named(
+    how: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    order = order_of(replace(config, checkpoint=CheckpointConfig(save_every_steps=1), limits=LimitsConfig(steps=3)))
+    place, log = order.folder.with_name("place"), Loop.log
+
+    def goes(loop: Loop, done: int, *given: object) -> None:
+        log(loop, done, *given)
+        if done == 2:
+            order.folder.rename(place)
+            if how == "removed":
+                shutil.rmtree(place)
+            elif how == "another in its place":
+                (order.folder / "mine").mkdir(parents=True)
+
+    monkeypatch.setattr(Loop, "log", goes)
+    with pytest.raises(ProblemError) as raised:
+        carried_out(order)
+    [problem] = raised.value.problems
+    assert (raised.value.exit_code, problem.code, problem.file) == (4, "TP725", str(order.folder))
+    assert problem.what == (
+        f"The run folder is no longer at {order.folder}: "
+        "it was moved, renamed or removed while the run was writing to it."
+    )
+    if how == "another in its place":
+        assert [path.name for path in order.folder.iterdir()] == ["mine"]
+    if how != "removed":
+        assert saved_steps(place) == ["1"]
+        monkeypatch.undo()
+        assert carried_out(replace(order, folder=order.folder.with_name("rest"), resume=place)) == 0
+
+
+def test_without_locks_a_run_is_refused_before_anything_is_read(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    order = order_of(config)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr("trainer.run.read_inputs", None)
+    with pytest.raises(ProblemError) as raised:
+        carried_out(order)
+    assert [problem.code for problem in raised.value.problems] == ["TP724"]
+    assert not order.folder.exists()
 
 
 def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of: Callable[..., RunRequest]):

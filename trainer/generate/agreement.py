@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainer.generate.language_model import LanguageModel, generate
+from trainer.model.gguf.tokens import probes
 
 PROMPTS = (
     "The capital of France is",
@@ -29,19 +30,23 @@ PROMPTS = (
 NEW_TOKENS = 24
 
 
-def agreement(before: LanguageModel, after: LanguageModel, tokenizer: Any, path: Path) -> dict[str, Any]:
+def agreement(before: LanguageModel, after: LanguageModel, tokenizers: tuple[Any, Any], path: Path) -> dict[str, Any]:
     """Return how far two models agree, and llama.cpp with them.
 
     Args:
         before: the parameters that were written.
         after: what was read again.
-        tokenizer: of both.
+        tokenizers: of the one and of the other.
         path: the file, for llama.cpp.
     """
-    prompts = [tokenizer(text).input_ids for text in PROMPTS]
+    texts = [*PROMPTS, *probes(tokenizers[0])]
+    split, again = ([tokenizer(text).input_ids for text in texts] for tokenizer in tokenizers)
+    prompts = split[: len(PROMPTS)]
     answers = [answer_prompts(before, prompts), answer_prompts(after, prompts)]
-    theirs = llama_cpp(path, prompts)
+    theirs = llama_cpp(path, prompts, texts)
     return {
+        "texts": len(texts),
+        "texts_with_equal_tokens": sum(a == b for a, b in zip(split, again, strict=True)),
         "prompts": len(PROMPTS),
         "new_tokens": NEW_TOKENS,
         "tokens_equal": equal_tokens(*answers),
@@ -51,7 +56,8 @@ def agreement(before: LanguageModel, after: LanguageModel, tokenizer: Any, path:
         if theirs is None
         else {
             "version": version("llama-cpp-python"),
-            "prompts_with_equal_tokens": sum(a == b for a, b in zip(theirs.prompts, prompts, strict=True)),
+            "prompts_with_equal_tokens": sum(a == b for a, b in zip(theirs.texts, prompts, strict=False)),
+            "texts_with_equal_tokens": sum(a == b for a, b in zip(theirs.texts, split, strict=True)),
             "tokens_equal": equal_tokens(answers[1], theirs.answers),
         },
     }
@@ -84,20 +90,20 @@ def largest_difference(before: LanguageModel, after: LanguageModel, prompts: Seq
 
 
 class Theirs(NamedTuple):
-    """What llama.cpp makes of the prompts, in tokens."""
+    """What llama.cpp makes of texts and prompts, in tokens."""
 
-    prompts: list[list[int]]
+    texts: list[list[int]]
     answers: list[list[int]]
 
 
-def llama_cpp(path: Path, prompts: Sequence[Sequence[int]]) -> Theirs | None:
-    """Return what llama.cpp makes of the prompts, None where it is not installed."""
+def llama_cpp(path: Path, prompts: Sequence[Sequence[int]], texts: Sequence[str]) -> Theirs | None:
+    """Return what llama.cpp makes of texts and prompts, None where it is not installed."""
     if find_spec("llama_cpp") is None:
         return None
     from llama_cpp import Llama
 
     model = Llama(model_path=str(path), n_ctx=max(map(len, prompts)) + NEW_TOKENS + 1, verbose=False)
-    tokens = [model.tokenize(text.encode(), add_bos=True, special=True) for text in PROMPTS]
+    tokens = [model.tokenize(text.encode(), add_bos=True, special=True) for text in texts]
     answers = []
     for prompt in prompts:
         model.reset()

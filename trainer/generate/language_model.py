@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.generate.decode import decode_under, pad_left
-from trainer.model.adapters.reading import read_adapter
+from trainer.model.adapters.reading import read_adapter, with_head
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import load_params
@@ -88,17 +88,26 @@ class LanguageModel:
             tokens: `[batch seq]`.
             further: tokens that are to follow.
         """
-        what = None
+        what = then = None
         length = tokens.shape[-1] + further
-        if tokens.ndim != 2 or tokens.size == 0 or not np.issubdtype(tokens.dtype, np.integer):
-            what = f"Token ids are of shape {list(tokens.shape)} and type {tokens.dtype}."
-        elif tokens.min() < 0 or tokens.max() >= self.spec.vocab:
-            wrong = tokens.min() if tokens.min() < 0 else tokens.max()
-            what = f"Token id {wrong} is not below {self.spec.vocab:,}, the model's vocabulary."
+        if tokens.dtype.kind in "US":
+            what = f'"{tokens.flat[0]!s:.40}" is text, and a model takes token ids.'
+            then = "Encode it with the model's tokenizer, for example with AutoTokenizer of transformers."
+        elif tokens.size == 0:
+            what, then = "A text is empty, and a model continues one token or more.", "Begin it with a token."
+        elif not np.issubdtype(tokens.dtype, np.integer):
+            what = f"Token ids are whole numbers; {str(tokens.flat[0])[:40]} is of type {tokens.dtype}."
+        elif tokens.ndim != 2:
+            what = f"Token ids are one text, [seq], or several, [batch seq]; these have shape {list(tokens.shape)}."
+        elif tokens.min() < 0:
+            what = f"Token id {tokens.min()} is below 0."
+        elif tokens.max() >= self.spec.vocab:
+            what = f"Token id {tokens.max()} is not below {self.spec.vocab:,}, the model's vocabulary."
         elif self.spec.learned_positions and length > self.spec.max_positions:
             what = f"{length:,} tokens are more than the model's {self.spec.max_positions:,} positions."
+            then = "Give fewer tokens, or a smaller max_new_tokens."
         if what is not None:
-            raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what)], exit_code=2)
+            raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what, next=then)], exit_code=2)
 
 
 def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str | Path | None = None) -> LanguageModel:
@@ -121,6 +130,8 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     params = load_params(source, wanted)
     if adapter is not None:
         read = read_adapter(Path(adapter), source)
+        source = read.source or source
+        params = with_head(params, source)
         graphdef, _ = flatten(abstract(source.spec, **chosen, adapters=read.loras))
         for name, value in read.params.items():
             params[name] = jnp.asarray(value, params[name].dtype if name in params else jnp.float32)
@@ -139,20 +150,30 @@ def generate(
     Args:
         model: from `load_model`.
         ids: one text, `[seq]`, or several, which may differ in length.
-        max_new_tokens: how many tokens are written.
+        max_new_tokens: how many tokens are written, at least 1.
         stop_token_id: what follows this token in a row is that token again. None: nothing ends a row.
 
     Returns:
         `[max_new_tokens]` for one text, `[batch max_new_tokens]` for several.
 
     Raises:
-        ProblemError: as `model(ids)`.
+        ProblemError: as `model(ids)`, and for numbers that the other arguments cannot be.
     """
+    if type(max_new_tokens) is bool or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
+        what = f"max_new_tokens is {max_new_tokens!r}; it is a whole number from 1 on."
+        then = "Ask for one token or more."
+        raise ProblemError([problem_of(BAD_TOKENS, file="max_new_tokens", what=what, why=None, next=then)], exit_code=2)
+    if stop_token_id is not None:
+        model.check(np.asarray([[stop_token_id]]))
     given: Any = ids
-    is_one = not any(np.ndim(row) for row in given)
-    prompts = [np.asarray(row) for row in ([given] if is_one else given)]
+    try:
+        is_one = isinstance(given, str) or not any(np.ndim(row) for row in given)
+        prompts = [np.asarray(row) for row in ([given] if is_one else given)]
+    except (TypeError, ValueError) as error:
+        what = f"{str(ids)[:40]} is neither one text, [seq], nor several, [batch seq]."
+        raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what)], exit_code=2) from error
     for prompt in prompts:
-        model.check(np.atleast_2d(prompt), further=max_new_tokens)
+        model.check(prompt[None], further=max_new_tokens)
     tokens, lengths = pad_left([prompt.tolist() for prompt in prompts], max(map(len, prompts)))
     stop = jnp.asarray(-1 if stop_token_id is None else stop_token_id, jnp.int32)
     with jax.default_matmul_precision("highest"):

@@ -1,8 +1,9 @@
-"""Restoring a checkpoint as it was saved, or not at all; what is damaged is refused with the one that is whole."""
+"""Restoring a checkpoint as it was saved, or not at all; a damaged one is named, and the newest whole one is used."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+import gc
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import jax
@@ -11,9 +12,10 @@ import orbax.checkpoint as ocp
 from evidence.run.layout import CHECKPOINTS, CONFIG
 from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, state_of, state_sha256, to_stored
-from trainer.loop.saving import quiet_writers
+from trainer.loop.saving import UNREADABLE, open_checkpoints, quiet_writers
 from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
@@ -21,14 +23,11 @@ from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import own_copy
 from trainer.recorder.failure import explain_full_device
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
-"""What Orbax raises of files that were emptied, cut off, changed or removed."""
-
 DAMAGED = Rule(
     "TP053",
     "Damaged checkpoint",
     "What changed or got lost since it was saved is no state of the run, so nothing is done with it.",
-    "Move it away and continue from an earlier one, or start anew.",
+    "Copy the checkpoint again from where it was saved, or continue from an earlier one.",
 )
 
 
@@ -56,25 +55,37 @@ def latest_step(run_folder: Path) -> int | None:
     return next(iter(steps_of(run_folder)), None)
 
 
-def restore(run_folder: Path, like: TrainState) -> TrainState:
-    """Return the newest checkpoint with the shapes, types and shardings of `like`, arrays or only their shapes.
+def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
+    """Return the newest whole checkpoint with the shapes, types and shardings of `like`, arrays or only their shapes.
 
-    A damaged one is refused, not passed over: which step a run continues from is declared before, and no one should
-    learn from a manifest that it was an earlier one.
+    Args:
+        run_folder: of the run.
+        like: the state that is wanted.
+        say: shows which damaged checkpoints are newer. None: only the newest will do, and it is refused if damaged.
 
     Raises:
-        ProblemError: exit code 2; it is missing, or it is not what was saved. Exit code 4: the device has no room.
+        ProblemError: exit code 2; none is there, or none is what was saved. Exit code 4: the device has no room.
     """
-    step = latest_step(run_folder)
-    if step is None:
+    damaged: list[tuple[int, str]] = []
+    for step in steps_of(run_folder):
+        try:
+            with explain_full_device(str(run_folder)):
+                state = restore_checkpoint(run_folder, step, like)
+        except UNREADABLE as error:
+            error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
+            with quiet_writers():
+                gc.collect()
+            damaged.append((step, reason_of(error)))
+            continue
+        problems = [damage_problem(run_folder, *each, older=step, is_used=say is not None) for each in damaged]
+        for problem in problems:
+            if say is None:
+                raise ProblemError([problem], exit_code=2)
+            say(f"{problem.code}: {as_sentence(problem)}")
+        return state
+    if not damaged:
         raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
-    try:
-        with explain_full_device(str(run_folder)):
-            return restore_checkpoint(run_folder, step, like)
-    except UNREADABLE as error:
-        error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
-        older = next((each for each in steps_of(run_folder)[1:] if is_whole(run_folder, each, like)), None)
-        raise ProblemError([damage_problem(run_folder, step, error, older=older)], exit_code=2) from error
+    raise ProblemError([damage_problem(run_folder, *each, older=None) for each in damaged], exit_code=2)
 
 
 def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
@@ -86,13 +97,18 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
     Raises:
         StateMismatchError: it is not what was saved. Orbax raises others where it cannot be read.
     """
-    with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
-        beside = manager.metadata(step).custom_metadata or {}
+    with quiet_writers(), open_checkpoints((run_folder / CHECKPOINTS).absolute()) as manager:
+        metadata = manager.metadata(step)
+        beside = metadata.custom_metadata or {}
+        if metadata.init_timestamp_nsecs is None:  # and the hash of the state is not known
+            reason = "its metadata cannot be read"
+            raise StateMismatchError(reason)
         shapes = saved_shapes(like, has={name for name, (word, _) in OPTIONAL.items() if word in beside})
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     parts: StoredState = jax.tree.map(own_copy, StoredState(**read))
     if beside.get(HASH) not in (None, state_sha256(parts)):
-        raise StateMismatchError
+        reason = "its state is not the one that was saved"
+        raise StateMismatchError(reason)
     for name, (_, first) in OPTIONAL.items():
         if getattr(like, name) is None:
             parts = parts._replace(**{name: None})
@@ -114,20 +130,11 @@ def saved_shapes(like: TrainState, *, has: Container[str]) -> StoredState:
     return shapes
 
 
-def frozen_sha256_of(run_folder: Path) -> str | None:
-    """Return the hash of the parameters that were frozen beside the newest checkpoint, None where it states none."""
-    with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
-        stated: str | None = (manager.metadata(latest_step(run_folder)).custom_metadata or {}).get(FROZEN_HASH)
+def frozen_sha256_of(run_folder: Path, step: int) -> str | None:
+    """Return the hash of the parameters that were frozen beside a checkpoint, None where it states none."""
+    with quiet_writers(), open_checkpoints((run_folder / CHECKPOINTS).absolute()) as manager:
+        stated: str | None = (manager.metadata(step).custom_metadata or {}).get(FROZEN_HASH)
     return stated
-
-
-def is_whole(run_folder: Path, step: int, like: TrainState) -> bool:
-    """Return whether the checkpoint of a step can be restored and is what was saved."""
-    try:
-        restore_checkpoint(run_folder, step, like)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def no_checkpoint(run_folder: Path) -> Problem:
@@ -142,38 +149,42 @@ def no_checkpoint(run_folder: Path) -> Problem:
     )
 
 
-def damage_problem(run_folder: Path, step: int, error: BaseException, *, older: int | None) -> Problem:
-    """Return the problem of a newest checkpoint that cannot be used, with the step that is left."""
-    folder = run_folder / CHECKPOINTS / str(step)
-    reason = (
-        "its state is not the one that was saved"
-        if isinstance(error, StateMismatchError)
-        else f"it cannot be read as the state of this model and optimizer ({type(error).__name__})"
-    )
-    continued = f"Move this folder away and continue from step {older}, which is whole: trainproof train --resume"
-    return problem_of(
-        DAMAGED,
-        file=str(folder),
-        what=f"The checkpoint at step {step} is damaged: {reason}.",
-        next=f"No earlier one is whole: start anew with --config {run_folder / CONFIG}."
-        if older is None
-        else f"{continued} {run_folder} --output NEW_FOLDER.",
-    )
+def reason_of(error: BaseException) -> str:
+    """Return in words why a checkpoint cannot be used."""
+    if isinstance(error, StateMismatchError):
+        return str(error)
+    return f"it cannot be read as the state of this model and optimizer ({type(error).__name__})"
 
 
-def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple[list[TrainState], Params]:
+def damage_problem(run_folder: Path, step: int, reason: str, *, older: int | None, is_used: bool = False) -> Problem:
+    """Return the problem of a checkpoint that cannot be used, with the newest step that can, and whether it is."""
+    there, continued = run_folder / CHECKPOINTS, f"trainproof train --resume {run_folder} --output NEW_FOLDER"
+    if older is None:
+        then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {there} again from there."
+    elif is_used:
+        then = f"Step {older} is the newest whole one and is used instead."
+    else:
+        then = f"Continue from step {older}, which is the newest whole one: {continued}."
+    what = f"The checkpoint at step {step} is damaged: {reason}."
+    return problem_of(DAMAGED, file=str(there / str(step)), what=what, next=then)
+
+
+def restored_state(
+    folder: Path, task: Task, *, to_train: bool = False, say: Callable[[str], None] | None = None
+) -> tuple[list[TrainState], Params]:
     """Return the newest checkpoint of a run, alone in a list, and the frozen parameters, which it does not hold.
 
     Args:
         folder: of the run.
         task: what it trains.
         to_train: with the reference's parameters, which only a train step reads.
+        say: as for `restore`; the newest whole checkpoint is taken then.
 
     Raises:
         ProblemError: exit code 2, they cannot be used; 3, they are not those of the checkpoint; 4, the device has no
             room.
     """
-    state = restore(folder, state_shapes(task))
+    state = restore(folder, state_shapes(task), say)
     if not (task.frozen if to_train else task.model.frozen):
         return [state], {}
     with explain_full_device(str(folder)):
@@ -181,7 +192,7 @@ def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple
             frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
         else:
             frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
-    saved, found = frozen_sha256_of(folder), params_sha256(frozen)
+    saved, found = frozen_sha256_of(folder, int(state.step)), params_sha256(frozen)
     if saved is not None and saved != found:
         name = task.model.source.name
         what = (

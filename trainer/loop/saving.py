@@ -1,8 +1,9 @@
 """Saving the train state with Orbax, whole or not at all.
 
 Orbax writes into a temporary folder and renames it when everything is on disk, so a kill leaves the last complete
-checkpoint. The state holds all that the next step depends on; data order follows from the step itself. What a disk
-changes after that shows: the state's hash is saved with it, and compared where it is restored.
+checkpoint. A checkpoint counts as saved, and older ones go, once its metadata has been read back. The state holds all
+that the next step depends on; data order follows from the step itself. What a disk changes after that shows: the
+state's hash is saved with it, and compared where it is restored.
 """
 
 from __future__ import annotations
@@ -14,21 +15,31 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
-from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, bytes_of, state_sha256, to_stored
+from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, bytes_of, state_sha256, to_stored
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
+"""What Orbax raises of files that were emptied, cut off, changed or removed."""
+
+_LAST_WRITERS_SECONDS = 0.3
+"""How long the other writers of a checkpoint go on after the first one failed."""
+
+_NO_PATH_OF_ORBAX = re.compile(r"[][*?\\\udc80-\udcff]")
+"""What Orbax takes for a pattern of file names, and bytes that are no UTF-8."""
 
 
 class Checkpoints:
@@ -45,13 +56,11 @@ class Checkpoints:
         self.best_step: int | None = None
         """The step whose checkpoint stays besides the newest. None: the newest alone stay."""
         self._beside = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
+        self._keep = keep
         self._folder = (run_folder / CHECKPOINTS).absolute()
-        self._manager = ocp.CheckpointManager(
-            self._folder,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=_KeptCheckpoints(self, keep), create=True, enable_async_checkpointing=False
-            ),
-        )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._open = ExitStack()
+        self._manager = self._open.enter_context(open_checkpoints(self._folder))
         self.seconds = 0.0
         """How long the last save took."""
 
@@ -69,16 +78,16 @@ class Checkpoints:
         step = int(state.step)
         refuse_full_disk(self._folder, state)
         with quiet_writers():
-            number = self._write(step, state, sha256)
-            if number is not None:
+            error = self._write(step, state, sha256)
+            if error is not None:
                 gc.collect()  # Tasks that no one awaited complain when they are collected: here, unheard.
-        if number is not None:
-            raise OSError(number, os.strerror(number), str(self._folder))
+        if error is not None:
+            raise error
         self.seconds = time.perf_counter() - began
         return step
 
-    def _write(self, step: int, state: TrainState, sha256: str | None) -> int | None:
-        """Write the state and return None, or the operating system's error number and leave nothing behind."""
+    def _write(self, step: int, state: TrainState, sha256: str | None) -> OSError | None:
+        """Write the state and return None, or the operating system's error and leave nothing behind."""
         try:
             parts = to_stored(state)
             beside = {word: True for name, (word, _) in OPTIONAL.items() if getattr(parts, name) is not None}
@@ -95,45 +104,68 @@ class Checkpoints:
             number = error_number(error)
             if number is None:
                 raise
-            return number
+            return OSError(number, os.strerror(number), str(self._folder))
+        if not self._can_be_read(step, parts):
+            what = f"the checkpoint at step {step} cannot be read back as it was written"
+            return OSError(errno.EIO, what, str(self._folder))
+        for old in sorted(self._manager.all_steps())[: -self._keep]:
+            if old != self.best_step:
+                self._manager.delete(old)
         return None
+
+    def _can_be_read(self, step: int, parts: StoredState) -> bool:
+        """Return whether the disk has the metadata of every array of a checkpoint that was just written."""
+        try:
+            found = self._manager.metadata(step).item_metadata.tree
+        except UNREADABLE:
+            return False
+        saved, read = (
+            sorted((each.shape, str(each.dtype)) for each in jax.tree.leaves(tree)) for tree in (parts, found)
+        )
+        return saved == read
 
     def close(self) -> None:
         """Release what Orbax holds."""
-        self._manager.close()
+        self._open.close()
 
 
-class _KeptCheckpoints:
-    """Which checkpoints stay: the newest, and the best."""
-
-    def __init__(self, checkpoints: Checkpoints, newest: int) -> None:
-        self._checkpoints = checkpoints
-        self._newest = newest
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        """Return for each checkpoint, the newest last, whether it stays."""
-        from_newest = range(len(checkpoints) - 1, -1, -1)
-        best = self._checkpoints.best_step
-        return [at < self._newest or each.step == best for at, each in zip(from_newest, checkpoints, strict=True)]
+@contextmanager
+def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
+    """Open a folder of checkpoints, through a link where Orbax cannot handle its path."""
+    with ExitStack() as stack:
+        if _NO_PATH_OF_ORBAX.search(str(folder)):
+            places = (tempfile.gettempdir(), "/tmp")  # noqa: S108 - a folder of a random name is made there
+            place = next((each for each in places if not _NO_PATH_OF_ORBAX.search(each)), None)
+            link = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainproof-", dir=place))) / CHECKPOINTS
+            link.symlink_to(folder, target_is_directory=True)
+            folder = link
+        options = ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False)
+        yield stack.enter_context(ocp.CheckpointManager(folder, options=options))
 
 
 @contextmanager
 def quiet_writers() -> Iterator[None]:
     """Keep the many writers of one checkpoint off the terminal: when one fails, each writes a traceback.
 
-    The first one's error is raised by Orbax and reported by the caller.
+    The first one's error is raised by Orbax and reported by the caller; the others may come a moment later.
     """
     loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
     levels = [logger.level for logger in loggers]
-    hook = sys.unraisablehook
+    hooks = sys.unraisablehook, sys.excepthook
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    sys.unraisablehook = lambda _error: None
+    sys.unraisablehook, sys.excepthook = lambda _error: None, lambda *_error: None
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-            yield
+            try:
+                yield
+            except Exception as error:
+                time.sleep(_LAST_WRITERS_SECONDS)
+                if type(error) is Exception:  # so Orbax names what TensorStore could not read
+                    raise ValueError(str(error)) from error
+                raise
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook, sys.excepthook = hooks
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
 

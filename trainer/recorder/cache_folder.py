@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from evidence.run.platform import user_folder
+
 FOLDER = "TRAINPROOF_CACHE"
 """Environment variable with the folder."""
 
@@ -20,7 +22,7 @@ def folder() -> Path:
     """Return the folder: `$TRAINPROOF_CACHE`, else the user's cache folder."""
     if stated := os.environ.get(FOLDER):
         return Path(stated)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof"
+    return user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def size_bytes() -> int:

@@ -6,6 +6,8 @@ folders is `evidence`'s work.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +18,13 @@ from typing import Any, Self
 
 from evidence.run import layout
 from evidence.run.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
-from evidence.run.lock import RunLock
+from evidence.run.lock import RunLock, refuse_without_locks
 from evidence.run.write import RowWriter, append_rows, write_json, write_text
 from evidence.scores.recompute import result_of
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.recorder.failure import failure_of
+from trainer.recorder.failure import failure_of, moved
 
 FOLDER_NOT_WRITABLE = Rule(
     "TP030",
@@ -111,7 +113,8 @@ class Recorder:
 
     def _fail(self, error: BaseException) -> None:
         """Seal the run as what the exception makes of it, and raise that as the problems that users meet."""
-        failure = failure_of(error, file=str(self.folder))
+        is_moved = isinstance(error, OSError) and not self._lock.holds()
+        failure = moved(str(self.folder)) if is_moved else failure_of(error, file=str(self.folder))
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
             self.log("error", f"run_{failure.status}", failure.message, **details)
@@ -143,17 +146,27 @@ class Recorder:
         self.manifest[group] |= values
         self.save()
 
+    def _path(self, name: str) -> Path:
+        """Return the path of a file of the run, whose folder may have been moved and another made in its place.
+
+        Raises:
+            FileNotFoundError: it was.
+        """
+        if not self._lock.holds():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
+        return self.folder / name
+
     def save(self) -> None:
         """Write the manifest as it stands."""
-        write_json(self.folder / layout.MANIFEST, self.manifest)
+        write_json(self._path(layout.MANIFEST), self.manifest)
 
     def document(self, name: str, value: dict[str, Any]) -> None:
         """Write one of the run's other JSON documents."""
-        write_json(self.folder / name, value)
+        write_json(self._path(name), value)
 
     def text(self, name: str, text: str) -> None:
         """Write one of the run's text files."""
-        write_text(self.folder / name, text)
+        write_text(self._path(name), text)
 
     def metric(self, row: dict[str, Any]) -> None:
         """Append a row to metrics.jsonl, with a clock that cannot be set beside the time of day."""
@@ -167,15 +180,15 @@ class Recorder:
 
     def link(self, **entry: Any) -> None:
         """Append an entry to chain.jsonl: what the run is at this step; see `Chain.entry`."""
-        append_rows(self.folder / layout.CHAIN, [self.chain.entry(**entry)])
+        append_rows(self._path(layout.CHAIN), [self.chain.entry(**entry)])
 
     def completions(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append the completions of a roll-out to rollouts.jsonl."""
-        append_rows(self.folder / layout.ROLLOUTS, rows)
+        append_rows(self._path(layout.ROLLOUTS), rows)
 
     def answers(self, rows: Iterable[dict[str, Any]]) -> None:
         """Append answers of a model that is being trained to answers_over_steps.jsonl."""
-        append_rows(self.folder / layout.ANSWERS_OVER_STEPS, rows)
+        append_rows(self._path(layout.ANSWERS_OVER_STEPS), rows)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
@@ -251,11 +264,14 @@ def refuse_folder(folder: Path) -> None:
     """Refuse a folder that can be no new run's, before anything is spent.
 
     Raises:
-        ProblemError: exit code 2; its name cannot be a run's id, or it holds a run or other files.
+        ProblemError: exit code 2; its name cannot be a run's id, it holds a run or other files, or it cannot be written
+            or locked.
     """
     problems = unfit_name(folder, "--output")
     try:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if not names:
+            refuse_without_locks(folder)
     except OSError as error:
         raise ProblemError([*problems, unwritable(folder, error)], exit_code=2) from error
     if names:

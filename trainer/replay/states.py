@@ -14,7 +14,8 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.kept_states import kept_steps, read_state, state_path
-from trainer.loop.restoring import UNREADABLE, restore_checkpoint, steps_of
+from trainer.loop.restoring import restore_checkpoint, steps_of
+from trainer.loop.saving import UNREADABLE
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, reference_of, without_reference

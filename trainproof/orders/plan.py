@@ -157,7 +157,8 @@ def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]
 
     return {
         "config": document_of(config),
-        "files": [stamp for name in named_files(config) for stamp in stamps(Path(name).expanduser())],
+        # A name is expanded as it stands where the user has no home.
+        "files": [stamp for name in named_files(config) for stamp in stamps(Path(os.path.expanduser(name)))],  # noqa: PTH111
         "target": dict(target.document),
         "flags": [flags.where, flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch, flags.hours],
         "measured": [each.document() for each in measured_on(target.platform, target.device_kinds)],

@@ -134,6 +134,7 @@ def _text(jobs: Sequence[Job]) -> str:
     """Return the jobs as aligned text, first in the queue first."""
     if not jobs:
         return as_lines(["The queue is empty."])
+    from launch.jobs.output import what_killed
     from trainproof.terminal.comparisons import align
 
     heads = ("job", "state", "device", "exit code", "asked for", "run")
@@ -148,7 +149,7 @@ def _text(jobs: Sequence[Job]) -> str:
         )
         for job in jobs
     ]
-    return align([heads, *rows])
+    return align([heads, *rows]) + as_lines([said for job in jobs if (said := what_killed(job))])
 
 
 def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from evidence.run.layout import LOCK
-from evidence.run.lock import RunLock, is_alive
+from evidence.run.lock import RunLock, is_alive, refuse_without_locks
 from schemas.problems.problem import ProblemError
 
 HOLD = """
@@ -92,3 +95,28 @@ def test_folder_that_is_not_there_is_held_by_nobody(tmp_path: Path) -> None:
     assert not is_alive(tmp_path / "absent")
     (tmp_path / LOCK).symlink_to("/etc/hostname")
     assert not is_alive(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
+def test_a_file_system_without_locks_is_named_with_a_way_out(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for take in (lambda: RunLock(tmp_path).__enter__(), lambda: refuse_without_locks(tmp_path / "new" / "run")):
+        with pytest.raises(ProblemError) as refused:
+            take()
+        [problem] = refused.value.problems
+        assert refused.value.exit_code == 2
+        assert (problem.code, problem.file) == ("TP724", str(tmp_path))
+        assert problem.what == f"The file system of this folder has no file locks ({os.strerror(number)})."
+        assert "another file system" in problem.next
+    assert list(tmp_path.iterdir()) == []
+    assert not is_alive(tmp_path)
+
+
+def test_a_folder_with_locks_is_left_as_it_was(tmp_path: Path) -> None:
+    refuse_without_locks(tmp_path / "new" / "run")
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """Models in scripts: logits, continuations, and what is refused."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -56,14 +57,41 @@ def test_continuations_are_those_of_transformers_one_by_one_and_together(model):
     ("ids", "what"),
     [
         ([[0, 98]], "Token id 98 is not below 98, the model's vocabulary."),
-        ([[0, -1]], "Token id -1 is not below 98, the model's vocabulary."),
-        ([[0.5]], "Token ids are of shape [1, 1] and type float64."),
-        ([[]], "Token ids are of shape [1, 0] and type float64."),
+        ([[0, -1]], "Token id -1 is below 0."),
+        ([[0.5]], "Token ids are whole numbers; 0.5 is of type float64."),
+        ([[True]], "Token ids are whole numbers; True is of type bool."),
+        ([], "A text is empty, and a model continues one token or more."),
+        ([[]], "A text is empty, and a model continues one token or more."),
+        ("two words", '"two words" is text, and a model takes token ids.'),
+        (["two", "words"], '"two" is text, and a model takes token ids.'),
+        ([[[1, 2]]], "Token ids are one text, [seq], or several, [batch seq]; these have shape [1, 1, 2]."),
     ],
 )
 def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
     assert refused(lambda: model(ids)) == ("TP065", what)
     assert refused(lambda: generate(model, ids)) == ("TP065", what)
+
+
+@pytest.mark.parametrize(
+    ("ids", "more", "what"),
+    [
+        ([1], {"max_new_tokens": 0}, "max_new_tokens is 0; it is a whole number from 1 on."),
+        ([1], {"max_new_tokens": -2}, "max_new_tokens is -2; it is a whole number from 1 on."),
+        ([1], {"max_new_tokens": 2.5}, "max_new_tokens is 2.5; it is a whole number from 1 on."),
+        ([1], {"max_new_tokens": True}, "max_new_tokens is True; it is a whole number from 1 on."),
+        ([1], {"stop_token_id": 98}, "Token id 98 is not below 98, the model's vocabulary."),
+        ([1], {"stop_token_id": -1}, "Token id -1 is below 0."),
+        ([1], {"stop_token_id": "</s>"}, '"</s>" is text, and a model takes token ids.'),
+        (5, {}, "5 is neither one text, [seq], nor several, [batch seq]."),
+        (None, {}, "None is neither one text, [seq], nor several, [batch seq]."),
+        ([1, [2]], {}, "Token ids are one text, [seq], or several, [batch seq]; these have shape [1]."),
+        ([[1, 2], []], {}, "A text is empty, and a model continues one token or more."),
+        ({"input_ids": [1]}, {}, "Token ids are whole numbers; {'input_ids': [1]} is of type object."),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(model, ids, more, what):
+    unchecked = inspect.unwrap(generate)  # tests check types, which a script does not
+    assert refused(lambda: unchecked(model, ids, **more)) == ("TP065", what)
 
 
 def test_logits_of_texts_of_several_lengths_are_refused_with_a_way(model):

@@ -74,6 +74,10 @@ class AdapterConfig:
     ranks: Mapping[str, int]
     """By pattern of module names, where one has another rank."""
     alphas: Mapping[str, float]
+    modules_to_save: tuple[str, ...]
+    """Ends of the names of modules that are saved whole."""
+    keeps_tie: bool
+    """Whether a saved token table is the head's table too, where the model's is."""
 
     def rank_of(self, module: str) -> int:
         """Return the rank of a module such as `model.layers.0.self_attn.q_proj`."""
@@ -113,6 +117,8 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         is_rslora=bool(config.get("use_rslora")),
         ranks=config.get("rank_pattern") or {},
         alphas={key: float(value) for key, value in (config.get("alpha_pattern") or {}).items()},
+        modules_to_save=tuple(config.get("modules_to_save") or ()),
+        keeps_tie=bool(config.get("ensure_weight_tying")),
     )
 
 
@@ -138,11 +144,13 @@ def wrong(config: Mapping[str, Any], file: Path) -> list[Problem]:
     def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
+    saved = config.get("modules_to_save") or []
     patterns = {key: config.get(key) or {} for key in ("rank_pattern", "alpha_pattern")}
     checks = {
         "r": type(config.get("r")) is int and config["r"] > 0,
         "lora_alpha": is_number(config.get("lora_alpha")),
         "lora_dropout": is_number(config.get("lora_dropout") or 0) and 0 <= (config.get("lora_dropout") or 0) < 1,
+        "modules_to_save": isinstance(saved, list) and all(isinstance(each, str) for each in saved),
         "rank_pattern": are_patterns(patterns["rank_pattern"], lambda each: type(each) is int and each > 0),
         "alpha_pattern": are_patterns(patterns["alpha_pattern"], is_number),
     }

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.model.adapters.reading import Adapter, read_adapter
+from trainer.model.adapters.reading import HEAD_TABLE, TOKENS_TABLE, Adapter, read_adapter, with_head
 from trainer.model.build import abstract
 from trainer.model.files.export import export
 from trainer.model.files.loading import load_params
@@ -102,7 +102,11 @@ def merge(
     read = [(read_adapter(path, source), weight) for path, weight in adapters]
     decoder = abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none")
     params = load_params(source, flatten(decoder)[1])
-    export(folder, with_adapters(params, read), source, go_on=go_on)
+    computed = next((each.source for each, _ in read if each.source and not each.source.spec.tied_head), source)
+    for adapter, _ in read:
+        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
+            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # for another adapter that unties them
+    export(folder, with_adapters(with_head(params, computed), read), computed, go_on=go_on)
 
 
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:

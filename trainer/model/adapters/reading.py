@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.model.adapters.config import BAD_ADAPTER, PREFIX, AdapterConfig, modules, read_adapter_config, refusal
 from trainer.model.build import abstract
+from trainer.model.files.loading import HEAD
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import StoredTensor, open_file, plain_name
 from trainer.model.lora import Lora, lora_names
@@ -21,6 +23,7 @@ from trainer.model.params import Params, flatten
 
 WEIGHTS = "adapter_model.safetensors"
 FIRST, SECOND = ".lora_A.weight", ".lora_B.weight"
+TOKENS_TABLE, HEAD_TABLE = "tokens.table", "head.table"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,10 @@ class Adapter:
 
     params: Params
     """The two matrices of each, float32 arrays by name, and parameters of the model that it replaces as a whole."""
+
+    source: ModelSource | None = None
+    """The model as the adapter computes it, whose head is not tied if the adapter replaces one table of a tied model.
+    None: as it is built."""
 
 
 def read_adapter(folder: Path, source: ModelSource) -> Adapter:
@@ -51,6 +58,8 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
     with ExitStack() as stack:
         handle = open_file(folder / WEIGHTS, stack)
         tensors = {name.removeprefix(PREFIX): StoredTensor(name=name, handle=handle) for name in handle.keys()}  # noqa: SIM118
+        if source.spec.tied_head and is_untied(tensors, config, source):
+            source = untied(source)
         if problems := misfits(tensors, config, source, folder / WEIGHTS):
             raise ProblemError(problems, exit_code=2)
         return take_adapter(tensors, config, source)
@@ -74,7 +83,29 @@ def take_adapter(tensors: dict[str, StoredTensor], config: AdapterConfig, source
             replaced = replaced_param(name, source)
             assert replaced is not None, "misfits were refused"
             params[replaced] = in_float32(stored.read())
-    return Adapter(loras=loras, params=params)
+    return Adapter(loras=loras, params=params, source=source)
+
+
+def is_untied(tensors: Container[str], config: AdapterConfig, source: ModelSource) -> bool:
+    """Return whether PEFT gives token table and head of a tied model a table each: it saves a copy of a module."""
+    table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
+    saves_table = table.removesuffix(".weight").endswith(config.modules_to_save)
+    keeps_tie = config.keeps_tie and table.endswith("embed_tokens.weight")  # PEFT knows a token table by this name
+    return HEAD in tensors or (saves_table and not keeps_tie)
+
+
+def untied(source: ModelSource) -> ModelSource:
+    """Return a tied model as one whose head has a table of its own."""
+    key, apart = source.family.text_key, {"tie_word_embeddings": False}
+    own = {} if key is None else {key: {**source.config[key], **apart}}
+    return replace(source, spec=replace(source.spec, tied_head=False), config={**source.config, **apart, **own})
+
+
+def with_head(params: Params, source: ModelSource) -> Params:
+    """Return a model's parameters with a head's table, which is the token table where the model was tied."""
+    if source.spec.tied_head or HEAD_TABLE in params:
+        return params
+    return dict(sorted({**params, HEAD_TABLE: params[TOKENS_TABLE]}.items()))
 
 
 def in_float32(value: NDArray[Any]) -> NDArray[np.float32]:

@@ -23,6 +23,7 @@ TOKENIZER = (
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "additional_chat_templates/*.jinja",
 )
 """Patterns of the tokenizer's files."""
 

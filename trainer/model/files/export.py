@@ -164,7 +164,10 @@ def copy_descriptions(source: ModelSource, folder: Path) -> None:
         source.tokenizer().save_pretrained(folder)
         return
     for path in descriptions(source):
-        shutil.copyfile(path, folder / path.name)
+        is_inside = path.is_relative_to(source.tokenizer_folder)
+        copy = folder / (path.relative_to(source.tokenizer_folder) if is_inside else path.name)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def stop_at(folder: Path, end_token_id: int) -> None:

@@ -53,14 +53,23 @@ def tokenizer_of(gguf: Gguf) -> Any:
     add_marked(backend, gguf, tokens)
     named = {name: special_token(gguf, key, tokens) for name, key in SPECIAL.items()}
     frame(backend, gguf, tokens, begins=begins)
-    template = gguf.metadata.get("tokenizer.chat_template")
+    stated = {name: gguf.metadata.get(f"tokenizer.chat_template.{name}") for name in named_templates(gguf)}
+    templates = {name: text for name, text in stated.items() if isinstance(text, str)}
+    if isinstance(default := gguf.metadata.get("tokenizer.chat_template"), str):
+        templates["default"] = default
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
-        chat_template=template if isinstance(template, str) else None,
+        chat_template=templates if templates.keys() - {"default"} else templates.get("default"),
         clean_up_tokenization_spaces=False,
         model_max_length=sys.maxsize,
         **{name: token for name, token in named.items() if token is not None},
     )
+
+
+def named_templates(gguf: Gguf) -> list[str]:
+    """Return the names of a file's chat templates besides the default one."""
+    names = gguf.metadata.get("tokenizer.chat_templates")
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def read_stated(gguf: Gguf, key: str, kind: type) -> Any:

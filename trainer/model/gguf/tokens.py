@@ -30,10 +30,24 @@ PROBES = (
     "  two\n\n  lines\r\n\tand tabs \t 3.14159 x=1\n",
     "na\u00efve caf\u00e9 e\u0301 \ufb01 \u00bd \u2167 \u041f\u0440\u0438 \u65e5\u672c\u8a9e \U0001f980",
     "def f(x):\n        return x == 1  # 100%\n",
+    "a\u00a0b\u3000c\u200d\u4e2d\u6587123abc 1234567890 \u0661\u0662\u0663 don\u2019t 'S foo_bar-baz/qux!!!\n\n   \n ",
     "a",
     "",
 )
 """Texts that every way of splitting treats in its own way."""
+
+UNSTATED = {
+    "lstrip": "takes the spaces before it",
+    "rstrip": "takes the spaces behind it",
+    "single_word": "is found as a single word only",
+}
+"""Flags of added tokens that a GGUF does not have, and what they do."""
+
+
+def probes(tokenizer: Any) -> list[str]:
+    """Return texts by which tokenizers can be compared: `PROBES`, and every added token beside letters and spaces."""
+    added = [token for token, _ in sorted(tokenizer.get_added_vocab().items(), key=lambda each: each[1])]
+    return [*PROBES, *(f"{token}a{token}b {token} c  {token}\n{token}{token}" for token in added)]
 
 
 def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_token_id: int | None) -> dict[str, Any]:
@@ -54,6 +68,10 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     if model["type"] != "BPE":
         because = f"its model is {model['type']}, and BPE can be stated"
         raise tokenizer_refusal(because)
+    for token in document["added_tokens"]:
+        for flag in (flag for flag in UNSTATED if token[flag]):
+            because = f"the token {token['content']!r} {UNSTATED[flag]} ({flag}), which a GGUF does not state"
+            raise tokenizer_refusal(because)
     ids = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
     tokens = [ids.get(number, f"[PAD{number}]") for number in range(vocab)]
     found: dict[str, Any] = {
@@ -68,11 +86,18 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     }
     if end_token_id is not None and end_token_id != tokenizer.eos_token_id:
         found["tokenizer.ggml.eot_token_id"] = end_token_id
-    if isinstance(tokenizer.chat_template, str):
-        found["tokenizer.chat_template"] = tokenizer.chat_template
+    found |= template_metadata(tokenizer.chat_template)
     made = pieces(document, vocab) if model["byte_fallback"] else byte_level(backend, document)
     refuse_other_tokens(tokenizer, found | made, architecture)
     return found | made
+
+
+def template_metadata(templates: str | Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the keys of the chat template, and of those with other names as llama.cpp's converter writes them."""
+    named = dict(templates) if isinstance(templates, Mapping) else {"default": templates} if templates else {}
+    default = {"tokenizer.chat_template": named.pop("default")} if "default" in named else {}
+    others = {f"tokenizer.chat_template.{name}": text for name, text in sorted(named.items())}
+    return default | others | ({"tokenizer.chat_templates": sorted(named)} if named else {})
 
 
 def kinds(document: Mapping[str, Any], ids: Mapping[int, str], vocab: int) -> list[int]:
@@ -131,9 +156,9 @@ def refuse_other_tokens(tokenizer: Any, metadata: Mapping[str, Any], architectur
         again = tokenizer_of(Gguf(path=Path(), metadata=stated, tensors={}))
     except GgufTokenizerError as error:
         raise tokenizer_refusal(str(error)) from error
-    for text in PROBES:
+    for text in probes(tokenizer):
         if tokenizer(text).input_ids != again(text).input_ids:
-            because = f"out of a GGUF {text[:20]!r} would be other tokens"
+            because = f"out of a GGUF {text[:40]!r} would be other tokens"
             raise tokenizer_refusal(because)
 
 

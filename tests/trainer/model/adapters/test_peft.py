@@ -187,3 +187,78 @@ def test_what_cannot_be_merged_is_said(adapter, dtype, what, tmp_path):
         merge_named(str(CASES / "models" / "gemma2"), [adapter], tmp_path / "out", dtype=dtype)
     assert [(problem.code, problem.what) for problem in refusal.value.problems] == [("TP066", what)]
     assert not (tmp_path / "out").exists()
+
+
+TIED = CASES / "tied_adapter"
+"""A tied model, an adapter that PEFT 0.21.2 made with `modules_to_save: [embed_tokens]`, and PEFT's logits."""
+
+TOKENS = [[5, 17, 44, 2, 9, 61, 33, 12]]
+IN_ADAPTER = "base_model.model."
+
+
+def changed(folder, *, config, rename=(), drop=()):
+    """Return a copy of the tied model's adapter with other settings and other names of tensors."""
+    shutil.copytree(TIED / "adapter", folder)
+    stated = json.loads((folder / "adapter_config.json").read_text()) | config
+    (folder / "adapter_config.json").write_text(json.dumps(stated))
+    tensors = load_file(folder / "adapter_model.safetensors")
+    for before, after in rename:
+        tensors[IN_ADAPTER + after] = tensors[IN_ADAPTER + before]
+    for name in drop:
+        del tensors[IN_ADAPTER + name]
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_token_table_that_is_saved_beside_a_tied_head_unties_them_as_in_peft(tmp_path):
+    expected = np.load(TIED / "peft_0_21_2.npy")
+    logits = load_model(TIED / "model", adapter=TIED / "adapter")(TOKENS)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    merge_named(str(TIED / "model"), [str(TIED / "adapter")], tmp_path / "merged")
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["tie_word_embeddings"] is False
+    written = load_file(tmp_path / "merged" / "model.safetensors")
+    base = load_file(TIED / "model" / "model.safetensors")["model.embed_tokens.weight"]
+    saved = load_file(TIED / "adapter" / "adapter_model.safetensors")[f"{IN_ADAPTER}model.embed_tokens.weight"]
+    np.testing.assert_array_equal(written["lm_head.weight"], base)
+    np.testing.assert_array_equal(written["model.embed_tokens.weight"], saved)
+    again = load_model(tmp_path / "merged")(TOKENS)
+    np.testing.assert_allclose(again, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("saved", ["head", "both", "tied"])
+def test_the_tables_that_an_adapter_saves_are_those_of_the_merged_model(saved, tmp_path):
+    table, head = "model.embed_tokens.weight", "lm_head.weight"
+    settings = {
+        "head": {"config": {"modules_to_save": ["lm_head"]}, "rename": [(table, head)], "drop": [table]},
+        "both": {"config": {"modules_to_save": ["lm_head", "embed_tokens"]}, "rename": [(table, head)]},
+        "tied": {"config": {"ensure_weight_tying": True}},
+    }
+    adapter = changed(tmp_path / "adapter", **settings[saved])
+    merge_named(str(TIED / "model"), [str(adapter)], tmp_path / "merged")
+    base = load_file(TIED / "model" / "model.safetensors")[table]
+    trained = load_file(TIED / "adapter" / "adapter_model.safetensors")[IN_ADAPTER + table]
+    written = load_file(tmp_path / "merged" / "model.safetensors")
+    np.testing.assert_array_equal(written[table], base if saved == "head" else trained)
+    assert (head in written) is (saved != "tied")
+    np.testing.assert_array_equal(written.get(head, written[table]), trained)
+    with_adapter, merged = load_model(TIED / "model", adapter=adapter), load_model(tmp_path / "merged")
+    np.testing.assert_allclose(with_adapter(TOKENS), merged(TOKENS), rtol=0, atol=1e-6)
+
+
+def test_an_adapter_that_unties_and_one_that_does_not_are_merged_into_one_model(tmp_path):
+    tied = changed(tmp_path / "tied", config={"ensure_weight_tying": True})
+    merge(resolve(str(TIED / "model")), [(tied, 0.5), (TIED / "adapter", 0.25)], tmp_path / "merged", dtype="float32")
+    table, head = "model.embed_tokens.weight", "lm_head.weight"
+    base = load_file(TIED / "model" / "model.safetensors")[table]
+    move = load_file(TIED / "adapter" / "adapter_model.safetensors")[IN_ADAPTER + table] - base
+    written = load_file(tmp_path / "merged" / "model.safetensors")
+    np.testing.assert_allclose(written[table], base + 0.75 * move, atol=1e-6)
+    np.testing.assert_allclose(written[head], base + 0.5 * move, atol=1e-6)
+
+
+def test_single_trained_tokens_are_refused_by_name(tmp_path):
+    adapter = changed(tmp_path / "adapter", config={"trainable_token_indices": [3, 5]})
+    what = "`trainable_token_indices` is [3, 5]; adapters with it are not computed here."
+    assert refused(adapter, resolve(str(TIED / "model"))) == [what]
+    adapter = changed(tmp_path / "other", config={"modules_to_save": 3})
+    assert refused(adapter, resolve(str(TIED / "model"))) == ["`modules_to_save` is 3, which it cannot be."]

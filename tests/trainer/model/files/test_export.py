@@ -1,7 +1,9 @@
 """Model folders out: complete, read by others, never half there, never over something."""
 
+import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import jax
@@ -15,6 +17,7 @@ from trainer.model.build import abstract, build
 from trainer.model.families.layout import TensorLink
 from trainer.model.files import export as exporting
 from trainer.model.files.export import export, split_by_size
+from trainer.model.files.hub import DESCRIPTIONS
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.params import flatten, params_sha256
@@ -47,6 +50,19 @@ def test_a_built_in_model_becomes_a_folder_that_works_alone(tiny, tmp_path):
     assert params_sha256(load_params(again, flatten(wanted)[1])) == params_sha256(params)
     text = "What is 38 + 47?"
     assert again.tokenizer()(text)["input_ids"] == source.tokenizer()(text)["input_ids"]
+
+
+def test_chat_templates_with_names_are_copied(tiny, tmp_path):
+    folder = shutil.copytree(CASES / "llama", tmp_path / "model")
+    for path in resolve("tiny-gpt2").tokenizer_folder.glob("*.json"):
+        shutil.copy(path, folder)
+    templates = {"chat_template.jinja": "{{ 'plain' }}", "additional_chat_templates/tool_use.jinja": "{{ 'tools' }}"}
+    (folder / "additional_chat_templates").mkdir()
+    for name, text in templates.items():
+        (folder / name).write_text(text)
+    exporting.copy_descriptions(dataclasses.replace(tiny[0], folder=folder, tokenizer_folder=folder), tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in templates} == templates
+    assert set(templates) <= {name for pattern in DESCRIPTIONS for name in templates if Path(name).match(pattern)}
 
 
 def test_config_is_the_old_one_completed(tiny, tmp_path):

@@ -1,5 +1,7 @@
 """What is written is what llama.cpp's converter would write: names, types, bytes and keys."""
 
+import json
+
 import gguf
 import gguf_files
 import numpy as np
@@ -7,9 +9,12 @@ import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
 
 from schemas.problems.problem import ProblemError
+from trainer.model.files.export import export
 from trainer.model.files.export_gguf import export_gguf
 from trainer.model.files.source import resolve
+from trainer.model.gguf import tokens
 from trainer.model.gguf.header import read_gguf
+from trainer.model.gguf.tokens import probes
 from trainer.model.gguf.writing import PlannedTensor, kind_of
 
 
@@ -80,6 +85,68 @@ def test_a_way_of_splitting_without_a_name_is_not_written(tmp_path):
     names = "gpt-2, smollm, llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, tekken"
     because = f"it splits texts as none of {names} does"
     assert (code, what) == ("TP099", f"The tokenizer cannot be written into a GGUF file: {because}.")
+
+
+def with_added(folder, **flags):
+    """Add a token with flags to the tokenizer of a folder, with a row of its own in the model's table."""
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False} | flags
+    tokenizer["added_tokens"].append({"id": 90, "content": "<think>", **flags})
+    file.write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("flag", "does"),
+    [
+        ("lstrip", "takes the spaces before it"),
+        ("rstrip", "takes the spaces behind it"),
+        ("single_word", "is found as a single word only"),
+    ],
+)
+def test_an_added_token_that_a_gguf_cannot_state_is_named(flag, does, tmp_path):
+    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")), **{flag: True})
+    code, what = refusal(folder, tmp_path / "m.gguf")
+    because = f"the token '<think>' {does} ({flag}), which a GGUF does not state"
+    assert (code, what) == ("TP099", f"The tokenizer cannot be written into a GGUF file: {because}.")
+
+
+def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
+    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
+    source = resolve(str(folder))
+    texts = probes(source.tokenizer())
+    assert [token for token in ("<|end|>", "<|a|>", "<think>") if any(token in text for text in texts)] == [
+        "<|end|>",
+        "<|a|>",
+        "<think>",
+    ]
+    export_gguf(tmp_path / "whole.gguf", params_of(source), source, form="f16")
+    again = resolve(str(tmp_path / "whole.gguf")).tokenizer()
+    assert [again(text).input_ids for text in texts] == [source.tokenizer()(text).input_ids for text in texts]
+    # Where the kind of an added token were lost, the file would split it.
+    monkeypatch.setattr(tokens, "USER_DEFINED", tokens.NORMAL)
+    (tmp_path / "other").mkdir()
+    code, what = refusal(folder, tmp_path / "other" / "m.gguf")
+    assert code == "TP099"
+    assert "'<think>a<think>b <think> c" in what
+
+
+def test_chat_templates_with_names_are_kept(tmp_path):
+    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"))
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ 'TOOLS ' }}")
+    source = resolve(str(folder))
+    export_gguf(tmp_path / "m.gguf", params_of(source), source, form="f16")
+    stated = read_gguf(tmp_path / "m.gguf").metadata
+    assert stated["tokenizer.chat_template"] == TEMPLATE
+    assert stated["tokenizer.chat_template.tool_use"] == "{{ 'TOOLS ' }}"
+    assert stated["tokenizer.chat_templates"] == ["tool_use"]
+    both = {"default": TEMPLATE, "tool_use": "{{ 'TOOLS ' }}"}
+    of_file = resolve(str(tmp_path / "m.gguf"))
+    assert of_file.tokenizer().chat_template == both
+    export(tmp_path / "again", params_of(source), of_file)
+    assert resolve(str(tmp_path / "again")).tokenizer().chat_template == both
 
 
 def test_numbers_beyond_f16_are_named():
