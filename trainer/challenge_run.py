@@ -17,6 +17,7 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
+from trainer.data.chat_template import rendered_at
 from trainer.data.render import PromptForm, form_of
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.bundled_params import shipped_params, source_of
@@ -104,7 +105,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         settings=config.evaluation,
         form=form_stated(folder, config),
         scoring=scoring,
-        tokenizer=task.model.source.tokenizer(),
+        tokenizer=task.model.source.tokenizer(rendered_at(manifest)),
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
         seed=config.seed,

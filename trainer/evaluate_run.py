@@ -14,6 +14,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_sentence
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from, unreadable_items
+from trainer.data.chat_template import rendered_at
 from trainer.data.prompts import odd_items, prompts_of
 from trainer.data.render import form_of
 from trainer.data.rows import RowFile, read_eval_set
@@ -74,8 +75,8 @@ def evaluate_run(
     refuse_without_checkpoint(folder)
     devices = devices_here(config, watch)
     model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
-    refuse_other_tokenizer(manifest_of(folder), model.source, file=str(folder))
-    items, tokenizer = read_eval_set(name), model.source.tokenizer()
+    refuse_other_tokenizer(manifest := manifest_of(folder), model.source, file=str(folder))
+    items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
     form = stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
     scoring, prompts = scoring_for(folder, config, items), prompts_of(items, form, tokenizer)

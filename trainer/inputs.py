@@ -18,7 +18,12 @@ from trainer.planning.remat import with_remat
 
 
 def read_inputs(
-    config: Config, devices: Devices, *, with_weights: bool = True, asked: RowFile | None = None
+    config: Config,
+    devices: Devices,
+    *,
+    with_weights: bool = True,
+    asked: RowFile | None = None,
+    rendered_at: str | None = None,
 ) -> tuple[Task, Data]:
     """Return what is trained, and what it learns from.
 
@@ -27,6 +32,7 @@ def read_inputs(
         devices: where it is to run.
         with_weights: see that the model's weights can be read; a run that is continued has them in its checkpoint.
         asked: the evaluation set. None: as the configuration names it.
+        rendered_at: the time that the chat template writes where it writes one. None: the present.
 
     Raises:
         ProblemError: exit code 2; settings that do not go together, or else all that is wrong with model, dataset and
@@ -39,7 +45,9 @@ def read_inputs(
     refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)
-    data = read_data(config, model, objective, problems, devices=len(devices.list), asked=asked)
+    data = read_data(
+        config, model, objective, problems, devices=len(devices.list), asked=asked, rendered_at=rendered_at
+    )
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
     scanned = is_scanned(config, model, platform=(platform := devices.platform), devices=len(devices.list))

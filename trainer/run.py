@@ -17,6 +17,7 @@ from schemas.problems.render import as_dicts, as_sentence
 from schemas.problems.words import quantity
 from trainer.config.load import config_text
 from trainer.config.tree import Config
+from trainer.data.chat_template import rendered_at
 from trainer.data.source import batch_size_of
 from trainer.evaluation.evaluate import ModelAnswers
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
@@ -47,10 +48,10 @@ from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
-from trainer.recorder.recorder import Recorder, claim, refuse_folder
+from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
-from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
+from trainer.resume import manifest_of, parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -184,7 +185,9 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     parent = parent_of(request.resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
     memory = MemoryWatch(devices.list)
-    task, data = read_inputs(config, devices, with_weights=request.resume is None)
+    before = None if request.resume is None else manifest_of(request.resume)
+    at = now() if before is None else rendered_at(before)
+    task, data = read_inputs(config, devices, with_weights=request.resume is None, rendered_at=at)
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))

@@ -148,7 +148,7 @@ class Scoring:
         if self.answer == "regex":
             found = machine_of(self.answer_regex or "").last(text)
             return None if found is None else found.strip()
-        plain = text.strip()
+        plain = text.rpartition("</think>")[2].strip()  # behind the thought, which a chat template may write
         return (plain.splitlines()[-1].strip() if self.answer == "last_line" else plain) if plain else None
 
     def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem, ProblemError
@@ -18,7 +19,7 @@ from trainer.data.template_process import TEMPLATES
 TEMPLATE_REFUSES = Rule(
     "TP022",
     "Chat template refuses",
-    "The model's chat template is broken, or does not write such a conversation; its own words are shown.",
+    "The model's chat template is broken, does not write such a conversation, or writes it in two ways that disagree.",
     "Write the row as the template wants it, or remove it.",
 )
 
@@ -26,6 +27,8 @@ ADVICE = "Correct chat_template in the model's tokenizer_config.json, or take it
 
 SHOWN_ROWS = 5
 """Rows named one by one when many have the same problem."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Row = TypeVar("Row")
 Rendered = TypeVar("Rendered")
@@ -47,6 +50,10 @@ class TemplateRefusedError(Exception):
     """A conversation that the template does not write; the text is the template's own reason."""
 
 
+class TurnNotFoundError(TemplateRefusedError):
+    """A turn of the assistant that cannot be told from what stands before it; the text shows both texts."""
+
+
 class TemplateBrokenError(Exception):
     """A template that writes nothing at all; the text states why."""
 
@@ -60,13 +67,31 @@ def has_template(tokenizer: ChatTokenizer) -> bool:
     return bool(tokenizer.chat_template)
 
 
-def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer, *, opened: bool = True) -> str:
-    """Return the turns as the template writes them.
+def writes_date(tokenizer: ChatTokenizer) -> bool:
+    """Return whether the chat template asks for the time."""
+    return "strftime_now" in str(tokenizer.chat_template)
+
+
+def rendered_at(manifest: Mapping[str, Any]) -> str:
+    """Return the time that a run's chat template was given: that of its start, or of the run that it continues."""
+    stated: str = manifest["dataset"].get("rendered_at") or manifest["started_at"]
+    return stated
+
+
+def written_by_template(
+    messages: Sequence[Mapping[str, Any]],
+    tokenizer: ChatTokenizer,
+    *,
+    opened: bool = True,
+    variables: Mapping[str, Any] = NOTHING,
+) -> str:
+    """Return the turns as the template writes them, at the time that the tokenizer was loaded for.
 
     Args:
         messages: the turns.
         tokenizer: the model's.
         opened: begin the assistant's next turn after them.
+        variables: what the template is given besides, such as tools.
 
     Raises:
         TemplateRefusedError: not these turns.
@@ -81,7 +106,9 @@ def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer
     if template is None:
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason, advice=ADVICE)
-    written = TEMPLATES.written(messages, template, dict(tokenizer.special_tokens_map), opened=opened)
+    given = {**tokenizer.special_tokens_map, **variables}
+    now = getattr(tokenizer, "rendered_at", None)
+    written = TEMPLATES.written(messages, template, given, opened=opened, now=now)
     if "refused" in written:
         raise TemplateRefusedError(written["refused"])
     if "text" not in written:
@@ -105,30 +132,34 @@ def each_rendered(
         ProblemError: exit code 2; the template is broken, or refuses rows: the first of them with their lines, after
             all others were yielded.
     """
-    refused: list[tuple[int, str]] = []
+    refused: list[tuple[int, TemplateRefusedError]] = []
     for index, row in enumerate(rows):
         try:
             yield index, render(row)
         except TemplateRefusedError as error:
-            refused.append((index, str(error)))
+            refused.append((index, error))
         except TemplateBrokenError as error:
             raise ProblemError([broken_template(error, file)], exit_code=2) from error
     if refused:
         raise ProblemError(refusals(refused, file=file, lines=lines), exit_code=2)
 
 
-def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[int | None]) -> list[Problem]:
+def refusals(
+    refused: Sequence[tuple[int, TemplateRefusedError]], *, file: str, lines: Sequence[int | None]
+) -> list[Problem]:
     """Return a problem for each of the first rows that the template refuses, and one for the rest."""
-    problems = [
-        problem_of(
-            TEMPLATE_REFUSES,
-            file=file,
-            line=lines[index],
-            what=f"The model's chat template refuses row {index}: {reason.rstrip('.')}.",
-            why="These are the template's own words; it says which turns the model was trained for.",
-        )
-        for index, reason in refused[:SHOWN_ROWS]
-    ]
+    problems = []
+    for index, error in refused[:SHOWN_ROWS]:
+        reason = str(error).rstrip(".")
+        what = f"The model's chat template refuses row {index}: {reason}."
+        why = "These are the template's own words; it says which turns the model was trained for."
+        fix = None
+        if isinstance(error, TurnNotFoundError):
+            what = f"The answer of row {index} cannot be found in what the model's chat template writes: {reason}."
+            why = "Prompt and answer together must be what the template writes of the whole conversation."
+            fix = "Correct the template, or write the row as prompt and completion."
+        found = problem_of(TEMPLATE_REFUSES, file=file, line=lines[index], what=what, why=why, next=fix)
+        problems.append(found)
     rest = len(refused) - len(problems)
     if rest:
         problems.append(

@@ -19,10 +19,12 @@ from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span, TokenFile
 from trainer.data.files.kept import keep_rows, read_kept, rows_key
-from trainer.data.files.pairs import sides_of
-from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
+from trainer.data.render import Example, PromptForm, form_of, render_sides, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers, untaught_tasks
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
+
+CONTEXT_CHARACTERS = 64
+"""Of the text before another one, as many as can change the other's first token."""
 
 
 class Tally:
@@ -128,8 +130,8 @@ def encode_rows(
     end_id = end_token_id(tokenizer, form)
     lost, tally = UntaughtRows(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
 
-    render_side = partial(render_row, tokenizer=tokenizer, every_turn=every_turn, template=template)
-    rendered = each_rendered(rows, lambda row: list(map(render_side, sides_of(row))), file=file, lines=places)
+    render = partial(render_sides, tokenizer=tokenizer, every_turn=every_turn, template=template)
+    rendered = each_rendered(rows, render, file=file, lines=places)
 
     def each() -> Iterator[EncodedRow]:
         for index, examples in rendered:
@@ -245,15 +247,31 @@ def ids_of(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[in
     """Return the token ids of an example that is not cut, and where the supervised ones stand."""
     ids: list[int] = []
     spans = []
-    for number, (prompt, completion) in enumerate([*example.earlier, (example.prompt, example.completion)]):
+    before = ""
+    for number, (prompt, completion, ends) in enumerate([*example.earlier, (example.prompt, example.completion, True)]):
         if number == 0:
             ids += prompt_ids(prompt, tokenizer, templated=example.templated)
         else:
-            ids += tokenizer.encode(prompt, add_special_tokens=False)
+            ids += later_ids(prompt, before, tokenizer)
         first = len(ids)
-        ids += [*tokenizer.encode(completion, add_special_tokens=False), end_id]
+        ids += later_ids(completion, prompt if example.templated else "", tokenizer)
+        ids += [end_id] if ends else []
         spans.append((first, len(ids)))
+        before = completion + str(tokenizer.decode([end_id])) * ends if example.templated else ""
     return ids, spans
+
+
+def later_ids(text: str, before: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of a text that stands behind another one, where their border is one of tokens too.
+
+    Some tokenizers begin every text with a space, which the text does not have behind another.
+    """
+    context = before[-CONTEXT_CHARACTERS:]
+    begun = tokenizer.encode(context, add_special_tokens=False) if context else []
+    both = tokenizer.encode(context + text, add_special_tokens=False)
+    if both[: len(begun)] == begun:
+        return both[len(begun) :]
+    return tokenizer.encode(text, add_special_tokens=False)
 
 
 def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:

@@ -9,15 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
-from trainer.data.chat_template import ChatTokenizer, TemplateRefusedError, has_template, written_by_template
+from schemas.problems.words import show
+from trainer.data.chat_template import (
+    NOTHING,
+    ChatTokenizer,
+    TemplateRefusedError,
+    TurnNotFoundError,
+    has_template,
+    written_by_template,
+)
 from trainer.data.files.pairs import SIDES, sides_of
 from trainer.data.kinds import AS_WRITTEN, Kind, kind_of, template_of, usual_template
-from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
+from trainer.data.special_tokens import PROBE, TurnTokenizer, Written, turn_end
 
 FORM = "prompt_form"
 """Event of the log that states how prompts are put to the model."""
+
+THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
+"""A turn of the assistant that begins with a thought; it shares no first letter with `PROBE`."""
+
+TEMPLATE_VARIABLES = ("tools", "chat_template_kwargs")
+"""Columns of a conversation that its template is given besides the turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +47,9 @@ class Example:
     """Learned; the form's end token follows it."""
     answer: str | None
     """What must stand in the supervised text. None: the row states no answer apart from its completion."""
-    earlier: tuple[tuple[str, str], ...] = ()
-    """Turns before, where they are learned too: what stands before each of the assistant's, and the turn itself."""
+    earlier: tuple[tuple[str, str, bool], ...] = ()
+    """Turns before, where they are learned too: what stands before each of the assistant's, the turn itself, and
+    whether the end token follows it."""
     is_text: bool = False
     """A plain text, of which everything is learned."""
 
@@ -52,8 +68,11 @@ class PromptForm:
     """The turn of the system that every conversation begins with."""
     template: str = AS_WRITTEN
     """How a plain prompt is written; {prompt} stands for it."""
+    thinks: bool | None = False
+    """Whether the answers that are taught hold a thought, which some templates open themselves. None: no answer is
+    taught, or the log of an earlier version does not state it; prompts end in the template's generation prompt."""
 
-    def render(self, prompt: str, tokenizer: ChatTokenizer) -> str:
+    def render(self, prompt: str, tokenizer: TurnTokenizer) -> str:
         """Return the prompt as the model is given it.
 
         Of "{prompt}" this is the template that eval_summary.json states. A chat template may trim what it is given.
@@ -61,7 +80,7 @@ class PromptForm:
         if not self.conversation:
             return render_prompt(prompt, self.template)
         before = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return render_messages([*before, {"role": "user", "content": prompt}], tokenizer)
+        return render_prompt_turns([*before, {"role": "user", "content": prompt}], tokenizer, thinks=self.thinks)
 
     def templated(self, tokenizer: ChatTokenizer) -> bool:
         """Return whether a chat template writes it."""
@@ -76,7 +95,7 @@ class PromptForm:
         return (turn_end(tokenizer) if self.templated(tokenizer) else None) or tokenizer.eos_token
 
 
-def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> PromptForm:
+def form_of(rows: Sequence[dict[str, Any]], template: str | None = None, *, learned: bool = True) -> PromptForm:
     """Return the form of most rows' prompts; of as many conversations as others, the plain one.
 
     A turn of the system is part of the form where all conversations begin with the same.
@@ -84,8 +103,10 @@ def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> Prom
     Args:
         rows: of any shape.
         template: how plain prompts are written. None: as by default those of the shape that most plain rows have.
+        learned: the answers of the rows are learned.
     """
     systems: dict[str | None, int] = {}
+    thoughts = 0
     kinds: Counter[Kind] = Counter()
     for row in (sides_of(row)[0] for row in rows):
         kinds[kind_of(row)] += 1
@@ -93,9 +114,23 @@ def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> Prom
             first = row["messages"][0]
             system = first["content"] if first["role"] == "system" else None
             systems[system] = systems.get(system, 0) + 1
-    if 2 * sum(systems.values()) > len(rows):
-        return PromptForm(conversation=True, system=next(iter(systems)) if len(systems) == 1 else None)
+            thoughts += "</think>" in row["messages"][-1]["content"]
+    if 2 * (talks := sum(systems.values())) > len(rows):
+        system, thinks = next(iter(systems)) if len(systems) == 1 else None, 2 * thoughts > talks
+        return PromptForm(conversation=True, system=system, thinks=thinks if learned else None)
     return PromptForm(conversation=False, template=usual_template(kinds) if template is None else template)
+
+
+def render_sides(
+    row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool = False, template: str | None = None
+) -> list[Example]:
+    """Return the texts that are learned of a row: one, or both of a pair, which share their prompt."""
+    sides = sides_of(row)
+    examples = [render_row(side, tokenizer, every_turn=every_turn, template=template) for side in sides]
+    if len({example.given for example in examples}) > 1 and "messages" in sides[0]:
+        # The template opens a thought that only one answer holds: both are found in the whole conversation then.
+        return [render_conversation(side, tokenizer, every_turn=every_turn, opened=False) for side in sides]
+    return examples
 
 
 def render_row(
@@ -113,13 +148,21 @@ def render_row(
         template: how plain prompts are written. None: as by default those of this row's shape.
     """
     if "messages" in row:
-        return render_conversation(row["messages"], tokenizer, every_turn=every_turn)
+        return render_conversation(row, tokenizer, every_turn=every_turn)
     if "text" in row:
         return Example(prompt="", templated=False, completion=row["text"], answer=None, is_text=True)
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = render_prompt(row["prompt"], template_of(row, template) or AS_WRITTEN)
     return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
+
+
+def render_question(row: dict[str, Any], tokenizer: TurnTokenizer, *, template: str | None = None) -> Example:
+    """Return a row as a prompt to which completions are drawn: of a conversation, the turns before its answer."""
+    if "messages" not in row:
+        return render_row(row, tokenizer, template=template)
+    prompt = render_prompt_turns(row["messages"][:-1], tokenizer, thinks=None, variables=variables_of(row))
+    return Example(prompt=prompt, templated=has_template(tokenizer), completion="", answer=None)
 
 
 def learned_text(row: Mapping[str, Any]) -> str:
@@ -136,38 +179,151 @@ def learned_text(row: Mapping[str, Any]) -> str:
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
 
-def render_conversation(messages: list[dict[str, str]], tokenizer: TurnTokenizer, *, every_turn: bool) -> Example:
+def render_conversation(
+    row: Mapping[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool, opened: bool = True
+) -> Example:
     """Return a conversation: what stands before the last turn, and that turn; before it those that are learned too.
 
+    All of it is the beginning of what the chat template writes of the whole conversation.
+
+    Args:
+        row: with `messages`, and what else the template is given.
+        tokenizer: the model's, for its chat template.
+        every_turn: all turns of the assistant are learned, not only the last.
+        opened: a prompt ends in the template's generation prompt, where the whole conversation has it there too.
+
     Raises:
-        TemplateRefusedError: the template refuses the turns, or writes a turn of the assistant otherwise once others
-            follow it (without its thoughts, say), so that one sequence cannot teach all of them.
+        TemplateRefusedError: the template refuses the turns, or writes them so that a turn cannot be found.
     """
-    *before, last = messages
-    whole, templated = render_messages(before, tokenizer), has_template(tokenizer)
-    if not every_turn:
-        return Example(prompt=whole, templated=templated, completion=last["content"], answer=None)
-    earlier: list[tuple[str, str]] = []
-    written = ""  # of the text, what is in `earlier`
-    end = (turn_end(tokenizer) if templated else None) or ""
-    for number, turn in enumerate(before):
-        if turn["role"] != "assistant":
-            continue
-        upto = render_messages(messages[:number], tokenizer)
-        as_written = [upto + text for text in (turn["content"], turn["content"].strip())]
-        behind = next((text for text in as_written if whole.startswith(text)), None)
-        if behind is None or not upto.startswith(written):
-            reason = "it writes a turn of the assistant otherwise once others follow, so data.supervise cannot be all"
-            raise TemplateRefusedError(reason)
-        earlier.append((upto[len(written) :], behind[len(upto) :]))
-        written = behind + end if whole.startswith(behind + end) else behind
-    return Example(
-        prompt=whole[len(written) :],
-        templated=templated,
-        completion=last["content"],
-        answer=None,
-        earlier=tuple(earlier),
-    )
+    talk = Conversation(row["messages"], tokenizer, variables_of(row), opened=opened)
+    last, written = len(talk.messages) - 1, 0
+    turns: list[tuple[str, str, bool]] = []
+    for place, turn in enumerate(talk.messages):
+        if place == last or (every_turn and turn["role"] == "assistant"):
+            start, stop, end = talk.turn(place)
+            turns.append((talk.whole[written:start], talk.whole[start:stop], end > stop or not talk.templated))
+            written = end
+    *earlier, (prompt, completion, _) = turns
+    return Example(prompt=prompt, templated=talk.templated, completion=completion, answer=None, earlier=tuple(earlier))
+
+
+class Conversation:
+    """A conversation as text, in which the turns of the assistant are found.
+
+    Args:
+        messages: the turns, the last one the assistant's.
+        tokenizer: the model's.
+        variables: what its chat template is given besides.
+        opened: a turn begins behind the template's generation prompt, where the text has it there.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tokenizer: TurnTokenizer,
+        variables: Mapping[str, Any] = NOTHING,
+        *,
+        opened: bool = True,
+    ) -> None:
+        self.messages = messages
+        self.templated = has_template(tokenizer)
+        self._tokenizer = tokenizer
+        self._variables = variables
+        self._opened = opened
+        self.whole = self._text(messages) if self.templated else plain_turns(messages)
+
+    def turn(self, place: int) -> tuple[int, int, int]:
+        """Return where in the text a turn of the assistant begins, where it stops, and where its end token does.
+
+        The latter two are the same where no end token is written.
+        """
+        content, is_last = self.messages[place]["content"], place == len(self.messages) - 1
+        if not self.templated:
+            start = len(plain_turns(self.messages[:place])) + len("assistant: ")
+            return start, start + len(content), start + len(content)
+        start, stop, end = self.start(place), -1, turn_end(self._tokenizer) or ""
+        if end and is_last:
+            stop = self.whole.find(end, start)
+        if stop < 0:
+            _, found, after = self._with(place, probe := self._absent(PROBE)).partition(probe)
+            stop = len(self.whole) - len(after) if found and self.whole.endswith(after) else -1
+            if after.lstrip().startswith(end):
+                stop += len(after) - len(after.lstrip()) if end else 0
+        taught, stated = squeezed(self.whole[: max(stop, 0)]), squeezed(content)
+        # Templates may leave the thoughts of earlier turns out, but not of the one that is to be learned.
+        shortened = not is_last and start <= stop and stated.endswith(squeezed(self.whole[start:stop]))
+        if not taught.endswith(stated) and not shortened:
+            said = f"it writes {show(self.whole[start : stop if stop > start else None])} for {show(content)}"
+            raise TurnNotFoundError(said)
+        return start, stop, stop + len(end) if self.whole.startswith(end, stop) else stop
+
+    def start(self, place: int) -> int:
+        """Return where in the text a turn of the assistant begins.
+
+        That is behind the template's generation prompt. Where it has none, or the whole conversation goes on in another
+        way, it is where conversations that differ in nothing but this turn begin to differ.
+        """
+        try:
+            prompt = self._text(self.messages[:place], opened=True)
+        except TemplateRefusedError:
+            prompt = None
+        follows = prompt is not None and self.whole.startswith(prompt)
+        if prompt and follows and self._opened and opens_turn(self._tokenizer):
+            return len(prompt)
+        plain = self._with(place, PROBE)
+        shared = common_beginning(plain, self._with(place, THOUGHT))
+        added = squeezed(plain[len(shared) :].partition(PROBE)[0])
+        if not self.whole.startswith(shared) or added not in ("", "</think>"):
+            raise TurnNotFoundError(two_texts("before the answer", prompt or shared, self.whole))
+        if prompt and follows and shared.startswith(prompt) and not shared[len(prompt) :].strip():
+            return len(prompt)
+        return len(shared.rstrip(" "))
+
+    def _absent(self, probe: str) -> str:
+        """Return a probe that the text does not hold."""
+        while probe in self.whole:
+            probe += "."
+        return probe
+
+    def _with(self, place: int, content: str) -> str:
+        """Return the text with another turn at a place."""
+        changed = {**self.messages[place], "content": content}
+        return self._text([*self.messages[:place], changed, *self.messages[place + 1 :]])
+
+    def _text(self, messages: Sequence[Mapping[str, Any]], *, opened: bool = False) -> str:
+        return written_by_template(messages, self._tokenizer, opened=opened, variables=self._variables)
+
+
+def opens_turn(tokenizer: ChatTokenizer) -> bool:
+    """Return whether the chat template has a generation prompt, which begins the assistant's turn."""
+    question = [{"role": "user", "content": "A question."}]
+    try:
+        closed, opened = (written_by_template(question, tokenizer, opened=opened) for opened in (False, True))
+    except TemplateRefusedError:
+        return True
+    return closed != opened
+
+
+def two_texts(which: str, one: str, whole: str) -> str:
+    """Return two texts of a template that should begin alike in words, each from shortly before they differ."""
+    at = max(len(common_beginning(one, whole)) - 20, 0)
+    return f"it writes {show(one[at:])} {which}, and {show(whole[at:])} in the whole conversation"
+
+
+def common_beginning(one: str, other: str) -> str:
+    """Return what two texts begin with."""
+    return "".join(first for first, _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
+
+
+def squeezed(text: str) -> str:
+    """Return a text without white space, of which templates take some away and add some."""
+    return "".join(text.split())
+
+
+def variables_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a row gives its chat template besides the turns."""
+    given = {name: row[name] for name in TEMPLATE_VARIABLES if row.get(name)}
+    return {**given.pop("chat_template_kwargs", {}), **given}
 
 
 def render_prompt(prompt: str, template: str) -> str:
@@ -175,12 +331,33 @@ def render_prompt(prompt: str, template: str) -> str:
     return template.replace("{prompt}", prompt)
 
 
-def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
-    """Return the turns before the answer, by the tokenizer's chat template if it has one, else one line a turn."""
-    if has_template(tokenizer):
-        return written_by_template(messages, tokenizer)
-    turns = [f"{message['role']}: {message['content']}\n" for message in messages]
-    return "".join(turns) + "assistant: "
+def render_prompt_turns(
+    messages: Sequence[Mapping[str, Any]],
+    tokenizer: TurnTokenizer,
+    *,
+    thinks: bool | None,
+    variables: Mapping[str, Any] = NOTHING,
+) -> str:
+    """Return the turns before an answer and the beginning of the assistant's, as rows of the same turns are taught.
+
+    Args:
+        messages: the turns.
+        tokenizer: the model's; without a chat template, each turn is a line.
+        thinks: see `PromptForm`.
+        variables: what the chat template is given besides.
+    """
+    if not has_template(tokenizer):
+        return plain_turns(messages) + "assistant: "
+    if thinks is None and opens_turn(tokenizer):
+        return written_by_template(messages, tokenizer, variables=variables)
+    answer = {"role": "assistant", "content": THOUGHT if thinks else PROBE}
+    talk = Conversation([*messages, answer], tokenizer, variables)
+    return talk.whole[: talk.start(len(messages))]
+
+
+def plain_turns(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return turns as lines, for a model without a chat template."""
+    return "".join(f"{message['role']}: {message['content']}\n" for message in messages)
 
 
 def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Written]:

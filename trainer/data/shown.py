@@ -11,7 +11,7 @@ from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.files.pairs import sides_of
 from trainer.data.kinds import template_of
-from trainer.data.render import render_row
+from trainer.data.render import render_question, render_sides
 
 
 def first_examples(
@@ -37,16 +37,23 @@ def first_examples(
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [shown_row(row, tokenizer) | shown_prompt(rows[row.row], tokenizer, settings) for row in shown],
+        "examples": [
+            shown_row(row, tokenizer) | shown_prompt(row, rows[row.row], tokenizer, settings) for row in shown
+        ],
         "counts": data.counts,
     }
 
 
-def shown_prompt(row: dict[str, Any], tokenizer: Tokenizer, settings: DataConfig) -> dict[str, Any]:
+def shown_prompt(
+    encoded: EncodedRow, row: dict[str, Any], tokenizer: Tokenizer, settings: DataConfig
+) -> dict[str, Any]:
     """Return how the prompt of a row was written: its template, if it has one, and its bytes."""
-    [side, *_] = sides_of(row)
-    template = template_of(side, settings.template)
-    example = render_row(side, tokenizer, every_turn=settings.supervise == "all", template=settings.template)
+    template = template_of(sides_of(row)[0], settings.template)
+    if encoded.spans:
+        every_turn = settings.supervise == "all"
+        example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
+    else:
+        example = render_question(row, tokenizer, template=settings.template)
     stated = {} if template is None else {"template": template}
     return {**stated, "prompt_utf8": example.given.encode("utf-8", "surrogatepass").hex()}
 

@@ -63,25 +63,30 @@ PROBE = "An answer."
 
 
 def turn_end(tokenizer: TurnTokenizer) -> str | None:
-    r"""Return the special token with which the chat template closes the assistant's turn, None where it writes none.
+    r"""Return the added token with which the chat template closes the assistant's turn, None where it writes none.
 
-    Of `<start_of_turn>model\nAn answer.<end_of_turn>\n` that is `<end_of_turn>`.
+    Of `<start_of_turn>model\nAn answer.<end_of_turn>\n` that is `<end_of_turn>`, flagged as special or not.
     """
-    pattern = special_texts(tokenizer)
-    if pattern is None or not has_template(tokenizer):
+    if not has_template(tokenizer):
         return None
     turns = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": PROBE}]
     try:
         _, _, after = written_by_template(turns, tokenizer, opened=False).partition(PROBE)
     except (TemplateRefusedError, TemplateBrokenError):
         return None  # told with the rows that it does not write
-    closing = pattern.match(after.lstrip())
-    return closing[0] if closing else None
+    texts = [token.content for token in tokenizer.added_tokens_decoder.values() if token.content.strip()]
+    return max(filter(after.lstrip().startswith, texts), key=len, default=None)
 
 
-def special_texts(tokenizer: MarkedTokenizer) -> re.Pattern[str] | None:
-    """Return what finds the text of any special token, the longest that fits, or None if it does not have them."""
-    texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+def special_texts(tokenizer: MarkedTokenizer, ends: Sequence[str | None] = ()) -> re.Pattern[str] | None:
+    """Return what finds the text of any special token, the longest that fits, or None if it does not have them.
+
+    Args:
+        tokenizer: the model's.
+        ends: added tokens that count too, flagged as special or not.
+    """
+    added = tokenizer.added_tokens_decoder.values()
+    texts = {token.content for token in added if token.special or token.content in ends}
     return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))) if texts else None
 
 
@@ -104,7 +109,7 @@ def special_token_problems(
         lines: where each row stands in it; None where it stands in none.
         ends: the tokens that end an output, where the model learns from the rows.
     """
-    pattern = special_texts(tokenizer)
+    pattern = special_texts(tokenizer, ends)
     if pattern is None:
         return []
     early: list[tuple[int, str, str]] = []

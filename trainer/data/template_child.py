@@ -10,16 +10,31 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError, TemplateSyntaxError
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.utils import chat_template_utils
 
 MOST_BYTES = 2**30
 """Of memory, beyond what the process has before its first template."""
 MOST_CHARACTERS = 2**24
 """Of a text."""
+
+
+class TemplateClock(datetime):
+    """The clock of `strftime_now`: it shows the time that a question states, or the present if it states none."""
+
+    stated: datetime | None = None
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        """Return the time that templates write."""
+        return cls.stated or datetime.now(tz)
+
+
+chat_template_utils.datetime = TemplateClock  # type: ignore[attr-defined]
 
 
 def limit_memory() -> None:
@@ -37,8 +52,10 @@ def limit_memory() -> None:
 
 def answer(question: dict[str, Any]) -> dict[str, str]:
     """Return the conversation of a question as its template writes it, under `text`, or the reason under its kind."""
+    now = question["now"]
+    TemplateClock.stated = datetime.fromisoformat(now).replace(tzinfo=None) if now else None
     try:
-        rendered: Any = render_jinja_template(
+        rendered: Any = chat_template_utils.render_jinja_template(
             conversations=[question["messages"]],
             chat_template=question["template"],
             add_generation_prompt=question["opened"],

@@ -14,6 +14,8 @@ from typing import Any
 PROGRAM = Path(__file__).with_name("template_child.py")
 DEADLINE_SECONDS = 60.0
 """For one conversation, where the system cannot limit the time of the processor."""
+REMEMBERED = 64
+"""Conversations whose text is kept: what is asked about the template itself is asked again for every row."""
 
 
 class TemplateProcess:
@@ -27,9 +29,16 @@ class TemplateProcess:
         self._most_seconds = most_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._alone = threading.Lock()
+        self._remembered: dict[bytes, dict[str, str]] = {}
 
     def written(
-        self, messages: Sequence[Mapping[str, str]], template: str, variables: Mapping[str, Any], *, opened: bool
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        template: str,
+        variables: Mapping[str, Any],
+        *,
+        opened: bool,
+        now: str | None = None,
     ) -> dict[str, str]:
         """Return a conversation as a template writes it, under `text`; otherwise the reason.
 
@@ -39,15 +48,22 @@ class TemplateProcess:
         Args:
             messages: the turns.
             template: the program, in jinja2.
-            variables: special tokens by their names.
+            variables: special tokens by their names, and what else the template is given, such as tools.
             opened: begin the assistant's next turn after them.
+            now: the time that `strftime_now` writes, as ISO 8601. None: the present.
         """
-        question = {"messages": messages, "template": template, "variables": variables, "opened": opened}
+        asked = {"messages": messages, "template": template, "variables": variables, "opened": opened, "now": now}
+        question = json.dumps(asked).encode() + b"\n"
         with self._alone:
-            line = self._answered(json.dumps(question).encode() + b"\n")
-        if not line.endswith(b"\n"):
-            return {"beyond": f"more than {self._most_seconds:g} seconds of the processor"}
-        answer: dict[str, str] = json.loads(line)
+            if question in self._remembered and (now or "strftime_now" not in template):
+                return self._remembered[question]
+            line = self._answered(question)
+            if not line.endswith(b"\n"):
+                return {"beyond": f"more than {self._most_seconds:g} seconds of the processor"}
+            answer: dict[str, str] = json.loads(line)
+            self._remembered[question] = answer
+            if len(self._remembered) > REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
         return answer
 
     def close(self) -> None:

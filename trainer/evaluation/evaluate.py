@@ -89,10 +89,12 @@ def stated_form(folder: Path) -> PromptForm | None:
         return None
     conversation, system = stated[-1].get("conversation") is True, stated[-1].get("system")
     template = stated[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
+    thinks = stated[-1].get("thinks")
     return PromptForm(
         conversation=conversation,
         system=system if isinstance(system, str) else None,
         template=template if isinstance(template, str) else AS_WRITTEN,
+        thinks=thinks if isinstance(thinks, bool) else None if conversation else False,
     )
 
 

@@ -18,6 +18,7 @@ from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, scoring_document, scoring_from
+from trainer.data.chat_template import writes_date
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.kinds import kinds_in, odd_kinds
@@ -66,6 +67,8 @@ class Data:
     """What rows and items share. None: nothing is evaluated."""
     warnings: tuple[Problem, ...]
     """What else is odd about rows and items and keeps no one from using them."""
+    rendered_at: str | None = None
+    """The time that the chat template writes. None: it writes none, or the present."""
 
     @property
     def asked(self) -> Asked | None:
@@ -88,6 +91,7 @@ class Data:
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
             **({"generator": self.dataset.generator} if self.dataset.generator else {}),
+            **({"rendered_at": self.rendered_at} if self.rendered_at else {}),
             "sequences": len(self.source.sequences) * self.sequences_each,
             "tokens": self.source.tokens_per_pass,
         }
@@ -147,6 +151,7 @@ def read_data(
     *,
     devices: int,
     asked: RowFile | None = None,
+    rendered_at: str | None = None,
 ) -> Data | None:
     """Return the data of a run, or None if it cannot be built.
 
@@ -157,12 +162,13 @@ def read_data(
         problems: what is wrong with dataset and evaluation set is added to them.
         devices: devices that share a batch.
         asked: the evaluation set. None: as the configuration names it.
+        rendered_at: the time that the chat template writes where it writes one. None: the present.
     """
     tokenizer, dataset, items, encoded, file = None, None, None, None, asked
     too_long: list[Problem] = []
     if model is not None:
         with Gathering(problems):
-            tokenizer = model.source.tokenizer()
+            tokenizer = model.source.tokenizer(rendered_at)
         problems += (too_long := too_long_sequences(config, model))
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
@@ -174,7 +180,8 @@ def read_data(
     path = str(dataset.path)
     odd = list(odd_kinds(kinds_in(rows), config.data.template, path))
     problems += [each for each in odd if each.severity == "error"]
-    form, positions = form_of(rows, config.data.template), model.source.spec.max_positions
+    form = form_of(rows, config.data.template, learned=not objective.updates_per_rollout)
+    positions = model.source.spec.max_positions
     scoring = scoring_from(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with Gathering(problems):
@@ -198,6 +205,7 @@ def read_data(
         items=items,
         overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
         warnings=(*dataset.warnings, *odd, *encoded.warnings, *(items.warnings if items else ())),
+        rendered_at=rendered_at if writes_date(tokenizer) else None,
     )
 
 
@@ -226,8 +234,9 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     recorder.document(layout.FIRST_EXAMPLES, data.first_examples(examples, run_id=recorder.run_id))
     form = data.form
     asked = "in a conversation" if form.conversation else "with plain prompts"
-    fields = {"conversation": form.conversation, "system": form.system}
-    fields |= {} if form.conversation else {"template": form.template}
+    asked += f", dated {data.rendered_at[:10]}" if data.rendered_at else ""
+    fields: dict[str, Any] = {"conversation": form.conversation, "system": form.system}
+    fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
     recorder.log("info", FORM, f"the model is asked {asked}", **fields)
     said = f"answers are read as {data.scoring.in_words()}"
     recorder.log("info", SCORING, said, **scoring_document(data.scoring))

@@ -13,7 +13,7 @@ from schemas.problems.rule import Rule, first_few, problem_of
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import EncodedData, Places, Tokenizer, prompt_ids
 from trainer.data.files.encoded import EncodedRow, TokenFile
-from trainer.data.render import render_row, texts_of
+from trainer.data.render import render_question, texts_of
 from trainer.data.row_problems import no_end_token
 from trainer.data.special_tokens import special_token_problems
 
@@ -56,11 +56,13 @@ def encode_prompts(
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
     places = Places(len(rows), lines)
-    rendered = each_rendered(rows, partial(render_row, tokenizer=tokenizer, template=template), file=file, lines=places)
+    rendered = each_rendered(
+        rows, partial(render_question, tokenizer=tokenizer, template=template), file=file, lines=places
+    )
 
     def each() -> Iterator[EncodedRow]:
         for index, example in rendered:
-            ids = prompt_ids(example.given, tokenizer, templated=example.templated)
+            ids = prompt_ids(example.prompt, tokenizer, templated=example.templated)
             yield EncodedRow(token_ids=tuple(ids), spans=(), truncated=False, row=index)
 
     encoded = TokenFile(each())

@@ -12,7 +12,7 @@ from schemas.validate import read_document, read_rows
 from trainer.challenge_run import form_stated
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from
-from trainer.data.chat_template import has_template
+from trainer.data.chat_template import has_template, rendered_at
 from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluate_run import scoring_for
@@ -119,7 +119,7 @@ def bare_entrant(config: Config, devices: Devices) -> Entrant:
 
     sampler = Sampler(
         settings=config.evaluation,
-        form=PromptForm(conversation=has_template(tokenizer)),
+        form=PromptForm(conversation=has_template(tokenizer), thinks=None),
         scoring=scoring_from(config.evaluation, (), ()),
         tokenizer=tokenizer,
         graphdef=task.model.graphdef,
@@ -159,7 +159,7 @@ def sampler_of(folder: Path, config: Config, task: Task, items: RowFile | None) 
         settings=config.evaluation,
         form=form_stated(folder, config),
         scoring=scoring_for(folder, config, items or nothing),
-        tokenizer=task.model.source.tokenizer(),
+        tokenizer=task.model.source.tokenizer(rendered_at(manifest_of(folder))),
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
         seed=config.seed,

@@ -17,6 +17,7 @@ from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
+from trainer.data.chat_template import rendered_at
 from trainer.data.rows import RowFile
 from trainer.evaluation.regenerate import set_of
 from trainer.inputs import read_inputs
@@ -196,7 +197,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
-        task, data = read_inputs(config, devices, asked=repeated_set(run))
+        task, data = read_inputs(config, devices, asked=repeated_set(run), rendered_at=rendered_at(run.manifest))
     except ProblemError as error:
         unread = error if request.model else of_somebody_else(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error

@@ -60,6 +60,7 @@ def test_a_conversation_with_a_template_is_written_by_it():
     class Templated:
         chat_template = "{% for turn in messages %}[{{ turn.role }}]{{ turn.content }}{% endfor %}[assistant]"
         special_tokens_map: ClassVar[dict[str, str]] = {}
+        added_tokens_decoder: ClassVar[dict[int, str]] = {}
 
     assert render_row(CHAT, Templated()).prompt == "[user]Say hi.[assistant]"
 

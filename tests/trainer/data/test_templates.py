@@ -129,7 +129,8 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
     [
         ({"conversation": False}, PromptForm(conversation=False, template="{prompt}\n")),
         ({"conversation": False, "template": "Q {prompt}"}, PromptForm(conversation=False, template="Q {prompt}")),
-        ({"conversation": True, "system": "s"}, PromptForm(conversation=True, system="s")),
+        ({"conversation": True, "system": "s"}, PromptForm(conversation=True, system="s", thinks=None)),
+        ({"conversation": True, "system": None, "thinks": True}, PromptForm(conversation=True, thinks=True)),
     ],
 )
 def test_the_form_is_read_back_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):

@@ -78,8 +78,11 @@ class ModelSource:
         """How its files name things."""
         return FAMILIES[self.spec.family]
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self, rendered_at: str | None = None) -> Any:
         """Load the tokenizer through transformers; never runs code from the model's folder.
+
+        Args:
+            rendered_at: the time that its chat template writes where it writes one. None: the present.
 
         Raises:
             ProblemError: it is missing, it cannot be read, it has ids beyond the model's vocabulary, or no token for
@@ -94,6 +97,7 @@ class ModelSource:
             raise self.tokenizer_problem(what, "A GGUF file holds tokens, merges and special ids itself.") from error
         self.refuse_ids_beyond(tokenizer.get_vocab())
         self.refuse_absent_unknown(tokenizer)
+        tokenizer.rendered_at = rendered_at
         return tokenizer
 
     @property

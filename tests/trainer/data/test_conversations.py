@@ -1,0 +1,327 @@
+"""What is given and learned of a conversation is the beginning of what its chat template writes.
+
+Independent truth is `tokenizer.apply_chat_template` of transformers, for the structure of many families' templates.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import product
+from pathlib import Path
+
+import pytest
+from model_folders import chat
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import DataConfig
+from trainer.data.encode import encode_rows, prompt_ids
+from trainer.data.files.pairs import pair_of
+from trainer.data.render import PromptForm, form_of, render_row
+from trainer.data.shown import first_examples
+from trainer.objectives.prompts import encode_prompts
+
+TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
+TEMPLATES.pop("README")
+
+ENDS = {
+    **dict.fromkeys(("gemma-2", "gemma-3"), "<end_of_turn>"),
+    **dict.fromkeys(("llama-3.1", "llama-3.2"), "<|eot_id|>"),
+    **dict.fromkeys(("mistral-0.3", "mistral-small", "r1-distill", "zephyr"), "</s>"),
+    "phi-3": "<|end|>",
+}
+"""What ends a turn; in the others it is ChatML's."""
+
+MARKS = (
+    *("<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    *("<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
+    *("<|User|>", "<|Assistant|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+)
+
+THOUGHT = "<think>\nTwo and three is five.\n</think>\n\n5"
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}]
+
+TALKS = {
+    "one turn": chat(("user", "2+3?"), ("assistant", "5")),
+    "system": chat(("system", "Be short."), ("user", "2+3?"), ("assistant", "5")),
+    "several turns": chat(("user", "Hi."), ("assistant", "Hello."), ("user", "2+3?"), ("assistant", "It is 5.")),
+    "same answers": chat(("user", "5"), ("assistant", "5"), ("user", "5"), ("assistant", "5")),
+    "words of the probe": chat(("user", "An answer."), ("assistant", "An answer."), ("user", "?"), ("assistant", "An")),
+    "white space": chat(("user", " 2+3? \n"), ("assistant", "\n 5 \n\n"), ("user", "And?"), ("assistant", " 5\n6 ")),
+    "thought": chat(("user", "2+3?"), ("assistant", THOUGHT)),
+    "thoughts": chat(("user", "2+3?"), ("assistant", THOUGHT), ("user", "Sure?"), ("assistant", THOUGHT)),
+    "tools": chat(("user", "2+3?"), ("assistant", "5"), ("user", "4+3?"), ("assistant", "7")) | {"tools": TOOLS},
+}
+
+
+def tokenizer_for(template: str, *, flagged: bool = True) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of bytes that knows the marks of all templates.
+
+    Args:
+        template: in jinja2.
+        flagged: the marks are flagged as special tokens.
+    """
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<s>", "</s>"])
+    marks = (*MARKS, "<think>", "</think>")
+    backend.add_tokens([AddedToken(mark, special=flagged, normalized=False) for mark in marks])
+    return loaded(backend, template)
+
+
+def loaded(backend: Tokenizer, template: str, **options: str) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template, **options
+    )
+
+
+def named(name: str) -> PreTrainedTokenizerFast:
+    return tokenizer_for(TEMPLATES[name].read_text(encoding="utf-8"))
+
+
+def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool = False):
+    [found] = encode_rows([row], tokenizer, max_length=4096, file="rows.jsonl", every_turn=every_turn).encoded
+    return found
+
+
+def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
+    with pytest.raises(ProblemError) as caught:
+        encoded(row, tokenizer)
+    return as_text(caught.value.problems)
+
+
+REFUSED = {
+    ("gemma-2", "system"): "refuses row 0: System role not supported",
+    (
+        "r1-distill",
+        "thought",
+    ): 'cannot be found in what the model\'s chat template writes: it writes "\\n\\n5" for "<think>',
+    ("r1-distill", "thoughts"): 'it writes "\\n\\n5" for "<think>',
+}
+"""Conversations that a template does not write, or not with the answer that is to be learned."""
+
+
+@pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, TALKS)])
+def test_given_and_learned_are_the_beginning_of_what_transformers_writes(name: str, talk: str):
+    tokenizer, row = named(name), TALKS[talk]
+    if (name, talk) in REFUSED:
+        assert REFUSED[name, talk] in refusal_of(row, tokenizer)
+        return
+    found = encoded(row, tokenizer)
+    theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
+    assert list(found.token_ids) == theirs[: len(found.token_ids)]
+    assert set(tokenizer.decode(theirs[len(found.token_ids) :])) <= set("\n</s>")  # nothing but what closes a text
+    end, learned = ENDS.get(name, "<|im_end|>"), tokenizer.decode(found.supervised)
+    assert learned.endswith(end)
+    assert "".join(learned.removesuffix(end).split()).endswith("".join(row["messages"][-1]["content"].split())[-8:])
+    assert theirs.count(tokenizer.bos_token_id) == list(found.token_ids).count(tokenizer.bos_token_id) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "talk"), [*product(TEMPLATES, ("several turns", "same answers", "white space", "thoughts", "tools"))]
+)
+def test_every_turn_is_learned_as_the_whole_conversation_has_it(name: str, talk: str):
+    tokenizer, row = named(name), TALKS[talk]
+    if (name, talk) in REFUSED:
+        return
+    found = encoded(row, tokenizer, every_turn=True)
+    theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
+    assert list(found.token_ids) == theirs[: len(found.token_ids)]
+    end = tokenizer.convert_tokens_to_ids(ENDS.get(name, "<|im_end|>"))
+    assert len(found.spans) == 2
+    for (first, last), turn in zip(found.spans, row["messages"][1::2], strict=True):
+        assert found.token_ids[last - 1] == end
+        assert end not in found.token_ids[first : last - 1]
+        learned = "".join(tokenizer.decode(found.token_ids[first : last - 1]).split())
+        stated = "".join(turn["content"].split())
+        assert learned.endswith(stated[-8:]) or stated.endswith(learned)  # thoughts of earlier turns are left out
+        assert len(learned) <= len(stated) + len("<think></think>")
+
+
+@pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, ("one turn", "system", "thought"))])
+def test_an_item_is_asked_as_the_row_of_the_same_turns_was_taught(name: str, talk: str):
+    tokenizer, row = named(name), TALKS[talk]
+    if (name, talk) in REFUSED:
+        return
+    found = encoded(row, tokenizer)
+    asked = form_of([row]).render("2+3?", tokenizer)
+    assert prompt_ids(asked, tokenizer, templated=True) == list(found.token_ids[: found.spans[0][0]])
+
+
+WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
+"""What a prompt has behind the template's own, where it has no generation prompt."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_completions_are_drawn_to_the_generation_prompt(name: str):
+    tokenizer, row = named(name), TALKS["one turn"]
+    [found] = encode_prompts(
+        [row], tokenizer, max_length=900, max_completion_tokens=9, file="rows.jsonl", lines=[1]
+    ).encoded
+    theirs = tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(found.token_ids) == theirs + WITHOUT_ONE.get(name, "")
+    assert form_of([row], learned=False).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "talk", "given", "learned"),
+    [
+        (
+            "qwen-3-thinking-2507",
+            "thought",
+            "<|im_start|>assistant\n<think>\n",
+            "Two and three is five.\n</think>\n\n5",
+        ),
+        ("qwen-3-thinking-2507", "one turn", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n5"),
+        ("qwen-3", "thought", "<|im_start|>assistant\n", THOUGHT),
+        ("qwen-3", "one turn", "<|im_start|>assistant\n", "<think>\n\n</think>\n\n5"),
+        ("chatml-without-header", "one turn", "<|im_start|>assistant\n", "5"),
+        ("chatml-opens-thought", "one turn", "<|im_end|>\n<|im_start|>assistant\n", "5"),
+        ("chatml-opens-thought", "thought", "<think>\n", "Two and three is five.\n</think>\n\n5"),
+        ("r1-distill", "one turn", "<|Assistant|>", "5"),
+        ("mistral-0.3", "system", "<s>[INST] 2+3?[/INST]", " 5"),
+        ("mistral-0.3", "one turn", "<s>[INST] 2+3?[/INST]", " 5"),
+        ("llama-3.2", "white space", "<|start_header_id|>assistant<|end_header_id|>\n\n", "5\n6"),
+    ],
+)
+def test_where_the_turn_begins(name: str, talk: str, given: str, learned: str):
+    tokenizer = named(name)
+    example = render_row(TALKS[talk], tokenizer)
+    assert example.prompt.endswith(given)
+    assert example.completion == learned
+
+
+def test_first_examples_show_what_is_given_and_learned():
+    tokenizer, row = named("qwen-3-thinking-2507"), TALKS["thought"]
+    data = encode_rows([row], tokenizer, max_length=4096, file="rows.jsonl")
+    [shown] = first_examples(data, [0], tokenizer, run_id="a", rows=[row], settings=DataConfig(dataset="a"))["examples"]
+    assert shown["text"].count("<think>") == 1
+    assert (
+        bytes.fromhex(shown["prompt_utf8"]).decode()
+        == "<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+    )
+
+
+def template_of(turn: str, opening: str = "", before: str = "") -> str:
+    """Return a template that writes each turn so, and a generation prompt."""
+    opened = f"{{% if add_generation_prompt %}}{opening}{{% endif %}}"
+    return f"{before}{{% for m in messages %}}{turn}{{% endfor %}}{opened}"
+
+
+def test_a_turn_that_goes_on_in_another_way_than_it_is_opened_is_found():
+    tokenizer = tokenizer_for(
+        template_of("<{{ m.role }} of {{ messages | length }}>{{ m.content }}</s>", "<assistant>")
+    )
+    found = encoded(TALKS["one turn"], tokenizer)
+    theirs = tokenizer.apply_chat_template(TALKS["one turn"]["messages"], return_dict=False)
+    assert list(found.token_ids) == theirs
+    assert tokenizer.decode(found.supervised) == "5</s>"
+
+
+def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
+    length = "{{ messages[-1].content | length }}"
+    template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
+    assert refusal_of(TALKS["one turn"], tokenizer_for(template)) == (
+        "error TP022: rows.jsonl (line 1): "
+        "The answer of row 0 cannot be found in what the model's chat template writes: "
+        'it writes "4<user>2+3?</s><assistant>" before the answer, '
+        'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.\n'
+        "  Prompt and answer together must be what the template writes of the whole conversation.\n"
+        "  Next: Correct the template, or write the row as prompt and completion.\n"
+    )
+
+
+def test_an_answer_that_the_template_changes_is_refused_with_both_texts():
+    upper = template_of("[{{ m.role }}]{{ m.content | upper }}</s>", "[assistant]")
+    row = chat(("user", "2+3?"), ("assistant", "five"))
+    assert 'it writes "FIVE</s>" for "five".' in refusal_of(row, tokenizer_for(upper))
+
+
+def test_a_turn_ends_in_an_added_token_that_is_not_flagged_as_special():
+    tokenizer = tokenizer_for(TEMPLATES["qwen-2.5"].read_text(encoding="utf-8"), flagged=False)
+    found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert [found.token_ids[last - 1] for _, last in found.spans] == [end, end]
+    assert PromptForm(conversation=True).end_token(tokenizer) == "<|im_end|>"
+    early = chat(("user", "u"), ("assistant", "a<|im_end|>b"))
+    assert "TP023" in refusal_of(early, tokenizer)
+
+
+def test_a_template_whose_mark_is_text_writes_no_end_token_between_turns():
+    lines = template_of("{{ m.role }}: {{ m.content }}\n", "assistant: ")
+    tokenizer = tokenizer_for(lines)
+    found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
+    assert tokenizer.decode(found.token_ids) == "user: Hi.\nassistant: Hello.\nuser: 2+3?\nassistant: It is 5.</s>"
+    assert [tokenizer.decode(found.token_ids[first:last]) for first, last in found.spans] == ["Hello.", "It is 5.</s>"]
+
+
+@pytest.mark.parametrize("name", ["qwen-3", "smollm-3"])
+def test_thinking_is_turned_off_by_the_row(name: str):
+    tokenizer, row = named(name), TALKS["one turn"] | {"chat_template_kwargs": {"enable_thinking": False}}
+    example = render_row(row, tokenizer)
+    theirs = tokenizer.apply_chat_template(
+        row["messages"][:-1], tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+    assert (example.prompt, example.completion) == (theirs, "5")
+
+
+def test_both_answers_of_a_pair_have_one_prompt():
+    tokenizer = named("chatml-opens-thought")
+    before = [{"role": "user", "content": "2+3?"}]
+    chosen, rejected = ([{"role": "assistant", "content": text}] for text in (THOUGHT, "6"))
+    row = pair_of({"prompt": before, "chosen": chosen, "rejected": rejected})
+    one, other = encode_rows([row], tokenizer, max_length=512, file="rows.jsonl").encoded
+    given = [tokenizer.decode(side.token_ids[: side.spans[0][0]]) for side in (one, other)]
+    assert given == ["<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"] * 2
+    assert tokenizer.decode(one.supervised) == THOUGHT + "<|im_end|>"
+
+
+@pytest.mark.parametrize("name", ["llama-3.2", "smollm-3", "mistral-small"])
+def test_the_date_is_that_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch):
+    tokenizer, row = named(name), TALKS["one turn"]
+    tokenizer.rendered_at = "2031-02-03T23:59:59.000+00:00"
+
+    class ThatDay(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2031, 2, 3, 12, tzinfo=tz)
+
+    monkeypatch.setattr(chat_template_utils, "datetime", ThatDay)
+    theirs = tokenizer.apply_chat_template(row["messages"], return_dict=False)
+    found = encoded(row, tokenizer)
+    assert "2031" in tokenizer.decode(theirs)
+    assert list(found.token_ids) == theirs[: len(found.token_ids)]
+    asked = form_of([row]).render("2+3?", tokenizer)
+    assert asked == tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
+
+
+def test_a_tokenizer_that_begins_texts_with_a_space_learns_none_that_the_template_does_not_write():
+    vocab = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "▁",
+        "\n",
+        *["▁user", "▁hi", "hi", "▁Hello", "Hello", ".", "|", ">", "<", "▁5", "5"],
+        *"userHlo",
+    ]
+    backend = Tokenizer(
+        models.Unigram([(piece, -1.0 - number / 99) for number, piece in enumerate(dict.fromkeys(vocab))], unk_id=0)
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    backend.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
+    backend.add_special_tokens(["<s>", "</s>"])
+    template = template_of("<{{ m.role[:4] }}>\n{{ m.content }}</s>\n", "<assi>\n")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>", chat_template=template
+    )
+    row = chat(("user", "hi"), ("assistant", "Hello."), ("user", "hi"), ("assistant", "Hello."))
+    theirs = tokenizer.apply_chat_template(row["messages"], return_dict=False)
+    for every_turn in (False, True):
+        found = encoded(row, tokenizer, every_turn=every_turn)
+        assert list(found.token_ids) == theirs[: len(found.token_ids)]
