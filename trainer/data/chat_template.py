@@ -74,8 +74,7 @@ def writes_date(tokenizer: ChatTokenizer) -> bool:
 
 def rendered_at(manifest: Mapping[str, Any]) -> str:
     """Return the time that a run's chat template was given: that of its start, or of the run that it continues."""
-    stated: str = manifest["dataset"].get("rendered_at") or manifest["started_at"]
-    return stated
+    return str(manifest["dataset"].get("rendered_at") or manifest["started_at"])
 
 
 def written_by_template(

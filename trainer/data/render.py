@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Any
 
 from schemas.problems.words import show
@@ -31,9 +31,6 @@ FORM = "prompt_form"
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """A turn of the assistant that begins with a thought; it shares no first letter with `PROBE`."""
 
-TEMPLATE_VARIABLES = ("tools", "chat_template_kwargs")
-"""Columns of a conversation that its template is given besides the turns."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -48,8 +45,7 @@ class Example:
     answer: str | None
     """What must stand in the supervised text. None: the row states no answer apart from its completion."""
     earlier: tuple[tuple[str, str, bool], ...] = ()
-    """Turns before, where they are learned too: what stands before each of the assistant's, the turn itself, and
-    whether the end token follows it."""
+    """Turns before, where they are learned too: what stands before, the turn itself, whether the end token follows."""
     is_text: bool = False
     """A plain text, of which everything is learned."""
 
@@ -69,8 +65,8 @@ class PromptForm:
     template: str = AS_WRITTEN
     """How a plain prompt is written; {prompt} stands for it."""
     thinks: bool | None = False
-    """Whether the answers that are taught hold a thought, which some templates open themselves. None: no answer is
-    taught, or the log of an earlier version does not state it; prompts end in the template's generation prompt."""
+    """Whether answers that are taught hold a thought, which some templates open. None: not known, or none is taught;
+    prompts end in the template's generation prompt."""
 
     def render(self, prompt: str, tokenizer: TurnTokenizer) -> str:
         """Return the prompt as the model is given it.
@@ -95,7 +91,7 @@ class PromptForm:
         return (turn_end(tokenizer) if self.templated(tokenizer) else None) or tokenizer.eos_token
 
 
-def form_of(rows: Sequence[dict[str, Any]], template: str | None = None, *, learned: bool = True) -> PromptForm:
+def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> PromptForm:
     """Return the form of most rows' prompts; of as many conversations as others, the plain one.
 
     A turn of the system is part of the form where all conversations begin with the same.
@@ -103,7 +99,6 @@ def form_of(rows: Sequence[dict[str, Any]], template: str | None = None, *, lear
     Args:
         rows: of any shape.
         template: how plain prompts are written. None: as by default those of the shape that most plain rows have.
-        learned: the answers of the rows are learned.
     """
     systems: dict[str | None, int] = {}
     thoughts = 0
@@ -116,8 +111,8 @@ def form_of(rows: Sequence[dict[str, Any]], template: str | None = None, *, lear
             systems[system] = systems.get(system, 0) + 1
             thoughts += "</think>" in row["messages"][-1]["content"]
     if 2 * (talks := sum(systems.values())) > len(rows):
-        system, thinks = next(iter(systems)) if len(systems) == 1 else None, 2 * thoughts > talks
-        return PromptForm(conversation=True, system=system, thinks=thinks if learned else None)
+        system = next(iter(systems)) if len(systems) == 1 else None
+        return PromptForm(conversation=True, system=system, thinks=2 * thoughts > talks)
     return PromptForm(conversation=False, template=usual_template(kinds) if template is None else template)
 
 
@@ -125,12 +120,12 @@ def render_sides(
     row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool = False, template: str | None = None
 ) -> list[Example]:
     """Return the texts that are learned of a row: one, or both of a pair, which share their prompt."""
-    sides = sides_of(row)
-    examples = [render_row(side, tokenizer, every_turn=every_turn, template=template) for side in sides]
-    if len({example.given for example in examples}) > 1 and "messages" in sides[0]:
-        # The template opens a thought that only one answer holds: both are found in the whole conversation then.
-        return [render_conversation(side, tokenizer, every_turn=every_turn, opened=False) for side in sides]
-    return examples
+    sides = [render_row(side, tokenizer, every_turn=every_turn, template=template) for side in sides_of(row)]
+    # Of a template that opens a thought which only one answer has, the other prompt is the shorter one.
+    prompt = min((side.prompt for side in sides), key=len)
+    if not all(side.prompt.startswith(prompt) for side in sides):
+        return sides
+    return [replace(side, prompt=prompt, completion=side.prompt[len(prompt) :] + side.completion) for side in sides]
 
 
 def render_row(
@@ -179,23 +174,15 @@ def learned_text(row: Mapping[str, Any]) -> str:
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
 
-def render_conversation(
-    row: Mapping[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool, opened: bool = True
-) -> Example:
+def render_conversation(row: Mapping[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool) -> Example:
     """Return a conversation: what stands before the last turn, and that turn; before it those that are learned too.
 
     All of it is the beginning of what the chat template writes of the whole conversation.
 
-    Args:
-        row: with `messages`, and what else the template is given.
-        tokenizer: the model's, for its chat template.
-        every_turn: all turns of the assistant are learned, not only the last.
-        opened: a prompt ends in the template's generation prompt, where the whole conversation has it there too.
-
     Raises:
         TemplateRefusedError: the template refuses the turns, or writes them so that a turn cannot be found.
     """
-    talk = Conversation(row["messages"], tokenizer, variables_of(row), opened=opened)
+    talk = Conversation(row["messages"], tokenizer, variables_of(row))
     last, written = len(talk.messages) - 1, 0
     turns: list[tuple[str, str, bool]] = []
     for place, turn in enumerate(talk.messages):
@@ -214,22 +201,15 @@ class Conversation:
         messages: the turns, the last one the assistant's.
         tokenizer: the model's.
         variables: what its chat template is given besides.
-        opened: a turn begins behind the template's generation prompt, where the text has it there.
     """
 
     def __init__(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tokenizer: TurnTokenizer,
-        variables: Mapping[str, Any] = NOTHING,
-        *,
-        opened: bool = True,
+        self, messages: Sequence[Mapping[str, Any]], tokenizer: TurnTokenizer, variables: Mapping[str, Any]
     ) -> None:
         self.messages = messages
         self.templated = has_template(tokenizer)
         self._tokenizer = tokenizer
         self._variables = variables
-        self._opened = opened
         self.whole = self._text(messages) if self.templated else plain_turns(messages)
 
     def turn(self, place: int) -> tuple[int, int, int]:
@@ -241,19 +221,17 @@ class Conversation:
         if not self.templated:
             start = len(plain_turns(self.messages[:place])) + len("assistant: ")
             return start, start + len(content), start + len(content)
-        start, stop, end = self.start(place), -1, turn_end(self._tokenizer) or ""
-        if end and is_last:
-            stop = self.whole.find(end, start)
+        start, end = self.start(place), turn_end(self._tokenizer) or ""
+        stop = self.whole.find(end, start) if end and is_last else -1
         if stop < 0:
-            _, found, after = self._with(place, probe := self._absent(PROBE)).partition(probe)
-            stop = len(self.whole) - len(after) if found and self.whole.endswith(after) else -1
-            if after.lstrip().startswith(end):
-                stop += len(after) - len(after.lstrip()) if end else 0
-        taught, stated = squeezed(self.whole[: max(stop, 0)]), squeezed(content)
+            _, _, after = self._with(place, PROBE).partition(PROBE)
+            closing = after.lstrip() if end and after.lstrip().startswith(end) else after
+            stop = len(self.whole) - len(closing) if self.whole.endswith(after) else start
+        taught, stated = squeezed(self.whole[:stop]), squeezed(content)
         # Templates may leave the thoughts of earlier turns out, but not of the one that is to be learned.
-        shortened = not is_last and start <= stop and stated.endswith(squeezed(self.whole[start:stop]))
-        if not taught.endswith(stated) and not shortened:
-            said = f"it writes {show(self.whole[start : stop if stop > start else None])} for {show(content)}"
+        is_rest = not is_last and start < stop and stated.endswith(squeezed(self.whole[start:stop]))
+        if not taught.endswith(stated) and not is_rest:
+            said = f"it writes {show(self.whole[start:])} for {show(content)}"
             raise TurnNotFoundError(said)
         return start, stop, stop + len(end) if self.whole.startswith(end, stop) else stop
 
@@ -266,24 +244,21 @@ class Conversation:
         try:
             prompt = self._text(self.messages[:place], opened=True)
         except TemplateRefusedError:
-            prompt = None
-        follows = prompt is not None and self.whole.startswith(prompt)
-        if prompt and follows and self._opened and opens_turn(self._tokenizer):
+            prompt = ""
+        follows = bool(prompt) and self.whole.startswith(prompt)
+        if follows and opens_turn(self._tokenizer):
             return len(prompt)
         plain = self._with(place, PROBE)
-        shared = common_beginning(plain, self._with(place, THOUGHT))
+        shared = commonprefix([plain, self._with(place, THOUGHT)])  # noqa: RUF071 - of texts
         added = squeezed(plain[len(shared) :].partition(PROBE)[0])
         if not self.whole.startswith(shared) or added not in ("", "</think>"):
-            raise TurnNotFoundError(two_texts("before the answer", prompt or shared, self.whole))
-        if prompt and follows and shared.startswith(prompt) and not shared[len(prompt) :].strip():
+            at = max(len(commonprefix([prompt, self.whole])) - 20, 0)  # noqa: RUF071 - of texts
+            before, whole = show(prompt[at:]), show(self.whole[at:])
+            said = f"it writes {before} before the answer, and {whole} in the whole conversation"
+            raise TurnNotFoundError(said)
+        if follows and shared.startswith(prompt) and not shared[len(prompt) :].strip():
             return len(prompt)
         return len(shared.rstrip(" "))
-
-    def _absent(self, probe: str) -> str:
-        """Return a probe that the text does not hold."""
-        while probe in self.whole:
-            probe += "."
-        return probe
 
     def _with(self, place: int, content: str) -> str:
         """Return the text with another turn at a place."""
@@ -304,17 +279,6 @@ def opens_turn(tokenizer: ChatTokenizer) -> bool:
     return closed != opened
 
 
-def two_texts(which: str, one: str, whole: str) -> str:
-    """Return two texts of a template that should begin alike in words, each from shortly before they differ."""
-    at = max(len(common_beginning(one, whole)) - 20, 0)
-    return f"it writes {show(one[at:])} {which}, and {show(whole[at:])} in the whole conversation"
-
-
-def common_beginning(one: str, other: str) -> str:
-    """Return what two texts begin with."""
-    return "".join(first for first, _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
-
-
 def squeezed(text: str) -> str:
     """Return a text without white space, of which templates take some away and add some."""
     return "".join(text.split())
@@ -322,8 +286,8 @@ def squeezed(text: str) -> str:
 
 def variables_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a row gives its chat template besides the turns."""
-    given = {name: row[name] for name in TEMPLATE_VARIABLES if row.get(name)}
-    return {**given.pop("chat_template_kwargs", {}), **given}
+    tools = {"tools": row["tools"]} if row.get("tools") else {}
+    return {**row.get("chat_template_kwargs", {}), **tools}
 
 
 def render_prompt(prompt: str, template: str) -> str:
@@ -338,14 +302,7 @@ def render_prompt_turns(
     thinks: bool | None,
     variables: Mapping[str, Any] = NOTHING,
 ) -> str:
-    """Return the turns before an answer and the beginning of the assistant's, as rows of the same turns are taught.
-
-    Args:
-        messages: the turns.
-        tokenizer: the model's; without a chat template, each turn is a line.
-        thinks: see `PromptForm`.
-        variables: what the chat template is given besides.
-    """
+    """Return the turns before an answer and the beginning of the assistant's, as rows of the same turns are taught."""
     if not has_template(tokenizer):
         return plain_turns(messages) + "assistant: "
     if thinks is None and opens_turn(tokenizer):

@@ -37,20 +37,18 @@ def first_examples(
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [
-            shown_row(row, tokenizer) | shown_prompt(row, rows[row.row], tokenizer, settings) for row in shown
-        ],
+        "examples": [shown_row(row, tokenizer) | shown_prompt(row, rows, tokenizer, settings) for row in shown],
         "counts": data.counts,
     }
 
 
 def shown_prompt(
-    encoded: EncodedRow, row: dict[str, Any], tokenizer: Tokenizer, settings: DataConfig
+    encoded: EncodedRow, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, settings: DataConfig
 ) -> dict[str, Any]:
     """Return how the prompt of a row was written: its template, if it has one, and its bytes."""
+    row, every_turn = rows[encoded.row], settings.supervise == "all"
     template = template_of(sides_of(row)[0], settings.template)
     if encoded.spans:
-        every_turn = settings.supervise == "all"
         example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
     else:
         example = render_question(row, tokenizer, template=settings.template)

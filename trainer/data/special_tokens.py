@@ -58,7 +58,7 @@ class TurnTokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
     """What finding the end of a turn needs of a tokenizer."""
 
 
-PROBE = "An answer."
+PROBE = "An answer that nobody gives."
 """A turn of the assistant that no template writes by itself."""
 
 
@@ -79,12 +79,7 @@ def turn_end(tokenizer: TurnTokenizer) -> str | None:
 
 
 def special_texts(tokenizer: MarkedTokenizer, ends: Sequence[str | None] = ()) -> re.Pattern[str] | None:
-    """Return what finds the text of any special token, the longest that fits, or None if it does not have them.
-
-    Args:
-        tokenizer: the model's.
-        ends: added tokens that count too, flagged as special or not.
-    """
+    """Return what finds the text of any special token or end, the longest that fits, or None if it has none."""
     added = tokenizer.added_tokens_decoder.values()
     texts = {token.content for token in added if token.special or token.content in ends}
     return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))) if texts else None

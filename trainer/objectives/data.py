@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -180,7 +180,8 @@ def read_data(
     path = str(dataset.path)
     odd = list(odd_kinds(kinds_in(rows), config.data.template, path))
     problems += [each for each in odd if each.severity == "error"]
-    form = form_of(rows, config.data.template, learned=not objective.updates_per_rollout)
+    form = form_of(rows, config.data.template)
+    form = replace(form, thinks=None) if objective.updates_per_rollout else form
     positions = model.source.spec.max_positions
     scoring = scoring_from(config.evaluation, rows, file.rows if file else ())
     if file is not None:

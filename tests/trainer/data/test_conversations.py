@@ -22,6 +22,7 @@ from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.files.pairs import pair_of
 from trainer.data.render import PromptForm, form_of, render_row
 from trainer.data.shown import first_examples
+from trainer.data.special_tokens import PROBE
 from trainer.objectives.prompts import encode_prompts
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
@@ -49,7 +50,7 @@ TALKS = {
     "system": chat(("system", "Be short."), ("user", "2+3?"), ("assistant", "5")),
     "several turns": chat(("user", "Hi."), ("assistant", "Hello."), ("user", "2+3?"), ("assistant", "It is 5.")),
     "same answers": chat(("user", "5"), ("assistant", "5"), ("user", "5"), ("assistant", "5")),
-    "words of the probe": chat(("user", "An answer."), ("assistant", "An answer."), ("user", "?"), ("assistant", "An")),
+    "words of the probe": chat(("user", PROBE), ("assistant", PROBE), ("user", "?"), ("assistant", f"It is {PROBE}")),
     "white space": chat(("user", " 2+3? \n"), ("assistant", "\n 5 \n\n"), ("user", "And?"), ("assistant", " 5\n6 ")),
     "thought": chat(("user", "2+3?"), ("assistant", THOUGHT)),
     "thoughts": chat(("user", "2+3?"), ("assistant", THOUGHT), ("user", "Sure?"), ("assistant", THOUGHT)),
@@ -100,8 +101,8 @@ REFUSED = {
     (
         "r1-distill",
         "thought",
-    ): 'cannot be found in what the model\'s chat template writes: it writes "\\n\\n5" for "<think>',
-    ("r1-distill", "thoughts"): 'it writes "\\n\\n5" for "<think>',
+    ): 'cannot be found in what the model\'s chat template writes: it writes "\\n\\n5</s>" for "<think>',
+    ("r1-distill", "thoughts"): 'it writes "\\n\\n5</s>" for "<think>',
 }
 """Conversations that a template does not write, or not with the answer that is to be learned."""
 
@@ -165,7 +166,7 @@ def test_completions_are_drawn_to_the_generation_prompt(name: str):
     ).encoded
     theirs = tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(found.token_ids) == theirs + WITHOUT_ONE.get(name, "")
-    assert form_of([row], learned=False).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
+    assert PromptForm(conversation=True, thinks=None).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""A chat template that writes the date writes that of the run's start, on whatever day the run is taken up again."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from model_folders import chat, chat_model_folder, row_file
+from whole_runs import carried_out
+
+import trainer.run as story
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
+from trainer.evaluate_run import evaluate_run
+from trainer.planning.devices import choose_devices
+from trainer.play.entrant import trained_entrant
+from trainer.recorder.progress import Watch
+from trainer.replay.asking import write_states
+from trainer.replay.place import place_of
+from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.replay import replay
+from trainer.run import RunRequest, check
+
+DATED = (
+    "{{ bos_token }}[{{ strftime_now('%d %b %Y') }}]{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</turn>"
+    "{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+STARTED = "2031-02-03T23:59:59.000+00:00"
+QUIET = Watch(quiet=True)
+
+
+@pytest.fixture
+def dated(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A run whose prompts hold the date; all that is started in this test starts on one day, unless it is told."""
+    monkeypatch.setattr(story, "now", lambda: STARTED)
+    rows = [chat(("user", f"{number} + 1?"), ("assistant", str(number + 1))) for number in range(4)]
+    items = row_file(tmp_path / "items.jsonl", {"id": "a", "prompt": "5 + 1?", "expected": "6"})
+    return replace(
+        config,
+        model=ModelConfig(name=str(chat_model_folder(tmp_path / "model", DATED, turn_end="</turn>")), weights="random"),
+        data=DataConfig(dataset=row_file(tmp_path / "rows.jsonl", *rows), max_length=64),
+        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4, baseline=False),
+        checkpoint=CheckpointConfig(save_every_steps=1),
+        limits=LimitsConfig(steps=2),
+    )
+
+
+def dates_in(folder: Path) -> set[str]:
+    """Return the dates that the shown rows and the prompts of the evaluation begin with."""
+    shown = json.loads((folder / layout.FIRST_EXAMPLES).read_text())["examples"]
+    asked = json.loads((folder / layout.EVAL_SUMMARY).read_text())["generation"]["prompt_template"]
+    return {text.removeprefix("<bos>")[:13] for text in (asked, *(example["text"] for example in shown))}
+
+
+@pytest.mark.slow
+def test_every_day_renders_as_the_day_of_the_start(
+    dated: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    order = order_of(dated)
+    assert carried_out(order) == 0
+    manifest = json.loads((order.folder / layout.MANIFEST).read_text())
+    assert manifest["dataset"]["rendered_at"] == STARTED
+    assert dates_in(order.folder) == {"[03 Feb 2031]"}
+    # From here on every day is another one: the clock's, and that of whatever starts.
+    monkeypatch.setattr(story, "now", lambda: "2033-04-05T00:00:00.000+00:00")
+    run = read_recorded(order.folder)
+    receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
+    assert (receipt["result"], code) == ("identical", 0)
+    kept = place_of(run, ReplayRequest(folder=order.folder)).data.first_examples(4, run_id="a")["examples"]
+    assert {example["text"][5:18] for example in kept} == {"[03 Feb 2031]"}
+    own = row_file(tmp_path / "own.jsonl", {"id": "b", "prompt": "7 + 1?", "expected": "8"})
+    asked = ChallengeRequest(folder=order.folder, items=Path(own), generate=0, seed=1, again=1, model=None)
+    assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
+    device = choose_devices("cpu", 1)
+    entrant = trained_entrant(order.folder, device)
+    assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
+    (tmp_path / "states").mkdir()
+    assert write_states(order.folder, [1], tmp_path / "states", lambda line: None) == run.sha256
+    # A run that goes on does so with the same prompts, and so does the one after it.
+    for number, before in ((4, "run"), (6, "run-4")):
+        later = order_of(replace(dated, limits=LimitsConfig(steps=number)), f"run-{number}")
+        assert carried_out(replace(later, resume=tmp_path / before)) == 0
+        assert json.loads((later.folder / layout.MANIFEST).read_text())["dataset"]["rendered_at"] == STARTED
+        assert dates_in(later.folder) == {"[03 Feb 2031]"}
+        errors = [each.what for each in report_of(read_run(later.folder)).findings if each.severity == "error"]
+        assert errors == []
+
+
+def test_a_later_evaluation_asks_with_the_date_of_the_run(dated: Config, order_of: Callable[..., RunRequest]):
+    order = order_of(replace(dated, evaluation=replace(dated.evaluation, eval_set=None)))
+    assert carried_out(order) == 0
+    evaluate_run(order.folder, dated.evaluation.eval_set, QUIET)
+    assert dates_in(order.folder) == {"[03 Feb 2031]"}
+
+
+def test_a_run_that_states_no_date_has_that_of_its_start(
+    dated: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    order = order_of(dated)
+    assert carried_out(order) == 0
+    path = order.folder / layout.MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["dataset"]["rendered_at"]  # as versions before this one recorded it
+    path.write_text(json.dumps(manifest | {"started_at": "2029-01-02T03:04:05.000+00:00"}))
+    again = order_of(replace(dated, limits=LimitsConfig(steps=3)), "again")
+    found = check(replace(again, resume=order.folder), QUIET)
+    assert {example["text"][5:18] for example in found["first_examples"]["examples"]} == {"[02 Jan 2029]"}
+    assert found["dataset"]["rendered_at"] == "2029-01-02T03:04:05.000+00:00"
+
+
+def test_a_template_without_a_date_states_none(config: Config, order_of: Callable[..., RunRequest]):
+    assert "rendered_at" not in check(order_of(config), QUIET)["dataset"]
