@@ -25,7 +25,6 @@ from trainer.data.row_problems import (
     cut_examples,
     lost_answers,
     no_end_token,
-    no_whole_row,
     unknown_answers,
     untaught_tasks,
     written_otherwise,

@@ -193,6 +193,9 @@ def render_conversation(row: Mapping[str, Any], tokenizer: TurnTokenizer, *, eve
     for place, turn in enumerate(talk.messages):
         if place == last or (every_turn and turn["role"] == "assistant"):
             start, stop, end = talk.turn(place)
+            if start < written:
+                said = "it writes the turns in another order"
+                raise TurnNotFoundError(said)
             turns.append((talk.whole[written:start], talk.whole[start:stop], end > stop or not talk.templated))
             written = end
     *earlier, (prompt, completion, _) = turns

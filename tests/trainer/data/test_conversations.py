@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
+from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import DataConfig
@@ -241,6 +242,17 @@ def test_an_answer_that_the_template_changes_is_refused_with_both_texts():
     upper = template_of("[{{ m.role }}]{{ m.content | upper }}</s>", "[assistant]")
     row = chat(("user", "2+3?"), ("assistant", "five"))
     assert 'it writes "FIVE</s>" for "five".' in refusal_of(row, tokenizer_for(upper))
+
+
+def test_turns_in_another_order_cannot_all_be_learned():
+    tokenizer = tokenizer_for(template_of("{{ m.role }}: {{ m.content }}</s>").replace("messages", "messages[::-1]"))
+    with pytest.raises(ProblemError, match="in another order"):
+        encoded(TALKS["several turns"], tokenizer, every_turn=True)
+
+
+@pytest.mark.parametrize("text", ["<think>\n\n</think>\n\n5", "\n</think>\n\n5", "5"])
+def test_a_whole_answer_stands_behind_the_thought_that_the_template_writes(text: str):
+    assert Scoring(answer="whole").read(text) == "5"
 
 
 def test_a_turn_ends_in_an_added_token_that_is_not_flagged_as_special():
