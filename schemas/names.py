@@ -6,6 +6,7 @@ The trainer finds things by these rules; the launch form, which never imports it
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -63,14 +64,12 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def no_dataset(name: str) -> Problem | None:
-    """Return why a dataset cannot be found, None where it is built in, a file or a folder of the datasets library.
+    """Return why a dataset cannot be found, None where it is built in, a file or a folder.
 
     Whether reasoning-gym has a task is known where it is installed, and not here.
     """
     if name.startswith(GYM):
         return None
-    if (Path(name) / "state.json").is_file() or (Path(name) / "dataset_dict.json").is_file():
-        return None  # a folder of the datasets library
     return _no_rows(name, builtin=DATASETS, what="dataset", flag="--dataset")
 
 
@@ -123,10 +122,44 @@ def other_format(path: Path) -> tuple[str, str] | None:
         return OTHER_FORMATS.get(path.suffix.lower())
     if (path / "config.json").exists() or len(found := gguf_files(path)) == 1:
         return None
+    if (path / "run_manifest.json").is_file():
+        export = path / "export"
+        there = (export / "config.json").is_file()
+        return "a run of trainproof", f"Name {export}." if there else f"Write {export}: `trainproof export {path}`."
+    if (path / "adapter_config.json").is_file():
+        base = _base_of(path / "adapter_config.json")
+        way = f"Name {base}, or the two in one: `trainproof merge {base} {path} --output merged`."
+        return f"a LoRA adapter of {base}", way
+    if below := folders_below(path):
+        return (
+            f"a model in {', '.join(map(str, below[:3]))}",
+            f"Name {'that folder' if len(below) == 1 else 'one of them'}.",
+        )
     if found:
         return f"{len(found)} GGUF files ({', '.join(each.name for each in found[:3])})", "Name one of the files."
     forms = [form for each in sorted(path.iterdir()) if (form := OTHER_FORMATS.get(each.suffix.lower())) is not None]
     return forms[0] if forms else None
+
+
+def _base_of(file: Path) -> str:
+    """Return the model that an adapter states it is for."""
+    with suppress(OSError, ValueError, AttributeError):
+        return str(json.loads(file.read_text(encoding="utf-8")).get("base_model_name_or_path") or "its base model")
+    return "its base model"
+
+
+def folders_below(path: Path) -> list[Path]:
+    """Return the model folders below a folder, as caches of the hub and mounts of Kaggle have them."""
+    level, found = [path], list[Path]()
+    for _ in range(4):
+        below: list[Path] = []
+        for folder in level[:200]:
+            with suppress(OSError):
+                below += sorted(child for child in folder.iterdir() if child.is_dir())
+        level, found = below, found + [folder for folder in below if (folder / "config.json").is_file()]
+    current = path / "refs" / "main"  # of a cache, the snapshot that the name stands for
+    commit = current.read_text(encoding="utf-8").strip() if current.is_file() else None
+    return [folder for folder in found if folder.name == commit] or found
 
 
 def is_hub_name(name: str) -> bool:
@@ -145,7 +178,7 @@ def other_models(name: str) -> str:
 
 
 def _no_rows(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Problem | None:
-    if name in builtin or Path(name).is_file():
+    if name in builtin or (name and Path(name).exists()):
         return None
     near = difflib.get_close_matches(name, builtin, n=1)
     hint = f"Did you mean {near[0]}? Else give" if near else "Give"
@@ -154,6 +187,6 @@ def _no_rows(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Pr
         file=name,
         what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
         why=None,
-        expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
+        expected=f"a built-in name ({', '.join(builtin)}) or the path of a file or folder of rows",
         next=f"{hint} {flag} one of these.",
     )

@@ -1,10 +1,11 @@
-"""The problem of a file that the operating system does not let us read."""
+"""Files that cannot be read: the operating system does not let us, or something else lies in their place."""
 
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
 UNREADABLE = Rule(
@@ -50,3 +51,35 @@ def refused_by_system(error: OSError) -> Problem:
 
 def _shorten(path: str) -> str:
     return path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
+
+
+_CONTENTS = (
+    (b"version https://git-lfs.", "a Git LFS pointer in place of the file", "Fetch the file with `git lfs pull`."),
+    (b"/annex/objects/", "a git-annex pointer in place of the file", "Fetch the file with `git annex get`."),
+    (b"<!doctype html", "a web page", "Download the file itself; this is a page about it, or an error message."),
+    (b"<html", "a web page", "Download the file itself; this is a page about it, or an error message."),
+    (b"\x1f\x8b", "compressed with gzip", "Unpack it with `gunzip`, and name what comes out."),
+    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "Unpack it with `unzstd`, and name what comes out."),
+    (b"pk\x03\x04", "a zip, as archives, spreadsheets and PyTorch pickles are", "Unpack it, or export it again."),
+)
+
+
+def refuse_other_content(path: Path, rule: Rule) -> None:
+    """Refuse a file that holds something else than data, such as the pointer that Git LFS leaves in its place.
+
+    Args:
+        path: the file, which may be missing.
+        rule: what it breaks where it is read.
+
+    Raises:
+        ProblemError: exit code 2.
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(32).lower()
+    for begins, what, way in _CONTENTS:
+        if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
+            found = problem_of(rule, file=str(path), what=f"{path.name} is {what}.", why=None, next=way)
+            raise ProblemError([found], exit_code=2)

@@ -6,25 +6,23 @@ rows are reported with their line numbers, all at once. Large files stay on disk
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.run.hashes import sha256_file
 from schemas.names import DATASETS, EVAL_SETS, GYM, no_dataset, no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, first_few, problem_of
-from schemas.validate import check_value, read_rows
-from trainer.data.files.columns import RowKind, is_own, other_columns, shape_of
-from trainer.data.files.pairs import is_pair, problems_of_pair
-from trainer.data.files.table import RowTable, table_of
+from schemas.problems.words import listed
+from trainer.data.files.columns import LEFT_ASIDE, RowKind, as_talk, left_aside, other_columns, problems_of, shape_of
+from trainer.data.files.pairs import sides_of
+from trainer.data.files.table import JsonArray, JsonLines, RowTable, table_of
 from trainer.data.reasoning_gym import gym_tasks
 
 FOLDER = Path(__file__).parent
 LARGEST_IN_MEMORY = 64 << 20
-"""Bytes of a JSONL file whose rows are held as objects, which take several times as much."""
+"""Bytes of a JSON file whose rows are held as objects, which take several times as much."""
 
 MOST_EXPLAINED = 100
 """Rows with problems after which no more are looked for."""
@@ -35,16 +33,6 @@ ID_TWICE = Rule(
     "Id stands twice",
     "Two evaluation items share an id.",
     "Give each item its own id; predictions are matched to items by it.",
-)
-NOT_THE_ASSISTANT = Rule(
-    "TP014",
-    "Last turn is not the assistant's",
-    "The last turn is what the model learns to write; it would learn to speak for another.",
-    "End the conversation with the assistant's turn, or remove the row.",
-)
-
-NOT_TEXT = Rule(
-    "TP019", "Text that is not one", "A row of plain text holds another value.", "Write text, or remove it."
 )
 
 
@@ -61,6 +49,8 @@ class RowFile:
     sha256: str
     warnings: tuple[Problem, ...]
     """What was odd about the file and keeps no one from using it."""
+    variables: Mapping[str, int] = field(default_factory=dict)
+    """What rows give the chat template besides turns, such as tools: by name the number of the first such row."""
     generator: dict[str, Any] | None = None
     """What made the rows, where they stand in no file: package, version, task and its whole configuration."""
 
@@ -71,12 +61,12 @@ class ConvertedRows(RowTable):
     Args:
         table: the rows as they stand in the file; each has a shape.
         kind: what they are.
+        has_talks: take instructions as conversations, since some of them have turns before.
     """
 
-    def __init__(self, table: RowTable, kind: RowKind) -> None:
+    def __init__(self, table: RowTable, kind: RowKind, *, has_talks: bool) -> None:
         super().__init__(table.path)
-        self._table = table
-        self._kind = kind
+        self._table, self._kind, self._has_talks = table, kind, has_talks
 
     def __len__(self) -> int:
         return len(self._table)
@@ -84,14 +74,12 @@ class ConvertedRows(RowTable):
     def row(self, number: int) -> dict[str, Any]:
         """Return a row as our schema has it."""
         row = self._table[number]
-        shape = shape_of(row, self._kind)
-        if shape is None:
-            raise ProblemError([other_columns(row, self._kind, self.path, self.line_of(number))], exit_code=2)
-        return shape.taken(row)
-
-    def line_of(self, number: int) -> int:
-        """Return where a row stands in the file."""
-        return self._table.line_of(number)
+        found = shape_of(row, self._kind)
+        assert found is not None, "every row was looked at"
+        taken = found[1].taken(row)
+        if self._has_talks and "instruction" in found[1].columns and "messages" not in taken:
+            return as_talk(taken["prompt"], taken["completion"])
+        return taken
 
 
 class Lines(Sequence[int]):
@@ -106,18 +94,73 @@ class Lines(Sequence[int]):
     def __getitem__(self, number: Any) -> Any:
         """Return the line of a row, counted from 1."""
         if isinstance(number, slice):
-            return [self._table.line_of(one) for one in range(*number.indices(len(self)))]
+            return [self[one] for one in range(*number.indices(len(self)))]
         if number >= len(self):
             raise IndexError(number)
         return self._table.line_of(number)
+
+
+@dataclass(kw_only=True)
+class Looked:
+    """What the rows of a file are, after each of them was looked at."""
+
+    shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
+    """Kind and deciding columns, with the numbers of the rows that have them."""
+    problems: list[Problem] = field(default_factory=list)
+    aside: dict[str, None] = field(default_factory=dict)
+    """Columns of which nothing is learned."""
+    has_talks: bool = False
+    """Whether an instruction has turns before, so that it is a conversation."""
+    variables: dict[str, int] = field(default_factory=dict)
+    """What rows give the chat template besides turns: by name the number of the first such row."""
+
+
+def look_through(table: RowTable, *kinds: RowKind) -> Looked:
+    """Look at every row of a file, which is taken for the first of these kinds that it can be."""
+    looked = Looked()
+    for number in range(len(table)):
+        try:
+            look_at_row(table, number, kinds, looked)
+        except ProblemError as error:
+            looked.problems += error.problems
+        if len(looked.problems) >= MOST_EXPLAINED:
+            break
+    return looked
+
+
+def look_at_row(table: RowTable, number: int, kinds: Sequence[RowKind], looked: Looked) -> None:
+    """Add what a row is to what is known of its file.
+
+    Raises:
+        ProblemError: what is wrong with the row, where it stands.
+    """
+    row = table[number]
+    found = shape_of(row, *kinds)
+    if found is None:
+        default: RowKind = "rows" if "rows" in kinds else kinds[0]
+        problems = [other_columns(row, default, [name for name in table.row(number) if name not in row])]
+    else:
+        problems = problems_of(row, *found)
+    if problems or found is None:
+        file, line = table.place_of(number)
+        raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
+    kind, shape = found
+    looked.shapes.setdefault((kind, shape.columns), []).append(number)
+    looked.aside |= dict.fromkeys(left_aside(row, kind, shape))
+    if kind == "rows" and not looked.has_talks and "instruction" in row:
+        looked.has_talks = "messages" in shape.taken(row)
+    if {"tools", "chat_template_kwargs"} & row.keys():
+        taken = sides_of(shape.taken(row))[0]
+        for name in (*(["tools"] if "tools" in taken else []), *taken.get("chat_template_kwargs", {})):
+            looked.variables.setdefault(name, number)
 
 
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Return the training rows of a built-in dataset, or of a file or folder.
 
     Args:
-        name: built in, a task of reasoning-gym, or a path: JSONL, Parquet, a folder of the `datasets` library, plain
-            text.
+        name: built in, a task of reasoning-gym, or a path: JSONL, a JSON array, Parquet, Arrow, plain text, or a folder
+            of them.
         kind: rows; text, of which only the column `text` is taken; or pairs of answers.
 
     Raises:
@@ -130,68 +173,47 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
         gym = gym_tasks(name)
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **vars(gym))
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    if kind == "rows" and has_own_rows(path):
-        file = read_row_file(name, path, kind="dataset_row", what="dataset")
-    else:
-        file = read_table(path, kind)
-    problems = list(first_few(other_last_turns(file))) if kind == "rows" else []
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    return file
+    return read_table(name if name in DATASETS else path.name, path, kind, "dataset")
 
 
-def has_own_rows(path: Path) -> bool:
-    """Return whether a file is JSONL that may be held as objects, and not of a foreign shape by its first row."""
-    if path.is_dir() or path.suffix.lower() in (".parquet", ".txt") or path.stat().st_size > LARGEST_IN_MEMORY:
-        return False
-    try:
-        with path.open("rb") as stream:
-            first = next((line for line in stream if line.strip()), b"{}")
-        row = json.loads(first)
-    except ValueError:
-        return True  # the reader of our own rows states what is wrong with the line
-    return not isinstance(row, dict) or not row or is_own(row)
-
-
-def read_table(path: Path, kind: RowKind) -> RowFile:
-    """Return the rows of a file that stays on disk, after each of them was looked at.
+def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
+    """Return the rows of a file after each of them was looked at; those of large files stay on disk.
 
     Raises:
         ProblemError: exit code 2; it cannot be read, is empty, or has rows of another shape.
     """
     table = table_of(path)
     if not len(table):
-        raise ProblemError([empty(path, "dataset")], exit_code=2)
-    problems: list[Problem] = []
-    for number in range(len(table)):
-        problems += problems_of_row(table, number, kind)
-        if len(problems) >= MOST_EXPLAINED:
-            break
-    if problems:
-        raise ProblemError(list(first_few(problems)), exit_code=2)
-    taken = ConvertedRows(table, kind)
-    return RowFile(name=path.name, path=path, rows=taken, lines=Lines(taken), sha256=table.sha256, warnings=())
+        raise ProblemError([empty(path, what)], exit_code=2)
+    looked = look_through(table, kind)
+    if looked.problems:
+        raise ProblemError(list(first_few(looked.problems)), exit_code=2)
+    rows = ConvertedRows(table, kind, has_talks=looked.has_talks)
+    is_small = isinstance(table, JsonLines | JsonArray) and path.stat().st_size <= LARGEST_IN_MEMORY
+    return RowFile(
+        name=name,
+        path=path,
+        rows=tuple(rows) if is_small else rows,
+        lines=Lines(table),
+        sha256=table.sha256,
+        warnings=(*table.warnings, *aside(table, looked)),
+        variables=looked.variables,
+    )
 
 
-def problems_of_row(table: RowTable, number: int, kind: RowKind) -> list[Problem]:
-    """Return what is wrong with a row of a file."""
-    row, line = table[number], table.line_of(number)
-    if kind == "pairs" and is_pair(row):
-        own: dict[str, Any] = {name: row[name] for name in ("prompt", "chosen", "rejected") if name in row}
-        return problems_of_pair(own, file=str(table.path), line=line)
-    shape = shape_of(row, kind)
-    if shape is None:
-        return [other_columns(row, kind, table.path, line)]
-    taken = shape.taken(row)
-    if kind == "rows":
-        return check_value("dataset_row", taken, file=str(table.path), lines=lambda _: line)
-    if isinstance(taken["text"], str):
-        return []
-    return [problem_of(NOT_TEXT, file=str(table.path), line=line, pointer="/text", what="The text is not a string.")]
+def aside(table: RowTable, looked: Looked) -> list[Problem]:
+    """Return the note of what is left aside: columns, and files of a folder."""
+    named = [
+        f"{noun}{'s' * (len(names) > 1)} {listed(names, last='and')}"
+        for noun, names in (("column", looked.aside), ("file", table.left_aside))
+        if names
+    ]
+    what = f"Left aside: the {' and the '.join(named)}."
+    return [problem_of(LEFT_ASIDE, file=str(table.path), what=what, why=None)] if named else []
 
 
 def read_eval_set(name: str) -> RowFile:
-    """Return the items of a built-in evaluation set or of a JSONL file, each id once.
+    """Return the items of a built-in evaluation set, or of a file as datasets have, each id once.
 
     Raises:
         ProblemError: exit code 2; the file is missing, empty, has items of another shape or an id twice.
@@ -199,43 +221,11 @@ def read_eval_set(name: str) -> RowFile:
     if (absent := no_eval_set(name)) is not None:
         raise ProblemError([absent], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
-    file = read_row_file(name, path, kind="eval_item", what="evaluation set")
+    file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")
     problems = repeated_ids(file)
     if problems:
         raise ProblemError(problems, exit_code=2)
     return file
-
-
-def read_row_file(name: str, path: Path, *, kind: str, what: str) -> RowFile:
-    """Return the rows of a JSONL file, each valid against the schema `kind`."""
-    read = read_rows(path, kind)
-    errors = [problem for problem in read.problems if problem.severity == "error"]
-    if not errors and not read.values:
-        errors = [empty(path, what)]
-    if errors:
-        raise ProblemError(errors, exit_code=2)
-    return RowFile(
-        name=name if name in (*DATASETS, *EVAL_SETS) else path.name,
-        path=path,
-        rows=tuple(read.values),
-        lines=tuple(map(read.line_of, range(len(read.values)))),
-        sha256=sha256_file(path),
-        warnings=read.problems,
-    )
-
-
-def other_last_turns(file: RowFile) -> Iterator[Problem]:
-    """Yield a problem for each conversation whose last turn, which would be learned, is not the assistant's."""
-    for line, row in zip(file.lines, file.rows, strict=True):
-        if "messages" in row and row["messages"][-1]["role"] != "assistant":
-            yield problem_of(
-                NOT_THE_ASSISTANT,
-                file=str(file.path),
-                line=line,
-                pointer=f"/messages/{len(row['messages']) - 1}/role",
-                what=f"The last turn is by the {row['messages'][-1]['role']}.",
-                expected="assistant",
-            )
 
 
 def repeated_ids(file: RowFile) -> list[Problem]:

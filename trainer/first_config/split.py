@@ -27,10 +27,10 @@ def question_and_answer(row: dict[str, Any]) -> tuple[str, str] | None:
 
     A conversation counts if it is one question, with or without a system's turn before it.
     """
-    shape = shape_of(row, "rows")
-    if shape is None:
+    found = shape_of(row, "rows")
+    if found is None:
         return None
-    taken = shape.taken(row)
+    taken = found[1].taken(row)
     if "messages" in taken:
         return of_turns(taken["messages"])
     if "final_answer" in taken:
@@ -105,9 +105,9 @@ class Split:
     def training_lines(self) -> Iterator[str]:
         """Yield the rows that are learned from, each as a line of JSON."""
         for row in self.table:
-            shape = shape_of(row, "rows")
-            assert shape is not None, "every row was looked at"
-            if not self.holds_back(row_texts(shape.taken(row))):
+            found = shape_of(row, "rows")
+            assert found is not None, "every row was looked at"
+            if not self.holds_back(row_texts(found[1].taken(row))):
                 yield line_of(row)
 
     def holds_back(self, texts: RowTexts) -> bool:

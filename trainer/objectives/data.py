@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
+from trainer.data.files.columns import MEANT_COLUMN
 from trainer.data.kinds import kinds_in, odd_kinds
 from trainer.data.prompts import Asked
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
@@ -172,6 +174,7 @@ def read_data(
     if dataset is None or model is None or tokenizer is None:
         return None
     path = str(dataset.path)
+    problems += unwritten_variables(dataset, tokenizer)
     odd = list(odd_kinds(kinds_in(rows), config.data.template, path))
     problems += [each for each in odd if each.severity == "error"]
     form, positions = form_of(rows, config.data.template), model.source.spec.max_positions
@@ -199,6 +202,23 @@ def read_data(
         overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
         warnings=(*dataset.warnings, *odd, *encoded.warnings, *(items.warnings if items else ())),
     )
+
+
+def unwritten_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
+    """Return the problems of what rows give a chat template that does not use it, such as tools."""
+    template = tokenizer.chat_template
+    text = str(template.get("default") if isinstance(template, dict) else template)
+    return [
+        problem_of(
+            MEANT_COLUMN,
+            file=str(dataset.path),
+            line=dataset.lines[number],
+            what=f"The row gives {name} to the chat template of the model, which does not use it.",
+            next="Remove the column, or use a model whose chat template writes it.",
+        )
+        for name, number in dataset.variables.items()
+        if not re.search(rf"\b{re.escape(name)}\b", text)
+    ]
 
 
 def source_of(encoded: EncodedData, objective: Objective, config: Config, *, devices: int) -> RowSource:

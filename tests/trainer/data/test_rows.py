@@ -32,7 +32,7 @@ def test_blank_lines_are_skipped_with_a_warning_also_at_the_end(tmp_path: Path):
     path.write_text(PAIR + "\n" + PAIR + "\n")
     read = read_dataset(str(path))
     assert len(read.rows) == 2
-    assert read.lines == (1, 3)
+    assert list(read.lines) == [1, 3]
     assert as_text(read.warnings) == "".join(
         f"warning TP131: {path} (line {line}): The line is blank and was skipped.\n"
         "  Next: Delete it; each line of a JSONL file holds one object.\n"

@@ -116,4 +116,4 @@ def test_a_file_that_is_not_rows_says_what_is_wrong_with_each_line(tmp_path: Pat
     path, problems = tmp_path / "rows.jsonl", []
     path.write_text('{"prompt": "a", "completion": "b"}\n{"question": "a"}\n{broken\n')
     assert read_shapes(str(path), problems) is None
-    assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP016", 3)]
+    assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP107", 3)]

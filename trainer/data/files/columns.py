@@ -1,37 +1,55 @@
-"""What the columns of a row mean: our shapes, those of ShareGPT and Alpaca files, and plain text.
+"""What the columns of a row mean: our shapes, those of ShareGPT and Alpaca files, pairs of answers, and plain text.
 
-Columns that a shape does not name are left aside, as `id` and `source` usually are.
+Other columns are left aside, as `id` and `source` usually are, unless their name says that they change what is learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
+from schemas.catalog import schema
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
-from trainer.data.files.pairs import is_pair, pair_of
+from schemas.validate import check_value
+from trainer.data.files.pairs import SIDES, is_pair, pair_of, problems_of_pair
 
 Row = dict[str, Any]
 
-RowKind = Literal["rows", "text", "pairs"]
-"""What a file is read as: `data.kind`, or pairs of answers where the objective compares them."""
+RowKind = Literal["rows", "text", "pairs", "items"]
+"""What a file is read as: `data.kind`, pairs of answers where the objective compares them, or items to be evaluated."""
 
+NOT_TEXT = Rule(
+    "TP019", "Text that is not one", "A row of plain text holds another value.", "Write text, or remove it."
+)
+NOT_THE_ASSISTANT = Rule(
+    "TP014",
+    "Last turn is not the assistant's",
+    "The last turn is what the model learns to write; it would learn to speak for another.",
+    "End the conversation with the assistant's turn, or remove the row.",
+)
 OTHER_COLUMNS = Rule(
     "TP018",
     "Columns of no known shape",
     "Which column is given and which is learned is told by their names.",
     "Rename the columns, or convert the file.",
 )
-
-OWN = (("messages",), ("prompt", "completion"), ("prompt", "steps", "final_answer"), ("prompt", "task"))
-"""Columns of the shapes of `dataset_row.schema.json`."""
-
-KNOWN = frozenset({"meta", "trace_version"}.union(*OWN))
-"""All columns of that schema."""
+MEANT_COLUMN = Rule(
+    "TP181",
+    "Column that changes what is learned",
+    "To leave it aside would train on something else than the file says.",
+    "Remove the column if the rows are right without it.",
+)
+LEFT_ASIDE = Rule(
+    "TP182",
+    "Left aside",
+    "Nothing is learned from it.",
+    "Nothing, if that is meant; docs/data.md says which columns are read.",
+    "note",
+)
 
 SPEAKERS: Mapping[str, str] = {
     **dict.fromkeys(("human", "user"), "user"),
@@ -56,6 +74,44 @@ OTHER_KIND = {
 
 MEANT_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
 
+_SWITCHES = (
+    *("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks"),
+    *("weight", "weights", "sample_weight", "loss_weight"),
+)
+"""Columns, or keys of a turn, that say how much is learned of it; what is 1 or true on the last turn is so anyway."""
+MEANT: Mapping[str, str] = {
+    **dict.fromkeys(("system_prompt", "system_message"), "Rename the column to system."),
+    **dict.fromkeys(("question", "query", "context", "documents"), "Write it into the prompt, or remove the column."),
+    **dict.fromkeys(
+        ("image", "images", "audio", "audios", "video", "videos"),
+        "Models here read text alone. Remove the rows that need it, or the column if the text stands by itself.",
+    ),
+    **dict.fromkeys(
+        _SWITCHES,
+        "data.supervise says which turns are learned (last or all), and every row counts alike. Remove the column, "
+        "with the rows that should not be learned; repeat those that should count more.",
+    ),
+    **dict.fromkeys(("input_ids", "labels"), "Tokens are made of the text. Remove the column."),
+    **dict.fromkeys(SIDES, f"{OTHER_KIND['chosen']} To learn the other columns, remove chosen and rejected."),
+    "label": "Keep the rows whose label is true and remove the column, or write each pair of a wanted and an unwanted "
+    "answer as chosen and rejected, for objective.kind dpo.",
+    "functions": 'Write them as tools: [{"type": "function", "function": {"name": …}}].',
+    **dict.fromkeys(
+        ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "thinking"),
+        "Write it into the content of the turn as the model is to write it, or remove the row.",
+    ),
+}
+"""What to do about columns, and keys of a turn, that change what is learned and that nothing here uses."""
+_OF_PROMPT = ("label", "question", "query", "context", "documents", "functions", *SIDES)
+"""Those of them that say nothing about plain text."""
+_TALK = frozenset({"system", "history", "tools", "chat_template_kwargs"})
+"""Columns that belong into a conversation."""
+_TURNS = ("messages", "conversations", "history", "prompt", *SIDES)
+"""Columns that may hold turns."""
+_TURN_KEYS = frozenset({"role", "content", "from", "value"})
+_OUR_OWN = frozenset({"meta", "trace_version"})
+"""Columns of our own files that are not learned."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -64,65 +120,234 @@ class Shape:
     columns: tuple[str, ...]
     taken: Callable[[Row], Row]
     """From a row of a file to one of ours."""
+    also: frozenset[str] = frozenset()
+    """Other columns that are taken where they are there."""
 
 
 def of_own(columns: Iterable[str]) -> Callable[[Row], Row]:
-    """Return what takes these columns as they are, and the answer of a task, where there is one."""
-    wanted = {*columns, "final_answer"} if "task" in columns else {*columns}
+    """Return what takes these columns as they are."""
+    wanted = frozenset(columns)
     return lambda row: {name: value for name, value in row.items() if name in wanted}
 
 
-def of_conversations(row: Row) -> Row:
-    """Return a ShareGPT row as messages; a speaker that no one knows stays as it is named, and is refused."""
-    turns = row["conversations"]
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+def of_turns(row: Row) -> Row:
+    """Return a conversation as messages, behind its columns `system` and `history`, with its tools."""
+    turns = turns_in(row["messages"] if "messages" in row else row["conversations"])
+    if not isinstance(turns, list):
         return {"messages": turns}
-    return {"messages": [turn_of(turn) for turn in turns]}
+    before = [*history_in(row.get("history"))]
+    if row.get("system") and [turn.get("role") for turn in [*before, *turns][:1]] != ["system"]:
+        before.insert(0, {"role": "system", "content": row["system"]})
+    given = {"tools": tools_in(row), "chat_template_kwargs": row.get("chat_template_kwargs")}
+    return {"messages": [*before, *turns], **{name: value for name, value in given.items() if value}}
 
 
-def turn_of(turn: Row) -> Row:
-    """Return a turn with `from` and `value`, or `role` and `content`, under the latter names."""
-    speaker = turn.get("from", turn.get("role"))
-    return {"role": SPEAKERS.get(str(speaker), speaker), "content": turn.get("value", turn.get("content"))}
+def turns_in(turns: Any) -> Any:
+    """Return turns with `from` and `value`, or `role` and `content`, under the latter names.
+
+    A speaker that no one knows stays as it is named, and is refused, as is what is no list of turns.
+    """
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        return turns
+    found = [(turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))) for turn in turns]
+    pairs = [{"role": SPEAKERS.get(str(speaker), speaker), "content": said} for speaker, said in found]
+    return [{key: value for key, value in turn.items() if value is not None} for turn in pairs]
+
+
+def history_in(history: Any) -> list[Row]:
+    """Return earlier turns, written as turns or as pairs of a question and its answer."""
+    if isinstance(turns := turns_in(history or []), list) and all(isinstance(turn, dict) for turn in turns):
+        return turns
+    roles = ("user", "assistant")
+    return (
+        [{"role": role, "content": text} for pair in history for role, text in zip(roles, pair, strict=False)]
+        if is_history(history)
+        else []
+    )
+
+
+def is_history(history: Any) -> bool:
+    """Return whether earlier turns are turns, or pairs of texts."""
+    if not isinstance(history, list):
+        return False
+    pairs = all(isinstance(one, list) and len(one) == 2 and all(isinstance(x, str) for x in one) for one in history)
+    return pairs or all(isinstance(one, dict) for one in history)
+
+
+def tools_in(row: Row) -> Any:
+    """Return the tools of a row as a list of objects, also where they are JSON in a text; None for other values."""
+    tools = row.get("tools")
+    try:
+        tools = json.loads(tools) if isinstance(tools, str) and tools.strip() else tools or []
+    except ValueError:
+        return None
+    return tools if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools) else None
 
 
 def of_instruction(row: Row) -> Row:
-    """Return an Alpaca row: the instruction, a blank line and the input, where there is one, request the output."""
+    """Return an Alpaca row: the instruction, a blank line and the input, where there is one, request the output.
+
+    With a system prompt, earlier turns or tools it is a conversation.
+    """
     given = row.get("input")
-    return {"prompt": f"{row['instruction']}\n\n{given}" if given else row["instruction"], "completion": row["output"]}
+    prompt = f"{row['instruction']}\n\n{given}" if given else row["instruction"]
+    if any(row.get(name) for name in _TALK):
+        return of_turns({name: row[name] for name in _TALK if name in row} | as_talk(prompt, row["output"]))
+    return {"prompt": prompt, "completion": row["output"]}
 
 
-SHAPES: Mapping[str, tuple[Shape, ...]] = {
+def as_talk(prompt: Any, completion: Any) -> Row:
+    """Return a prompt and what is learned as turns."""
+    return {"messages": [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]}
+
+
+def pair_columns(row: Row) -> Row:
+    """Return prompt, chosen and rejected of a pair, with turns as we name them.
+
+    Without a prompt of its own it is the instruction, or the conversation before the answers. `messages` that repeat
+    the chosen answer, as in ultrafeedback_binarized, are none.
+    """
+    found = {side: turns_in([row[side]] if isinstance(row[side], dict) else row[side]) for side in SIDES if side in row}
+    if "prompt" in row:
+        return {"prompt": turns_in(row["prompt"])} | found
+    if "instruction" in row:
+        return {"prompt": of_instruction({"output": "", **row, **dict.fromkeys(_TALK)})["prompt"]} | found
+    turns = turns_in(row.get("conversations", row.get("messages")))
+    if not isinstance(turns, list) or not turns or turns in found.values() or not isinstance(turns[-1], dict):
+        return found
+    answers = {
+        side: [{"role": "assistant", "content": one}] if isinstance(one, str) else one for side, one in found.items()
+    }
+    return {"prompt": turns[:-1] if turns[-1].get("role") == "assistant" else turns} | answers
+
+
+def of_pair(row: Row) -> Row:
+    """Return a pair as two rows of our shapes, one of each answer."""
+    talk = {name: row[name] for name in _TALK if name in row}
+    sides = pair_of(pair_columns(row))
+    return {side: of_turns(talk | one) if "messages" in one else one for side, one in sides.items()}
+
+
+_TRACE = ("prompt", "steps", "final_answer")
+_ITEM = tuple(schema("eval_item")["properties"])
+SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
+    "pairs": (Shape(columns=SIDES, taken=of_pair, also=frozenset({"prompt", "instruction", "input"})),),
     "rows": (
-        *(Shape(columns=columns, taken=of_own(columns)) for columns in OWN),
-        Shape(columns=("conversations",), taken=of_conversations),
-        Shape(columns=("instruction", "output"), taken=of_instruction),
+        Shape(columns=("messages",), taken=of_turns),
+        Shape(columns=("prompt", "completion"), taken=of_own(("prompt", "completion"))),
+        Shape(columns=_TRACE, taken=of_own(_TRACE)),
+        Shape(columns=("prompt", "task"), taken=of_own((*_TRACE, "task")), also=frozenset({"final_answer"})),
+        Shape(columns=("conversations",), taken=of_turns),
+        Shape(columns=("instruction", "output"), taken=of_instruction, also=frozenset({"input"})),
     ),
     "text": (Shape(columns=("text",), taken=of_own(("text",))),),
-    "pairs": (Shape(columns=("chosen", "rejected"), taken=pair_of),),
+    "items": (Shape(columns=(), taken=of_own(_ITEM), also=frozenset(_ITEM)),),
 }
-"""By `RowKind`; of those whose columns a row has, the first is taken."""
+"""Of those whose columns a row has, the first is taken."""
 
 
-def is_own(row: Row) -> bool:
-    """Return whether a row has no column but ours, so that the schema can state what is wrong with it."""
-    return not is_pair(row) and any(name in row for columns in OWN for name in columns) and KNOWN.issuperset(row)
+def shape_of(row: Row, *kinds: RowKind) -> tuple[RowKind, Shape] | None:
+    """Return the first of these kinds that a row is of, and its shape; None if it is of none."""
+    for kind in kinds:
+        for shape in SHAPES[kind]:
+            if is_pair(row) if kind == "pairs" else all(name in row for name in shape.columns):
+                return kind, shape
+    return None
 
 
-def shape_of(row: Row, kind: str) -> Shape | None:
-    """Return the shape of a row, or None if it is unknown."""
-    return next((shape for shape in SHAPES[kind] if all(name in row for name in shape.columns)), None)
+def problems_of(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
+    """Return what is wrong with a row; the problems name no file."""
+    if kind == "items":
+        return check_value("eval_item", shape.taken(row), file="")
+    if problems := list(refused_columns(row, kind, shape)):
+        return problems
+    if kind == "pairs":
+        return problems_of_pair(pair_columns(row))
+    taken = shape.taken(row)
+    if kind == "text":
+        is_text = isinstance(taken["text"], str)
+        return [] if is_text else [problem_of(NOT_TEXT, file="", pointer="/text", what="The text is not a string.")]
+    if not (problems := check_value("dataset_row", taken, file="")) and "messages" in taken:
+        role, place = taken["messages"][-1]["role"], f"/messages/{len(taken['messages']) - 1}/role"
+        what = f"The last turn is by the {role}."
+        if role != "assistant":
+            return [problem_of(NOT_THE_ASSISTANT, file="", pointer=place, what=what, expected="assistant")]
+    return problems
 
 
-def other_columns(row: Row, kind: str, path: Path, line: int) -> Problem:
-    """Return the problem of a row whose columns make no shape."""
+def refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
+    """Yield a problem for each column, or key of a turn, that changes what is learned and cannot be used."""
+    for name in [name for name in row if name in MEANT and name not in (*shape.columns, *shape.also)]:
+        is_class = name == "label" and (kind != "rows" or not isinstance(row[name], int | float))
+        if is_class or (name in _OF_PROMPT and (kind == "text" or (name in ("question", "query") and "prompt" in row))):
+            continue
+        if changes(name, row[name], usual=1):
+            what = f"The row has the column {name}, which changes what is learned and is not used."
+            yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}", what=what, next=MEANT[name])
+    for name in [name for name in row if name in _TALK and kind != "text"]:
+        if (said := misplaced(name, row, kind, shape)) is not None:
+            yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}", what=said[0], next=said[1])
+    for name, index, turn in turns_of(row, shape):
+        is_assistant = turns_in([turn])[0].get("role") == "assistant"
+        is_last = name != "history" and index == len(row[name]) - 1
+        for key in [key for key in turn if key in MEANT]:
+            if changes(key, turn[key], usual=int(is_last) if is_last or not is_assistant else None):
+                what = f"A turn has the key {key}, which changes what is learned and is not used."
+                yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}/{index}/{key}", what=what, next=MEANT[key])
+
+
+def changes(name: str, value: Any, *, usual: int | None) -> bool:
+    """Return whether a value changes what is learned: it is not empty, nor what is done anyway."""
+    return value != usual if name in _SWITCHES else value not in (None, "", [], {})
+
+
+def misplaced(name: str, row: Row, kind: RowKind, shape: Shape) -> tuple[str, str] | None:
+    """Return why a column of a conversation cannot be used and what to do, or None if it can be or is empty."""
+    value, taken = row[name], pair_columns(row) if kind == "pairs" else shape.taken(row)
+    if not value or (name == "tools" and tools_in(row) == []):
+        return None
+    turns = next((one for one in taken.values() if isinstance(one, list) and name != "steps"), None)
+    if turns is None or "steps" in taken:
+        way = "Write the row as a conversation, with messages, or remove the column."
+        return f"The row has the column {name}, for which a plain prompt has no place.", way
+    if name == "history" and not is_history(value):
+        return "history is neither a list of turns nor one of questions with their answers.", "Correct it."
+    if name == "tools" and tools_in(row) is None:
+        return "tools is neither a list of objects nor such a list written as JSON.", "Correct it."
+    first = turns[0] if turns and isinstance(turns[0], dict) else {}
+    if name == "chat_template_kwargs" and not isinstance(value, dict):
+        return "chat_template_kwargs is not an object.", "Correct it."
+    if name == "system" and first.get("role") == "system" and first.get("content") != value:
+        return "The row has two system prompts, one as a column and one as a turn.", "Remove one of them."
+    return None
+
+
+def turns_of(row: Row, shape: Shape) -> Iterator[tuple[str, int, Row]]:
+    """Yield the turns of a row: their column, their place and the turn as it is written."""
+    for name in [name for name in _TURNS if name in (*shape.columns, *shape.also, "history") and name in row]:
+        for index, turn in enumerate(row[name] if isinstance(row[name], list) else ()):
+            if isinstance(turn, dict):
+                yield name, index, turn
+
+
+def left_aside(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
+    """Yield the columns of a row, and the keys of its turns, of which nothing is learned."""
+    used = {*shape.columns, *shape.also, *_OUR_OWN, *_TALK}
+    if kind == "pairs" and not {"prompt", "instruction"} & row.keys() and "prompt" in pair_columns(row):
+        used |= {"messages", "conversations"}
+    yield from (name for name in row if name not in used)
+    yield from (f"{name}[].{key}" for name, _, turn in turns_of(row, shape) for key in turn if key not in _TURN_KEYS)
+
+
+def other_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
+    """Return the problem of a row whose columns make no shape, some of them perhaps for being null or NaN."""
     found = listed(row, last="and") if row else "none"
     other = next((OTHER_KIND[name] for name in OTHER_KIND if kind == "rows" and name in row), None)
+    missing = f" Empty: {listed(empty, last='and')} (null or NaN)." if empty else ""
     return problem_of(
         OTHER_COLUMNS,
-        file=str(path),
-        line=line,
-        what=f"The row has the columns {found}, which make no shape that {MEANT_AS[kind]} knows.",
+        file="",
+        what=f"The row has the columns {found}, which make no shape that {MEANT_AS[kind]} knows.{missing}",
         expected=EXPECTED[kind],
         next=other,
     )

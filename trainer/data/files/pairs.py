@@ -43,7 +43,8 @@ NO_PAIR = Rule(
 
 def is_pair(row: Row) -> bool:
     """Return whether a row of a file means to be a pair, though it may lack one answer."""
-    return any(side in row for side in SIDES) and "messages" not in row and "completion" not in row
+    has = [side in row for side in SIDES]
+    return all(has) or (any(has) and not {"messages", "conversations", "completion", "output"} & row.keys())
 
 
 def sides_of(row: Mapping[str, Any]) -> tuple[Row, ...]:
@@ -89,19 +90,19 @@ def turns_of_prompt(row: Row) -> list[Row]:
     return [] if held else [{"role": "user", "content": prompt}]
 
 
-def problems_of_pair(row: Row, *, file: str, line: int) -> list[Problem]:
-    """Return what is wrong with a row of a file of pairs, `row` being its columns prompt, chosen and rejected."""
+def problems_of_pair(row: Row) -> list[Problem]:
+    """Return what is wrong with the columns prompt, chosen and rejected of a row; the problems name no file."""
     what = next(not_comparable(row), None)
     if what is not None:
         pointer, sentence = what
-        return [problem_of(NO_PAIR, file=file, line=line, pointer=pointer, what=sentence)]
+        return [problem_of(NO_PAIR, file="", pointer=pointer, what=sentence)]
     if row["chosen"] == row["rejected"]:
         same = "The answers chosen and rejected are the same."
-        return [problem_of(EQUAL, file=file, line=line, pointer="/rejected", what=same)]
+        return [problem_of(EQUAL, file="", pointer="/rejected", what=same)]
     found = {
         replace(problem, pointer=pointer_in_pair(problem.pointer, side)): None
         for side, learned in pair_of(row).items()
-        for problem in check_value("dataset_row", in_schema(learned), file=file, lines=lambda _: line)
+        for problem in check_value("dataset_row", in_schema(learned), file="")
     }
     return list(found)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.unreadable import refuse_other_content
 from trainer.model.files.source import ModelSource
 
 CONFIG = "adapter_config.json"
@@ -96,6 +97,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         ProblemError: it is missing or damaged, or has values that are not computed; all of them at once.
     """
     file = folder / CONFIG
+    refuse_other_content(file, BAD_ADAPTER)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ from tokenizers.models import WordLevel, WordPiece
 from schemas.names import MODELS, NO_MODEL, gguf_file, model_path, no_model, other_models
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.unreadable import refuse_other_content
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.layout import Family
@@ -109,6 +110,9 @@ class ModelSource:
             # transformers 5 would make one without any tokens out of config.json alone.
             what = f"The tokenizer of {self.name} is missing: there is none of {', '.join(files.VOCABULARY)}."
             raise self.tokenizer_problem(what, "The tokens are in these files.")
+        for pattern in files.TOKENIZER:
+            for path in self.tokenizer_folder.glob(pattern):
+                refuse_other_content(path, NO_TOKENIZER)
         from transformers import AutoTokenizer
 
         try:
@@ -226,6 +230,7 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
     Raises:
         ProblemError: it is absent, unreadable or no JSON object.
     """
+    refuse_other_content(file, NO_MODEL)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

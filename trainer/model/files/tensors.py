@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.unreadable import refuse_other_content
 from trainer.model import files
 from trainer.model.families.layout import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised
@@ -117,6 +118,7 @@ def open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
 
 def read_index(index: Path) -> dict[str, str]:
     """Return the index's map from tensor to file name."""
+    refuse_other_content(index, UNREADABLE_WEIGHTS)
     form = 'It is a JSON object with a "weight_map" from tensor to file name.'
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
@@ -147,7 +149,12 @@ def open_files(paths: Sequence[Path], stack: ExitStack) -> dict[str, Any]:
 
 def open_file(path: Path, stack: ExitStack) -> Any:
     """Open one safetensors file, memory-mapped, until the stack closes."""
+    refuse_other_content(path, UNREADABLE_WEIGHTS)
     if not path.is_file():
+        if shards := sorted(path.parent.glob("*-of-*.safetensors")):
+            what = f"{path.parent.name} holds {shards[0].name} and others, but no {files.WEIGHTS_INDEX}."
+            way = f"Fetch {files.WEIGHTS_INDEX} from where the model is from."
+            raise unreadable(path, what, "The index says which file holds which tensor.", way)
         torch_only = sorted(file.name for file in path.parent.glob("pytorch_model*.bin"))
         why = (
             f"Only {torch_only[0]} is there; that format can run code when it is read."
@@ -159,9 +166,10 @@ def open_file(path: Path, stack: ExitStack) -> Any:
         return stack.enter_context(safe_open(path, framework="numpy"))
     except (SafetensorError, OSError) as error:
         what = f"{path.name} cannot be read: {error}."
-        raise unreadable(path, what, "It is damaged, incomplete, or not a safetensors file.") from error
+        again = "Download or export the adapter again." if path.name.startswith("adapter") else None
+        raise unreadable(path, what, "It is damaged, incomplete, or not a safetensors file.", again) from error
 
 
-def unreadable(path: Path, what: str, why: str) -> ProblemError:
+def unreadable(path: Path, what: str, why: str, way: str | None = None) -> ProblemError:
     """Return the refusal of a weights file."""
-    return ProblemError([problem_of(UNREADABLE_WEIGHTS, file=str(path), what=what, why=why)], exit_code=2)
+    return ProblemError([problem_of(UNREADABLE_WEIGHTS, file=str(path), what=what, why=why, next=way)], exit_code=2)

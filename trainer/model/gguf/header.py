@@ -19,6 +19,7 @@ import numpy as np
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.unreadable import refuse_other_content
 from trainer.model.gguf.tensors import KINDS, GgufTensor, ReadableTensor
 
 UNREADABLE_GGUF = Rule(
@@ -72,6 +73,7 @@ def read_gguf(path: Path) -> Gguf:
         ProblemError: exit code 2; it cannot be opened, or is not a whole GGUF file of a kind that is read.
     """
     try:
+        refuse_other_content(path, UNREADABLE_GGUF)
         state = path.stat()
         return _read(path, state.st_size, state.st_mtime_ns)
     except (GgufError, OSError) as error:
