@@ -196,7 +196,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
         "  Next: Set data.max_length to at most 512.\n"
         "error TP010: rows.jsonl: There is no dataset 'rows.jsonl': it is not built in, and no such file exists.\n"
         "  Expected: a built-in name (dev-reasoning-v2, dev-stories-v1, countdown-v1, countdown-solved-v1) or "
-        "the path of a JSONL file.\n"
+        "the path of a file or folder of rows.\n"
         "  Next: Give --dataset one of these.\n"
         "error TP010: eval_v3: There is no evaluation set 'eval_v3': it is not built in, and no such file exists.\n"
         "  Expected: a built-in name (eval_v1, eval_v2, eval_stories_v1, eval_countdown_v1) or the path of a "

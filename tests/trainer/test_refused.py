@@ -165,7 +165,7 @@ def test_a_name_close_to_a_dataset_is_asked_about(config: Config, order_of: Call
             "error TP010: dev-reasoning-v1: There is no dataset 'dev-reasoning-v1': it is not built in, "
             "and no such file exists.\n"
             "  Expected: a built-in name (dev-reasoning-v2, dev-stories-v1, countdown-v1, countdown-solved-v1) or "
-            "the path of a JSONL file.\n"
+            "the path of a file or folder of rows.\n"
             "  Next: Did you mean dev-reasoning-v2? Else give --dataset one of these.\n"
         ),
     )

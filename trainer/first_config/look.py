@@ -159,12 +159,11 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
 
 
 def holds_rows(path: Path) -> bool:
-    """Return whether a file has training rows and no evaluation items, by its first row."""
+    """Return whether a file has training rows and no evaluation items."""
     try:
-        first = next(iter(table_of(path)), {})
+        return all("expected" not in row and shape_of(row, "rows") for row in table_of(path))
     except ProblemError:
         return False  # the reader of items states what is wrong with the file
-    return "expected" not in first and shape_of(first, "rows") is not None
 
 
 def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:

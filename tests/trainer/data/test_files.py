@@ -225,3 +225,179 @@ def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
     assert again.lengths.tolist() == [len(row) for row in data.encoded]
     with pytest.raises(IndexError):
         again[3]
+
+
+def as_array(path: Path, rows: list[dict]) -> Path:
+    path = path.with_suffix(".json")
+    path.write_text(json.dumps(rows, indent=2))
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([PAIR, PAIR]),
+        json.dumps([PAIR, PAIR], indent=2),
+        json.dumps({"data": [PAIR, PAIR]}),
+        json.dumps({"version": "1", "rows": [PAIR, PAIR]}, indent=1),
+        json.dumps(PAIR) + "\n" + json.dumps(PAIR),
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
+    path = tmp_path / "rows.json"
+    path.write_text(mark + text, encoding="utf-8")
+    assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
+
+
+def test_one_row_in_a_json_file_is_a_row(tmp_path: Path):
+    path = tmp_path / "rows.json"
+    for indent in (None, 1):
+        path.write_text(json.dumps(TALK, indent=indent))
+        assert rows_of(read_dataset(str(path))) == [TALK]
+
+
+def test_problems_of_an_array_name_the_line(tmp_path: Path):
+    path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
+    assert f"{path} at /completion (line 6)" in refusal(path)
+    path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
+    assert "The array holds 3, not an object." in refusal(path)
+    path.write_text('[\n{"prompt": "a",\n')
+    assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
+
+
+ROWS_BY_LAYOUT = (PAIR, ALPACA, SHARE_GPT, TALK)
+
+
+@pytest.mark.parametrize("row", ROWS_BY_LAYOUT)
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_marks_keys_and_numbers_are_treated_alike_in_all_layouts(row: dict, name: str, tmp_path: Path):
+    path, text = tmp_path / name, json.dumps(row)
+
+    def write(*lines: str) -> Path:
+        path.write_text("\n".join(lines) if name == "rows.jsonl" else f"[{','.join(lines)}]", encoding="utf-8")
+        return path
+
+    taken = rows_of(read_dataset(str(write(text))))
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+    assert rows_of(read_dataset(str(path))) == taken
+    assert rows_of(read_dataset(str(write(text[:-1] + ', "score": NaN}')))) == taken
+    assert "TP109" in refusal(write(text, text[:-1] + ', "score": 1, "score": 2}'))
+    path.write_bytes(text.encode("utf-16"))
+    assert "TP104" in refusal(path)
+
+
+@pytest.mark.parametrize("write", [as_jsonl, as_array, as_parquet, as_folder])
+def test_nan_is_never_text(write: Write, tmp_path: Path):
+    nan = float("nan")
+    file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
+    assert rows_of(file) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
+    for file in tmp_path.iterdir():
+        file.rename(file.with_name("old"))
+    said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
+    assert "The row has the columns prompt, which make no shape that data.kind rows knows. Empty: completion" in said
+
+
+def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    turns = pyarrow.array([json.dumps(TALK["messages"])] * 2)
+    number = pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), pyarrow.array([b"0" * 16] * 2, pyarrow.binary(16)))
+    table = {"messages": pyarrow.ExtensionArray.from_storage(pyarrow.json_(), turns), "id": number}
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table(table), path)
+    assert rows_of(read_dataset(str(path))) == [TALK, TALK]
+    parquet.write_table(pyarrow.table({"prompt": table["id"], "completion": ["a", "b"]}), path)
+    assert f"{path} (line 1): A value of the Python type UUID is not a JSON value" in refusal(path).replace(
+        " at /prompt", ""
+    )
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "rows.arrow"
+    table = pyarrow.table([["a"], ["b"], ["c"]], names=["prompt", "completion", "completion"])
+    for new_file in (pyarrow.ipc.new_stream, pyarrow.ipc.new_file):
+        with pyarrow.OSFile(str(path), "wb") as sink, new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        assert "several columns named completion" in refusal(path)
+
+
+def hub(folder: Path, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write = as_parquet if name.endswith(".parquet") else as_jsonl
+        write(folder / name, [{"prompt": f"{number}?", "completion": Path(name).name}])
+
+
+@pytest.mark.parametrize(
+    ("names", "read", "aside"),
+    [
+        (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], [0, 1], ""),
+        (
+            ["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"],
+            [1],
+            "the file data/test-00000-of-00001.parquet",
+        ),
+        (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "the file validation/0.jsonl"),
+        (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "the files extra.jsonl and test.jsonl"),
+        (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
+    ],
+)
+def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], aside: str, tmp_path: Path):
+    hub(tmp_path, names)
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    file = read_dataset(str(tmp_path))
+    assert [row["prompt"] for row in file.rows] == [f"{number}?" for number in read]
+    assert [problem.what for problem in file.warnings] == ([f"Left aside: {aside}."] if aside else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["test.jsonl"], "holds nothing but rows that are held out, test.jsonl."),
+        (["README.jso"], "holds no files of rows."),
+        (["train-00000-of-00003.jsonl", "train-00001-of-00003.jsonl"], "holds 2 of 3 files of train.jsonl."),
+        (["train_sft.jsonl", "train_prefs.jsonl"], "holds the datasets train_prefs.jsonl and train_sft.jsonl."),
+        (["main/train.jsonl", "socratic/train.jsonl"], "the datasets main/train.jsonl and socratic/train.jsonl."),
+        (["a.jsonl", "a.parquet"], "holds the datasets *.jsonl and *.parquet."),
+    ],
+)
+def test_a_folder_that_is_not_one_dataset_says_what_it_holds(names: list[str], said: str, tmp_path: Path):
+    hub(tmp_path, [name for name in names if name != "README.jso"])
+    assert said in refusal(tmp_path)
+
+
+def test_a_folder_saved_with_splits_gives_its_training_rows(tmp_path: Path):
+    for split in ("test", "train"):
+        as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    file = read_dataset(str(tmp_path))
+    assert rows_of(file) == [PAIR]
+    assert file.warnings[0].what == "Left aside: the file test."
+
+
+def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
+    as_jsonl(tmp_path / "0", [PAIR, PAIR])
+    as_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
+    assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet", "rows.arrow", "rows.txt"])
+@pytest.mark.parametrize(
+    ("content", "what", "next_"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "a Git LFS pointer", "`git lfs pull`"),
+        (b"<!DOCTYPE html><html>", "a web page", "Download the file itself"),
+        (b"\x1f\x8b\x08\x00", "compressed with gzip", "`gunzip`"),
+    ],
+)
+def test_what_lies_in_place_of_rows_is_named(name: str, content: bytes, what: str, next_: str, tmp_path: Path):
+    path = tmp_path / name
+    path.write_bytes(content)
+    if name == "rows.txt" and content.startswith(b"<"):
+        assert len(read_dataset(str(path), "text").rows) == 1  # a page may be what is to be learned
+        return
+    assert f"{name} is {what}" in (said := refusal(path))
+    assert next_ in said

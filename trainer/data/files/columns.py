@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,38 +75,32 @@ OTHER_KIND = {
 
 MEANT_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
 
-_SWITCHES = (
-    *("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks"),
-    *("weight", "weights", "sample_weight", "loss_weight"),
-)
-"""Columns, or keys of a turn, that say how much is learned of it; what is 1 or true on the last turn is so anyway."""
+_FLAGS = ("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks")
+_WEIGHTS = ("weight", "weights", "sample_weight", "loss_weight")
+_MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+_CALLS = ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "thinking")
 MEANT: Mapping[str, str] = {
-    **dict.fromkeys(("system_prompt", "system_message"), "Rename the column to system."),
-    **dict.fromkeys(("question", "query", "context", "documents"), "Write it into the prompt, or remove the column."),
-    **dict.fromkeys(
-        ("image", "images", "audio", "audios", "video", "videos"),
-        "Models here read text alone. Remove the rows that need it, or the column if the text stands by itself.",
-    ),
-    **dict.fromkeys(
-        _SWITCHES,
-        "data.supervise says which turns are learned (last or all), and every row counts alike. Remove the column, "
-        "with the rows that should not be learned; repeat those that should count more.",
-    ),
-    **dict.fromkeys(("input_ids", "labels"), "Tokens are made of the text. Remove the column."),
+    **dict.fromkeys(_FLAGS, "Remove it: data.supervise says which turns are learned, the last one or all."),
+    **dict.fromkeys(_WEIGHTS, "Remove it: every row counts alike. Repeat rows that should count more."),
+    **dict.fromkeys(_MEDIA, "Models here read text alone. Remove it, or the rows that make no sense without it."),
+    **dict.fromkeys(_CALLS, "Write it into the content, as the model is to write it, or remove the row."),
+    **dict.fromkeys(("question", "query", "context", "documents"), "Write it into the prompt, or remove it."),
+    **dict.fromkeys(("system_prompt", "system_message"), "Rename it to system."),
+    **dict.fromkeys(("input_ids", "labels"), "Remove it: tokens are made of the text."),
     **dict.fromkeys(SIDES, f"{OTHER_KIND['chosen']} To learn the other columns, remove chosen and rejected."),
-    "label": "Keep the rows whose label is true and remove the column, or write each pair of a wanted and an unwanted "
-    "answer as chosen and rejected, for objective.kind dpo.",
-    "functions": 'Write them as tools: [{"type": "function", "function": {"name": …}}].',
-    **dict.fromkeys(
-        ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "thinking"),
-        "Write it into the content of the turn as the model is to write it, or remove the row.",
-    ),
+    "functions": 'Write it as tools: [{"type": "function", "function": {"name": …}}].',
+    "label": "Keep the rows whose label is true and remove it, or write chosen and rejected answers for DPO.",
 }
 """What to do about columns, and keys of a turn, that change what is learned and that nothing here uses."""
-_OF_PROMPT = ("label", "question", "query", "context", "documents", "functions", *SIDES)
-"""Those of them that say nothing about plain text."""
-_TALK = frozenset({"system", "history", "tools", "chat_template_kwargs"})
-"""Columns that belong into a conversation."""
+_OF_PROMPT = ("question", "query", "context")
+"""Those of them that say nothing where turns hold the prompt; what stands beside plain text is not in this table."""
+_TALK: Mapping[str, tuple[type[Any], str]] = {
+    "system": (str, "a text"),
+    "history": (list, "a list of turns, or of questions with their answers"),
+    "tools": (list, "a list of objects, or such a list as JSON"),
+    "chat_template_kwargs": (dict, "an object"),
+}
+"""Columns that belong into a conversation, and what they hold."""
 _TURNS = ("messages", "conversations", "history", "prompt", *SIDES)
 """Columns that may hold turns."""
 _TURN_KEYS = frozenset({"role", "content", "from", "value"})
@@ -132,14 +127,14 @@ def of_own(columns: Iterable[str]) -> Callable[[Row], Row]:
 
 def of_turns(row: Row) -> Row:
     """Return a conversation as messages, behind its columns `system` and `history`, with its tools."""
-    turns = turns_in(row["messages"] if "messages" in row else row["conversations"])
+    turns, talk = turns_in(row["messages"] if "messages" in row else row["conversations"]), talk_in(row)
     if not isinstance(turns, list):
         return {"messages": turns}
-    before = [*history_in(row.get("history"))]
-    if row.get("system") and [turn.get("role") for turn in [*before, *turns][:1]] != ["system"]:
-        before.insert(0, {"role": "system", "content": row["system"]})
-    given = {"tools": tools_in(row), "chat_template_kwargs": row.get("chat_template_kwargs")}
-    return {"messages": [*before, *turns], **{name: value for name, value in given.items() if value}}
+    turns = [*(talk.pop("history", None) or []), *turns]
+    system = talk.pop("system", None)
+    if system and (not turns or turns[0].get("role") != "system"):
+        turns.insert(0, {"role": "system", "content": system})
+    return {"messages": turns} | talk
 
 
 def turns_in(turns: Any) -> Any:
@@ -154,34 +149,21 @@ def turns_in(turns: Any) -> Any:
     return [{key: value for key, value in turn.items() if value is not None} for turn in pairs]
 
 
-def history_in(history: Any) -> list[Row]:
-    """Return earlier turns, written as turns or as pairs of a question and its answer."""
-    if isinstance(turns := turns_in(history or []), list) and all(isinstance(turn, dict) for turn in turns):
-        return turns
-    roles = ("user", "assistant")
-    return (
-        [{"role": role, "content": text} for pair in history for role, text in zip(roles, pair, strict=False)]
-        if is_history(history)
-        else []
-    )
-
-
-def is_history(history: Any) -> bool:
-    """Return whether earlier turns are turns, or pairs of texts."""
-    if not isinstance(history, list):
-        return False
-    pairs = all(isinstance(one, list) and len(one) == 2 and all(isinstance(x, str) for x in one) for one in history)
-    return pairs or all(isinstance(one, dict) for one in history)
-
-
-def tools_in(row: Row) -> Any:
-    """Return the tools of a row as a list of objects, also where they are JSON in a text; None for other values."""
-    tools = row.get("tools")
-    try:
-        tools = json.loads(tools) if isinstance(tools, str) and tools.strip() else tools or []
-    except ValueError:
-        return None
-    return tools if isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools) else None
+def talk_in(row: Row) -> Row:
+    """Return the columns of a row that belong into a conversation, unless they are empty; None where one is no such."""
+    found: Row = {}
+    for name, (form, _) in _TALK.items():
+        value = row.get(name)
+        if form is not str and isinstance(value, str):
+            with suppress(ValueError):
+                value = json.loads(value)
+        if name == "history" and isinstance(value, list):
+            pairs = [as_talk(*one)["messages"] if isinstance(one, list) and len(one) == 2 else [one] for one in value]
+            value = turns_in([turn for pair in pairs for turn in pair])
+        if value:
+            is_form = isinstance(value, form) and (form is not list or all(isinstance(one, dict) for one in value))
+            found[name] = value if is_form else None
+    return found
 
 
 def of_instruction(row: Row) -> Row:
@@ -191,7 +173,7 @@ def of_instruction(row: Row) -> Row:
     """
     given = row.get("input")
     prompt = f"{row['instruction']}\n\n{given}" if given else row["instruction"]
-    if any(row.get(name) for name in _TALK):
+    if talk_in(row):
         return of_turns({name: row[name] for name in _TALK if name in row} | as_talk(prompt, row["output"]))
     return {"prompt": prompt, "completion": row["output"]}
 
@@ -277,49 +259,45 @@ def problems_of(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
 
 def refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
     """Yield a problem for each column, or key of a turn, that changes what is learned and cannot be used."""
-    for name in [name for name in row if name in MEANT and name not in (*shape.columns, *shape.also)]:
-        is_class = name == "label" and (kind != "rows" or not isinstance(row[name], int | float))
-        if is_class or (name in _OF_PROMPT and (kind == "text" or (name in ("question", "query") and "prompt" in row))):
+    taken = pair_columns(row) if kind == "pairs" else shape.taken(row)
+    turns = next((one for name, one in taken.items() if isinstance(one, list) and name != "steps"), None)
+    for name, value in row.items():
+        if name not in MEANT or name in (*shape.columns, *shape.also) or not changes(name, value, usual=1):
             continue
-        if changes(name, row[name], usual=1):
-            what = f"The row has the column {name}, which changes what is learned and is not used."
-            yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}", what=what, next=MEANT[name])
-    for name in [name for name in row if name in _TALK and kind != "text"]:
-        if (said := misplaced(name, row, kind, shape)) is not None:
-            yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}", what=said[0], next=said[1])
+        is_class = name == "label" and (kind != "rows" or not isinstance(value, int | float))
+        is_spare = name in _OF_PROMPT and (turns is not None or (name != "context" and "prompt" in row))
+        is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
+        if not (is_class or is_spare or is_metadata):
+            yield meant(name, f"The row has the column {name}, which is not used.", MEANT[name])
+    for name, value in (talk_in(row) if kind != "text" else {}).items():
+        if turns is None:
+            what = f"The row has the column {name}, for which a plain prompt has no place."
+            yield meant(name, what, "Write the row as a conversation, with messages, or remove the column.")
+        elif value is None:
+            yield meant(name, f"{name} is not {_TALK[name][1]}.", "Correct it, or remove the column.")
+        elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
+            what = "The row has two system prompts, one as a column and one as a turn."
+            yield meant(name, what, "Remove one of them.")
     for name, index, turn in turns_of(row, shape):
-        is_assistant = turns_in([turn])[0].get("role") == "assistant"
-        is_last = name != "history" and index == len(row[name]) - 1
-        for key in [key for key in turn if key in MEANT]:
-            if changes(key, turn[key], usual=int(is_last) if is_last or not is_assistant else None):
-                what = f"A turn has the key {key}, which changes what is learned and is not used."
-                yield problem_of(MEANT_COLUMN, file="", pointer=f"/{name}/{index}/{key}", what=what, next=MEANT[key])
+        yield from refused_keys(turn, f"{name}/{index}", is_last=name != "history" and index == len(row[name]) - 1)
+
+
+def refused_keys(turn: Row, place: str, *, is_last: bool) -> Iterator[Problem]:
+    """Yield a problem for each key of a turn that changes what is learned and cannot be used."""
+    usual = int(is_last) if is_last or turns_in([turn])[0].get("role") != "assistant" else None
+    for key, value in turn.items():
+        if key in MEANT and changes(key, value, usual=usual):
+            yield meant(f"{place}/{key}", f"The turn has the key {key}, which is not used.", MEANT[key])
+
+
+def meant(pointer: str, what: str, way: str) -> Problem:
+    """Return the problem of a column or key that cannot be used."""
+    return problem_of(MEANT_COLUMN, file="", pointer=f"/{pointer}", what=what, next=way)
 
 
 def changes(name: str, value: Any, *, usual: int | None) -> bool:
-    """Return whether a value changes what is learned: it is not empty, nor what is done anyway."""
-    return value != usual if name in _SWITCHES else value not in (None, "", [], {})
-
-
-def misplaced(name: str, row: Row, kind: RowKind, shape: Shape) -> tuple[str, str] | None:
-    """Return why a column of a conversation cannot be used and what to do, or None if it can be or is empty."""
-    value, taken = row[name], pair_columns(row) if kind == "pairs" else shape.taken(row)
-    if not value or (name == "tools" and tools_in(row) == []):
-        return None
-    turns = next((one for one in taken.values() if isinstance(one, list) and name != "steps"), None)
-    if turns is None or "steps" in taken:
-        way = "Write the row as a conversation, with messages, or remove the column."
-        return f"The row has the column {name}, for which a plain prompt has no place.", way
-    if name == "history" and not is_history(value):
-        return "history is neither a list of turns nor one of questions with their answers.", "Correct it."
-    if name == "tools" and tools_in(row) is None:
-        return "tools is neither a list of objects nor such a list written as JSON.", "Correct it."
-    first = turns[0] if turns and isinstance(turns[0], dict) else {}
-    if name == "chat_template_kwargs" and not isinstance(value, dict):
-        return "chat_template_kwargs is not an object.", "Correct it."
-    if name == "system" and first.get("role") == "system" and first.get("content") != value:
-        return "The row has two system prompts, one as a column and one as a turn.", "Remove one of them."
-    return None
+    """Return whether a value changes what is learned: it is not empty, nor a flag or weight that is so anyway."""
+    return value != usual if name in (*_FLAGS, *_WEIGHTS) else value not in (None, "", [], {})
 
 
 def turns_of(row: Row, shape: Shape) -> Iterator[tuple[str, int, Row]]:

@@ -248,12 +248,11 @@ class Arrow(RowTable):
 class Folder(RowTable):
     """The rows of several files, one file behind the other."""
 
-    keeps_nulls = ()
-
     def __init__(self, path: Path, files: Sequence[Path], left_aside: Sequence[Path] = ()) -> None:
         super().__init__(path)
         self.left_aside = tuple(str(each.relative_to(path)) for each in left_aside)
         self._tables = [table_of(file) for file in files]
+        self.keeps_nulls = self._tables[0].keeps_nulls if files else ()
         self._ends = np.cumsum([len(table) for table in self._tables], dtype=np.int64)
 
     def __len__(self) -> int:
@@ -277,8 +276,7 @@ class Folder(RowTable):
     def row(self, number: int) -> dict[str, Any]:
         """Return a row of the file that it is in."""
         table, place = self._found(number)
-        row: dict[str, Any] = without_nulls(table.row(place), keep=table.keeps_nulls)
-        return row
+        return table.row(place)
 
     def _found(self, number: int) -> tuple[RowTable, int]:
         which = int(np.searchsorted(self._ends, number, side="right"))
@@ -336,13 +334,12 @@ def folder_table(path: Path) -> RowTable:
         raise unreadable(path, f"{path} holds no files of rows.", way=way)
     by_split: dict[str, list[Path]] = {"train": [], "": [], "test": []}
     for file in found:
-        words = re.split(r"[^a-z0-9]+", file.relative_to(path).as_posix().lower())
-        by_split[next((SPLITS[word] for word in reversed(words) if word in SPLITS), "")].append(file)
+        by_split[split_in(file.relative_to(path).as_posix())].append(file)
     chosen = by_split["train"] or by_split[""]
     datasets: dict[str, list[Path]] = {}
     for file in chosen:
         shard = SHARD.fullmatch(file.stem)
-        is_named = shard is not None or file.is_dir() or by_split["train"]
+        is_named = shard is not None or file.is_dir() or split_in(file.name)
         name = file.parent / ((shard["name"] if shard else file.stem) if is_named else "*")
         datasets.setdefault(str(name.relative_to(path)) + file.suffix, []).append(file)
     if not chosen or len(datasets) > 1:
@@ -356,6 +353,12 @@ def folder_table(path: Path) -> RowTable:
         what = f"{path.name} holds {len(chosen)} of {int(shard['count'])} files of {next(iter(datasets))}."
         raise unreadable(path, what, way="Fetch the missing files, or name the files that are there one by one.")
     return Folder(path, chosen, [file for file in found if file not in chosen])
+
+
+def split_in(name: str) -> str:
+    """Return the split that a path names, `train` or `test`; empty if it names none."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return next((SPLITS[word] for word in reversed(words) if word in SPLITS), "")
 
 
 def data_files(path: Path) -> list[Path]:

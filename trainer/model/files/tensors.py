@@ -151,7 +151,7 @@ def open_file(path: Path, stack: ExitStack) -> Any:
     """Open one safetensors file, memory-mapped, until the stack closes."""
     refuse_other_content(path, UNREADABLE_WEIGHTS)
     if not path.is_file():
-        if shards := sorted(path.parent.glob("*-of-*.safetensors")):
+        if path.name == files.WEIGHTS and (shards := sorted(path.parent.glob("*-of-*.safetensors"))):
             what = f"{path.parent.name} holds {shards[0].name} and others, but no {files.WEIGHTS_INDEX}."
             way = f"Fetch {files.WEIGHTS_INDEX} from where the model is from."
             raise unreadable(path, what, "The index says which file holds which tensor.", way)

@@ -40,7 +40,7 @@ def test_what_is_absent_is_said_with_its_place_and_where_relative_paths_start(tm
             pointer="/data/dataset",
             what=f"There is no dataset '{tmp_path}/x': it is not built in, and no such file exists.",
             expected="a built-in name (dev-reasoning-v2, dev-stories-v1, countdown-v1, countdown-solved-v1) or the "
-            "path of a JSONL file",
+            "path of a file or folder of rows",
             next="Give --dataset one of these.",
         ),
         Problem(

@@ -120,7 +120,8 @@ def test_a_revision_needs_the_hub():
         why="Only models on the hub have revisions.",
         next="Leave model.revision out, or name a model on the hub.",
     )
-    assert refusal(str(CASES), "main").what == f"Revision main was asked for, but {CASES} is a local folder."
+    folder = CASES / "gemma"
+    assert refusal(str(folder), "main").what == f"Revision main was asked for, but {folder} is a local folder."
 
 
 def test_folders_without_a_good_config(tmp_path):

@@ -1,0 +1,221 @@
+"""Columns of strangers' files: those that are used, those that are named and left aside, those that are refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_folders import PLAIN_TEMPLATE, chat, chat_model_folder, row_file
+from tasks import inputs_of
+
+from schemas.problems.problem import Problem, ProblemError
+from trainer.config.tree import Config, DataConfig, ModelConfig
+from trainer.data.files.columns import RowKind
+from trainer.data.rows import RowFile, read_dataset, read_eval_set
+from trainer.first_config.shapes import read_shapes
+
+PAIR = {"prompt": "Name a bird.", "completion": "A robin."}
+TALK = chat(("user", "Name a bird."), ("assistant", "A robin."))
+SHARE_GPT = {"conversations": [{"from": "human", "value": "Name a bird."}, {"from": "gpt", "value": "A robin."}]}
+ALPACA = {"instruction": "Name a bird.", "input": "", "output": "A robin."}
+SEVEN = chat(("user", "Name a bird."), ("assistant", "Seven."))
+ULTRAFEEDBACK = {
+    "prompt": "Name a bird.",
+    "prompt_id": "p1",
+    "chosen": TALK["messages"],
+    "rejected": SEVEN["messages"],
+    **TALK,
+    "score_chosen": 8.0,
+    "score_rejected": 3.5,
+}
+TOOLS = [{"type": "function", "function": {"name": "weather"}}]
+
+
+def read(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> RowFile:
+    return read_dataset(row_file(folder / "rows.jsonl", *rows), kind)
+
+
+def refusal(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> tuple[Problem, ...]:
+    with pytest.raises(ProblemError) as caught:
+        read(folder, *rows, kind=kind)
+    assert caught.value.exit_code == 2
+    return caught.value.problems
+
+
+def aside(file: RowFile) -> list[str]:
+    return [problem.what for problem in file.warnings if problem.code == "TP182"]
+
+
+def test_pairs_of_ultrafeedback_are_read_and_proposed(tmp_path: Path):
+    file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
+    assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
+    assert aside(file) == ["Left aside: the columns prompt_id, messages, score_chosen and score_rejected."]
+    shapes = read_shapes(str(file.path), [])
+    assert shapes is not None
+    assert shapes.kind == "pairs"
+    assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"instruction": "Name a bird.", "input": "", "chosen": "A robin.", "rejected": "Seven."},
+        {"prompt": "Name a bird.", "chosen": "A robin.", "rejected": "Seven."},
+    ],
+)
+def test_the_instruction_of_a_pair_is_its_prompt(row: dict[str, Any], tmp_path: Path):
+    assert read(tmp_path, row, kind="pairs").rows[0]["rejected"] == {"prompt": "Name a bird.", "completion": "Seven."}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"chosen": {"from": "gpt", "value": "A robin."}, "rejected": {"from": "gpt", "value": "Seven."}},
+        {"chosen": "A robin.", "rejected": "Seven."},
+    ],
+)
+@pytest.mark.parametrize("before", [{"conversations": SHARE_GPT["conversations"][:1]}, SHARE_GPT])
+def test_the_conversation_of_a_pair_is_its_prompt(before: dict[str, Any], answers: dict[str, Any], tmp_path: Path):
+    file = read(tmp_path, before | answers | {"system": "Be short."}, kind="pairs")
+    system = {"role": "system", "content": "Be short."}
+    assert list(file.rows) == [
+        {"chosen": {"messages": [system, *TALK["messages"]]}, "rejected": {"messages": [system, *SEVEN["messages"]]}}
+    ]
+    assert aside(file) == []
+
+
+@pytest.mark.parametrize("row", [TALK, SHARE_GPT, ALPACA])
+@pytest.mark.parametrize(
+    "history", [[["Hi.", "Hello."]], chat(("user", "Hi."), ("assistant", "Hello."))["messages"]], ids=["pairs", "turns"]
+)
+def test_system_history_and_tools_stand_before_the_conversation(row: dict[str, Any], history: Any, tmp_path: Path):
+    more = {"system": "Be short.", "history": history, "tools": json.dumps(TOOLS)}
+    file = read(tmp_path, row | more)
+    turns = chat(("system", "Be short."), ("user", "Hi."), ("assistant", "Hello."))["messages"]
+    assert list(file.rows) == [{"messages": [*turns, *TALK["messages"]], "tools": TOOLS}]
+    assert (aside(file), file.variables) == ([], {"tools": 0})
+
+
+@pytest.mark.parametrize("empty", ["", "[]", [], None])
+def test_empty_columns_change_nothing(empty: Any, tmp_path: Path):
+    columns = dict.fromkeys(("history", "tools"), empty)
+    if empty != "[]":
+        columns |= dict.fromkeys(("system", "images", "chat_template_kwargs"), empty)
+    assert list(read(tmp_path, PAIR | columns).rows) == [PAIR]
+    assert list(read(tmp_path, SHARE_GPT | columns).rows) == [TALK]
+
+
+def test_instructions_are_conversations_where_one_of_them_is(tmp_path: Path):
+    """In either order of the rows: a prompt is written in one way."""
+    earlier = ALPACA | {"history": [["Hi.", "Hello."]]}
+    for rows in ([ALPACA, earlier], [earlier, ALPACA]):
+        file = read(tmp_path, *rows)
+        assert sorted(len(row["messages"]) for row in file.rows) == [2, 4]
+    assert list(read(tmp_path, ALPACA).rows) == [PAIR]
+
+
+@pytest.mark.parametrize(
+    ("more", "pointer", "next_"),
+    [
+        ({"label": True}, "/label", "chosen and rejected"),
+        ({"weight": 0.5}, "/weight", "counts alike"),
+        ({"rejected": "Seven."}, "/rejected", "objective.kind=dpo"),
+        ({"system": "Be short."}, "/system", "messages"),
+        ({"tools": TOOLS}, "/tools", "messages"),
+        ({"images": ["a.png"]}, "/images", "text alone"),
+        ({"loss_mask": [0, 1]}, "/loss_mask", "data.supervise"),
+        ({"functions": TOOLS}, "/functions", "Write it as tools"),
+        ({"labels": [1, 2]}, "/labels", "tokens"),
+        ({"context": "Birds fly."}, "/context", "prompt"),
+    ],
+)
+def test_a_column_that_changes_what_is_learned_is_refused(
+    more: dict[str, Any], pointer: str, next_: str, tmp_path: Path
+):
+    [found] = refusal(tmp_path, PAIR, PAIR | more)
+    assert (found.code, found.line, found.pointer) == ("TP181", 2, pointer)
+    assert pointer[1:] in found.what
+    assert next_ in found.next
+
+
+@pytest.mark.parametrize("more", [{"weight": 1.0}, {"weight": 1}, {"label": "bird"}, {"loss": True}, {"question": "?"}])
+def test_what_changes_nothing_is_only_named(more: dict[str, Any], tmp_path: Path):
+    file = read(tmp_path, PAIR | more)
+    assert aside(file) == [f"Left aside: the column {next(iter(more))}."]
+
+
+@pytest.mark.parametrize("name", ["messages", "conversations"])
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        (({}, {"weight": 0}, {}, {"weight": 1}), "/1/weight"),
+        (({"train": False}, {}, {}, {"train": True}), None),
+        (({"train": True}, {}, {}, {}), "/0/train"),
+        (({}, {}, {}, {"train": False}), "/3/train"),
+        (({}, {"tool_calls": [{"name": "x"}]}, {}, {}), "/1/tool_calls"),
+        (({}, {"tool_calls": None}, {"name": "Ada", "id": 3}, {}), None),
+    ],
+)
+def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: str | None, tmp_path: Path):
+    talk = chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Name a bird."), ("assistant", "A robin."))
+    row = {name: [turn | more for turn, more in zip(talk["messages"], flags, strict=True)]}
+    if refused is None:
+        file = read(tmp_path, row)
+        assert list(file.rows) == [talk]
+        assert all(f"{name}[]." in what for what in aside(file))
+    else:
+        [found] = refusal(tmp_path, row)
+        assert (found.code, found.pointer) == ("TP181", f"/{name}{refused}")
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (TALK | {"tools": "weather"}, "tools is not a list of objects, or such a list as JSON."),
+        (TALK | {"history": ["Hi."]}, "history is not a list of turns, or of questions with their answers."),
+        (TALK | {"system": 3}, "system is not a text."),
+        (
+            chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Hello.")) | {"system": "Be short."},
+            "The row has two system prompts, one as a column and one as a turn.",
+        ),
+    ],
+)
+def test_columns_of_a_conversation_that_are_no_such(row: dict[str, Any], what: str, tmp_path: Path):
+    assert [problem.what for problem in refusal(tmp_path, row)] == [what]
+
+
+def test_a_column_in_some_rows_is_left_aside_in_either_order(tmp_path: Path):
+    rows = [PAIR, PAIR | {"source": "me"}]
+    for order in (rows, rows[::-1]):
+        file = read(tmp_path, *order)
+        assert list(file.rows) == [PAIR, PAIR]
+        assert aside(file) == ["Left aside: the column source."]
+
+
+def test_unknown_columns_of_items_are_left_aside_too(tmp_path: Path):
+    item = {"id": "a", "prompt": "2 + 2?", "expected": "4"}
+    file = read_eval_set(row_file(tmp_path / "items.jsonl", item, item | {"id": "b", "note": "x"}))
+    assert list(file.rows) == [item, item | {"id": "b"}]
+    assert aside(file) == ["Left aside: the column note."]
+    (tmp_path / "items.json").write_text(json.dumps([item]))
+    assert list(read_eval_set(str(tmp_path / "items.json")).rows) == [item]
+
+
+@pytest.mark.parametrize("name", ["tools", "chat_template_kwargs"])
+def test_a_template_that_does_not_write_the_tools_is_refused(config: Config, name: str, tmp_path: Path):
+    value, variable = (TOOLS, "tools") if name == "tools" else ({"style": "dry"}, "style")
+    rows = row_file(tmp_path / "rows.jsonl", TALK, TALK | {name: value})
+    writes = "{% if " + variable + " %}{{ " + variable + " | tojson }}{% endif %}" + PLAIN_TEMPLATE
+    for template, is_written in ((PLAIN_TEMPLATE, False), (writes, True)):
+        folder = chat_model_folder(tmp_path / f"model-{is_written}", template)
+        model = ModelConfig(name=str(folder), weights="random")
+        run = replace(config, model=model, data=DataConfig(dataset=rows, max_length=64))
+        if is_written:
+            inputs_of(run)
+            continue
+        with pytest.raises(ProblemError) as caught:
+            inputs_of(run)
+        [found] = caught.value.problems
+        assert (found.code, found.line) == ("TP181", 2)
+        assert found.what == f"The row gives {variable} to the chat template of the model, which does not use it."
