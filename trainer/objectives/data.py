@@ -253,7 +253,8 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     recorder.log("info", SCORING, said, **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"
-        recorder.note("warning", "odd_row", what, code=problem.code, file=problem.file)
+        level = "info" if problem.severity == "note" else problem.severity
+        recorder.note(level, "odd_row", what, code=problem.code, file=problem.file)
 
 
 def too_long_sequences(config: Config, model: Model) -> list[Problem]:
