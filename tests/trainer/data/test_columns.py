@@ -210,7 +210,7 @@ def test_a_template_that_does_not_write_the_tools_is_refused(config: Config, nam
     for template, is_written in ((PLAIN_TEMPLATE, False), (writes, True)):
         folder = chat_model_folder(tmp_path / f"model-{is_written}", template)
         model = ModelConfig(name=str(folder), weights="random")
-        run = replace(config, model=model, data=DataConfig(dataset=rows, max_length=64))
+        run = replace(config, model=model, data=DataConfig(dataset=rows, max_length=256))
         if is_written:
             inputs_of(run)
             continue

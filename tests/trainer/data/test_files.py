@@ -12,6 +12,7 @@ from schemas.problems.render import as_text
 from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import TokenFile
 from trainer.data.rows import RowFile, read_dataset
+from trainer.first_config.shapes import read_shapes
 from trainer.model.files.source import resolve
 
 SHARE_GPT = {
@@ -248,6 +249,9 @@ def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
     assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
+    shapes = read_shapes(str(path), [])
+    assert shapes is not None
+    assert list(shapes.table) == [PAIR, PAIR]
 
 
 def test_one_row_in_a_json_file_is_a_row(tmp_path: Path):
