@@ -200,7 +200,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
         "  Next: Give --dataset one of these.\n"
         "error TP010: eval_v3: There is no evaluation set 'eval_v3': it is not built in, and no such file exists.\n"
         "  Expected: a built-in name (eval_v1, eval_v2, eval_stories_v1, eval_countdown_v1) or the path of a "
-        "JSONL file.\n"
+        "file or folder of rows.\n"
         "  Next: Did you mean eval_v2? Else give --set evaluation.eval_set one of these.\n"
     )
     drawn = replace(config, model=ModelConfig(name=str(folder), weights="random"))

@@ -50,8 +50,8 @@ def test_what_is_absent_is_said_with_its_place_and_where_relative_paths_start(tm
             pointer="/evaluation/eval_set",
             what="There is no evaluation set 'eval_v3': it is not built in, and no such file exists.",
             why=start,
-            expected="a built-in name (eval_v1, eval_v2, eval_stories_v1, eval_countdown_v1) or the path of a JSONL "
-            "file",
+            expected="a built-in name (eval_v1, eval_v2, eval_stories_v1, eval_countdown_v1) or the path of a "
+            "file or folder of rows",
             next="Did you mean eval_v2? Else give --set evaluation.eval_set one of these.",
         ),
     ]
