@@ -57,7 +57,7 @@ class Example:
     @property
     def learned(self) -> tuple[str, ...]:
         """The texts that are learned, in order."""
-        return (*(turn for _, turn in self.earlier), self.completion)
+        return (*(turn for _, turn, _ in self.earlier), self.completion)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -284,7 +284,8 @@ def refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
 
 def refused_keys(turn: Row, place: str, *, is_last: bool) -> Iterator[Problem]:
     """Yield a problem for each key of a turn that changes what is learned and cannot be used."""
-    usual = int(is_last) if is_last or turns_in([turn])[0].get("role") != "assistant" else None
+    of_assistant = 1 if is_last else None
+    usual = of_assistant if turns_in([turn])[0].get("role") == "assistant" else 0
     for key, value in turn.items():
         if key in MEANT and changes(key, value, usual=usual):
             yield meant(f"{place}/{key}", f"The turn has the key {key}, which is not used.", MEANT[key])
