@@ -82,7 +82,8 @@ def evaluate_run(
     problems = unanswerable(config, items, prompts, max_positions=model.source.spec.max_positions)
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
-    for problem in odd_items(items, tokenizer):
+    room = model.source.spec.max_positions - config.evaluation.max_new_tokens
+    for problem in odd_items(items, tokenizer, prompts, scoring, max_prompt_tokens=room):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:

@@ -185,6 +185,8 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
     memory = MemoryWatch(devices.list)
     task, data = read_inputs(config, devices, with_weights=request.resume is None)
+    if data.refused and request.resume is None:
+        raise ProblemError(data.refused, exit_code=2)
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))

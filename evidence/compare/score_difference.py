@@ -8,11 +8,10 @@ from typing import Literal
 
 from evidence.records.facts import Document
 from evidence.scores.clusters import (
-    are_clustered,
-    cluster_of,
     clustered_detectable,
     clustered_difference,
     clustered_mean,
+    clusters_of,
 )
 from evidence.scores.gain import Right, gain_of_form, right_of
 from evidence.scores.means import MeanInterval, mean_interval
@@ -58,7 +57,7 @@ class ScoreDifference:
     high: float
     """Upper end of its 95 % interval."""
     test: Test
-    """Where the p-value comes from. clustered t: items share groups, and McNemar's test would find too much."""
+    """Where the p-value comes from. clustered t: items share groups or prompts; McNemar's test would find too much."""
     p_value: float
     """Two-sided p-value of no difference."""
     adjusted_p_value: float
@@ -66,7 +65,7 @@ class ScoreDifference:
     detectable_difference: float | None
     """Smallest true difference found with probability 0.8 by so many items. None: no difference would be."""
     clusters: int | None
-    """Independent groups that the items form. None: no item shares a group with another."""
+    """Independent groups that the items form. None: no item shares a group or a prompt with another."""
     first_errors: int
     """Items to which the first run has no output; they count as wrong."""
     second_errors: int
@@ -90,8 +89,9 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         only_second=outcomes.count((False, True)),
         neither=outcomes.count((False, False)),
     )
-    grouped = next((rows for rows in (first, list(by_id.values())) if are_clustered(rows)), None)
-    cluster_by_id = {row["id"]: cluster_of(row) for row in grouped or ()}
+    candidates = [(rows, *clusters_of(rows)) for rows in (first, list(by_id.values()))]
+    grouped = next(((rows, found) for rows, found, method in candidates if method != "wilson"), None)
+    cluster_by_id = {row["id"]: cluster for row, cluster in zip(*grouped, strict=True)} if grouped else {}
     if grouped:
         clusters = [cluster_by_id[row["id"]] for row in first]
         differences = [int(also) - int(right) for right, also in outcomes]

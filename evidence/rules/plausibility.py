@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from evidence.records.facts import Document, Facts, finding, same, value_at, where
 from evidence.run import layout
+from evidence.scores.clusters import BY_PROMPT
+from evidence.scores.reading import accepted_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
+from schemas.problems.words import listed, quantity
 
 ZERO_LOSS = Rule(
     "TP401",
@@ -83,6 +86,41 @@ ODD_STATE = Rule(
     "AdamW keeps two numbers for each parameter, of at least two bytes each.",
     "Restore the manifest as the run wrote it.",
 )
+CUT = Rule(
+    "TP455",
+    "Examples that are cut",
+    "The model learns these answers without their end, and without a whole one it never learns to stop.",
+    "Raise data.max_length, or shorten the rows.",
+    "warning",
+)
+WRITTEN_OTHERWISE = Rule(
+    "TP456",
+    "Rows that are learned otherwise than they are written",
+    "A model learns and writes the tokenizer's text, in which letters, signs or spaces of the rows are others.",
+    "Write the rows as the tokenizer does, or use a tokenizer that keeps their text.",
+    "warning",
+)
+NOT_ASKED = Rule(
+    "TP457",
+    "Items that are not asked",
+    "Prompt and output share the model's positions; an item without room for an output counts as wrong.",
+    "Lower evaluation.max_new_tokens, shorten the items or take them out, or use a model with more positions.",
+    "warning",
+)
+SAME_PROMPTS = Rule(
+    "TP458",
+    "Items with one prompt",
+    "A prompt has one most likely output, so items that share it are one observation and not several.",
+    "Keep one item of each prompt; list all answers that are right as its expected.",
+    "warning",
+)
+UNWRITABLE = Rule(
+    "TP459",
+    "Expected answers that the tokenizer writes otherwise",
+    "Encoded and decoded, the expected answer is another text, so every output to its item counts as wrong.",
+    "Write the answers as the tokenizer does, set evaluation.compare: folded, or use another tokenizer.",
+    "warning",
+)
 
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
@@ -135,6 +173,76 @@ def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
             what = f"No token of row {example['row']} is supervised."
             yield _example(facts, NOTHING_SUPERVISED, what, f"/examples/{index}/tokens")
             return
+
+
+def cut_in_words(counts: Document, max_length: int | None) -> str:
+    """Return how many examples are cut, and what that loses.
+
+    Args:
+        counts: of `first_examples.json`; those of earlier versions do not state what is lost.
+        max_length: `data.max_length`. None: not known.
+    """
+    limit = "" if max_length is None else f"data.max_length is {max_length}, but "
+    what = f"{limit}{counts['truncated_rows']:,} of {counts['rows']:,} examples lose their answer or its end"
+    if (lost := counts.get("supervised_tokens_lost")) is None:
+        return f"{what} at that length."
+    share = lost / (counts["supervised_tokens"] + lost)
+    what += f" at that length; {share:.1%} of the supervised tokens are cut off."
+    return f"{what} The longest example has {counts['longest_row_tokens']:,} tokens."
+
+
+def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
+    """Yield warnings where rows were cut, or their tokens spell another text."""
+    if facts.first_examples is None:
+        return
+    counts = facts.first_examples["counts"]
+    if counts["truncated_rows"]:
+        what = cut_in_words(counts, (facts.config or {}).get("data", {}).get("max_length"))
+        yield _example(facts, CUT, what, "/counts/truncated_rows")
+    if others := counts.get("rows_written_otherwise"):
+        what = f"{others:,} of {quantity(counts['rows'], 'row')} are learned otherwise than they are written."
+        yield _example(facts, WRITTEN_OTHERWISE, what, "/counts/rows_written_otherwise")
+
+
+def same_prompts(items: Sequence[Document]) -> str | None:
+    """Return in words how many items repeat a prompt, and how many of them expect another answer; None if none does.
+
+    Args:
+        items: of an evaluation set, or the rows of its predictions.
+    """
+    first: dict[str, Document] = {}
+    again = [(item, before) for item in items if (before := first.setdefault(item["prompt"].strip(), item)) is not item]
+    other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in again)
+    if not again:
+        return None
+    named = listed([f"{item['id']} that of {before['id']}" for item, before in again[:3]], last="and")
+    apart = f", {other:,} of them with another expected answer" if other else ""
+    return f"{len(again):,} of {len(items):,} items repeat the prompt of another{apart}, such as {named}."
+
+
+def caveats_of(summary: Document | None) -> Iterator[tuple[Rule, str]]:
+    """Yield what must be known beside the score of an eval_summary.json: what was not asked or cannot be right."""
+    if summary is None:
+        return
+    metric, n = summary["metrics"]["exact_match"], f"{summary['metrics']['exact_match']['n']:,}"
+    if metric["n_errors"]:
+        yield NOT_ASKED, f"{metric['n_errors']:,} of {n} items could not be asked and count as wrong"
+    if unwritable := summary["eval_set"].get("items_unwritable"):
+        yield UNWRITABLE, f"{unwritable:,} of {n} items expect an answer that the tokenizer writes otherwise"
+    if metric["interval"] and metric["interval"]["method"] == BY_PROMPT:
+        yield (
+            SAME_PROMPTS,
+            f"items repeat prompts, so the interval counts {n} items as {metric.get('clusters', metric['n']):,}",
+        )
+
+
+def items_can_be_right(facts: Facts) -> Iterator[Problem]:
+    """Yield warnings where items were not asked, share a prompt, or expect what the tokenizer cannot write."""
+    found = dict(caveats_of(facts.eval_summary))
+    if repeated := same_prompts(facts.predictions or ()):
+        found[SAME_PROMPTS] = f"{found.get(SAME_PROMPTS, 'the interval takes them as independent')}; {repeated}"
+    for rule, said in found.items():
+        yield finding(facts.folder, rule, layout.EVAL_SUMMARY, f"{said[0].upper()}{said[1:].removesuffix('.')}.")
 
 
 def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
@@ -211,6 +319,8 @@ CHECKS = (
     loss_is_a_cross_entropy,
     gradients_reach_the_model,
     examples_teach_the_answer,
+    rows_are_learned_whole,
+    items_can_be_right,
     training_changes_parameters,
     hashes_are_of_something,
     outputs_differ,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from evidence.scores.means import MeanInterval, t_p_value, t_quantile
@@ -16,15 +15,44 @@ _ROUNDING = 1e-12
 Row = Mapping[str, Any]
 
 
-def cluster_of(row: Row) -> Hashable:
-    """Return what distinguishes the group of a prediction row from others; a row without one is its own."""
-    group = row.get("group")
-    return ("item", row["id"]) if group is None else ("group", group)
+BY_PROMPT = "prompt_clustered_wilson"
+"""Method of an interval that takes items with one prompt as one observation. Earlier versions looked at groups only."""
 
 
-def are_clustered(rows: Iterable[Row]) -> bool:
-    """Return whether any two rows share a group."""
-    return any(count > 1 for count in Counter(row["group"] for row in rows if row.get("group") is not None).values())
+def clusters_of(rows: Sequence[Row], *, by_prompt: bool = True) -> tuple[list[int], str]:
+    """Return the number of each row's cluster, and the method of an interval over them.
+
+    Rows of one `group` are one cluster, and so are rows with one prompt: a model answers it in one way.
+
+    >>> clusters_of([{"prompt": "1+1?"}, {"prompt": "2+2?", "group": "a"}, {"prompt": "1+1?"}])
+    ([0, 1, 0], 'prompt_clustered_wilson')
+
+    Args:
+        rows: of predictions.
+        by_prompt: take equal prompts as one cluster, not only groups.
+    """
+    groups = _joined(rows, ("group",))
+    clusters = _joined(rows, ("group", "prompt")) if by_prompt else groups
+    if len(set(clusters)) < len(set(groups)):
+        return clusters, BY_PROMPT
+    return groups, "wilson" if len(set(groups)) == len(rows) else "clustered_wilson"
+
+
+def _joined(rows: Sequence[Row], keys: Sequence[str]) -> list[int]:
+    """Return a number for each row, the same for rows that share a value of any key, directly or through others."""
+    parents, first = list(range(len(rows))), dict[tuple[str, str], int]()
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = number = parents[parents[number]]
+        return number
+
+    for number, row in enumerate(rows):
+        for key in keys:
+            if (value := row.get(key)) is not None:
+                shared = (key, value.strip() if key == "prompt" else value)
+                parents[root(number)] = root(first.setdefault(shared, number))
+    return [root(number) for number in range(len(rows))]
 
 
 def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from evidence.scores.clusters import are_clustered, cluster_of, clustered_error, clustered_wilson
+from evidence.scores.clusters import BY_PROMPT, clustered_error, clustered_wilson, clusters_of
 from evidence.scores.proportions import standard_error, wilson_interval
 from evidence.scores.samples import sampled_scores
 from schemas.reading.columns import Array, column
@@ -69,46 +69,62 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
     return rates
 
 
-def scores_of(prediction_rows: Sequence[dict[str, Any]], samples: int = 1) -> dict[str, Any]:
+def scores_of(prediction_rows: Sequence[dict[str, Any]], samples: int = 1, *, by_prompt: bool = True) -> dict[str, Any]:
     """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
 
     With several samples of each item `metrics` is of the first, which is one draw as a user gets it, so that paired
     tests and curves hold; `sampled` is of all of them.
 
     An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
-    1 error is 0.75, not 1. Where items share a `group`, standard errors and intervals take the groups as the
-    independent pieces, and every metric states of how many groups it is.
+    1 error is 0.75, not 1. Where items share a `group` or a prompt, standard errors and intervals take the clusters as
+    the independent pieces, and every metric states of how many clusters it is.
+
+    Args:
+        prediction_rows: Rows in file order.
+        samples: Answers to each item.
+        by_prompt: Take equal prompts as one cluster. False: as earlier versions did, which state another method.
     """
-    clustered = are_clustered(prediction_rows)
-    whole = Count(clustered=clustered)
-    groups = {grouping: defaultdict[str, Count](partial(Count, clustered=clustered)) for grouping in GROUPINGS}
-    for row in prediction_rows:
-        whole.add(row)
+    clusters, method = clusters_of(prediction_rows, by_prompt=by_prompt)
+    whole = Count(method)
+    groups = {grouping: defaultdict[str, Count](partial(Count, method)) for grouping in GROUPINGS}
+    for row, cluster in zip(prediction_rows, clusters, strict=True):
+        whole.add(row, cluster)
         for grouping, members in groups.items():
             name = row.get(grouping)
             if name is not None:
-                members[name].add(row)
+                members[name].add(row, cluster)
     return {
         "metrics": whole.metrics(),
         "groups": {
             grouping: {name: members[name].metrics() for name in sorted(members)}
             for grouping, members in groups.items()
         },
-        **({"sampled": sampled_scores(prediction_rows, samples)} if samples > 1 else {}),
+        **({"sampled": sampled_scores(prediction_rows, samples, by_prompt=by_prompt)} if samples > 1 else {}),
     }
 
 
-class Count:
-    """Answers counted so far: all, those without an output, the right ones, those of the right form."""
+def counts_prompts_once(stated: Mapping[str, Any]) -> bool:
+    """Return whether stated scores take equal prompts as one cluster; those of earlier versions did not."""
+    interval = stated["metrics"]["exact_match"]["interval"]
+    return interval is None or interval["method"] == BY_PROMPT
 
-    def __init__(self, *, clustered: bool = False) -> None:
+
+class Count:
+    """Answers counted so far: all, those without an output, the right ones, those of the right form.
+
+    Args:
+        method: of the interval.
+    """
+
+    def __init__(self, method: str) -> None:
         self.n = self.errors = self.correct = self.format_ok = 0
-        self.clusters: list[Hashable] | None = [] if clustered else None
+        self.method = method
+        self.clusters: list[int] = []
         self.lenient: int | None = None
         """Right leniently. None: no row states it, as those of earlier versions."""
         self.verdicts: list[tuple[bool, bool, bool]] = []
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any], cluster: int) -> None:
         """Count one prediction row; without an output it is neither right nor of the right form."""
         answered = row["error"] is None
         correct, format_ok = answered and bool(row["correct"]), answered and bool(row["format_ok"])
@@ -119,9 +135,8 @@ class Count:
         if "lenient_correct" in row:
             self.lenient = (self.lenient or 0) + lenient
         self.format_ok += format_ok
-        if self.clusters is not None:
-            self.clusters.append(cluster_of(row))
-            self.verdicts.append((correct, format_ok, lenient))
+        self.clusters.append(cluster)
+        self.verdicts.append((correct, format_ok, lenient))
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics with their intervals: strict, of form and, where rows have it, lenient."""
@@ -140,17 +155,15 @@ class Count:
         }
         if self.n == 0:
             return metric
-        if self.clusters is None:
+        if self.method == "wilson":
             low, high = wilson_interval(successes, self.n)
             error: float | None = standard_error(successes, self.n)
-            method = "wilson"
         else:
             error, groups = clustered_error([verdict[which] for verdict in self.verdicts], self.clusters)
             low, high = clustered_wilson(error, successes, self.n, groups)
-            method = "clustered_wilson"
             metric["clusters"] = groups
         return metric | {
             "value": successes / self.n,
             "standard_error": error,
-            "interval": {"low": low, "high": high, "level": 0.95, "method": method},
+            "interval": {"low": low, "high": high, "level": 0.95, "method": self.method},
         }

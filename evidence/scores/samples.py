@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from evidence.scores.clusters import cluster_of, clustered_error, clustered_wilson
+from evidence.scores.clusters import BY_PROMPT, clustered_error, clustered_wilson, clusters_of
 from evidence.scores.reading import Scoring
 
 MORE_SAMPLES = "more_samples"
@@ -54,31 +55,35 @@ def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: S
     return {"majority_answer": majority, "majority_correct": scoring.is_right(majority, accepted)}
 
 
-def sampled_scores(rows: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
+def sampled_scores(rows: Sequence[Mapping[str, Any]], samples: int, *, by_prompt: bool = True) -> dict[str, Any]:
     """Return the group `sampled` of eval_summary.json: pass@k for 1, 2, 4, … and all samples, and the majority.
 
-    An item is one piece however many answers it has, items of a group are one together. An item without an output has
-    no right answer.
+    An item is one piece however many answers it has, items of a group or with one prompt are one together. An item
+    without an output has no right answer.
 
     Args:
         rows: of the predictions.
         samples: answers to each item, 2 at least.
+        by_prompt: as in `scores_of`.
     """
     right = [0 if row["error"] is not None else sum(each["correct"] for each in answers_in(row)) for row in rows]
-    clusters = [cluster_of(row) for row in rows]
+    clusters, method = clusters_of(rows, by_prompt=by_prompt)
+    share = partial(share_of, clusters=clusters, method=BY_PROMPT if method == BY_PROMPT else "clustered_wilson")
     majority = [float(row["error"] is None and bool(row.get("majority_correct"))) for row in rows]
     tries = [*(2**power for power in range((samples - 1).bit_length())), samples]
     return {
         "samples": samples,
         "pass_at": [
-            {"tries": k, **share_of([pass_at(samples, min(c, samples), k) for c in right], clusters, samples // k)}
+            {"tries": k, **share([pass_at(samples, min(c, samples), k) for c in right], tries_each=samples // k)}
             for k in tries
         ],
-        "majority": share_of(majority, clusters, 1),
+        "majority": share(majority, tries_each=1),
     }
 
 
-def share_of(values: Sequence[float], clusters: Sequence[Hashable], tries_each: int) -> dict[str, Any]:
+def share_of(
+    values: Sequence[float], clusters: Sequence[Hashable], tries_each: int, method: str = "clustered_wilson"
+) -> dict[str, Any]:
     """Return the mean of a share of each item, with standard error and interval.
 
     The interval is Wilson's for the independent tries that they are worth, `tries_each` an item at most.
@@ -91,5 +96,5 @@ def share_of(values: Sequence[float], clusters: Sequence[Hashable], tries_each: 
     return {
         "value": value,
         "standard_error": error,
-        "interval": {"low": low, "high": high, "level": 0.95, "method": "clustered_wilson"},
+        "interval": {"low": low, "high": high, "level": 0.95, "method": method},
     }

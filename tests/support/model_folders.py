@@ -35,6 +35,17 @@ def model_folder(folder: Path, *, config: dict[str, Any] | None = None, **tokeni
     return folder
 
 
+def case_folding_folder(folder: Path) -> Path:
+    """Make a folder whose tokenizer writes small letters in NFKC, and has a token that takes the space before it."""
+    path = model_folder(folder) / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
+    [token] = [token for token in document["added_tokens"] if token["id"] == TURN_END_ID]
+    token |= {"content": "<unit>", "lstrip": True, "special": False, "normalized": False}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
 def chat_model_folder(folder: Path, template: str, *, turn_end: str | None = None) -> Path:
     """Make a folder whose tokenizer begins every text with `<bos>`, as Gemma's does, and has a chat template.
 

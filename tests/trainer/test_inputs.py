@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from model_folders import model_folder, row_file
+from model_folders import case_folding_folder, model_folder, row_file
 from safetensors.numpy import load_file, save_file
 from tasks import inputs_of, plan_of
 from tiny_models import random_model
@@ -15,10 +16,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from evidence.bundle.build import build_bundle
+from evidence.bundle.format.layout import REPORT
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.rules.overlap import SEEN_BEFORE
 from evidence.run import layout
+from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import (
@@ -32,8 +36,10 @@ from trainer.config.tree import (
 )
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
+from trainer.planning.subject import subject_of
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check, run
+from trainproof.terminal.runs import run_text
 
 
 def refusal(config: Config) -> str:
@@ -129,29 +135,96 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
         (False, None),
         (True, "the tokenizer finds no token in the prompt, so there is nothing to continue"),
     ]
-    findings = report_of(read_run(order.folder)).findings
+    record = read_run(order.folder)
+    findings = report_of(record).findings
     assert [problem.what for problem in findings if problem.severity == "error"] == []
+    # The tokenizer knows no digit, so that no item can be answered with 4.
+    unasked, unwritable = (
+        "1 of 2 items could not be asked and count as wrong",
+        "2 of 2 items expect an answer that the tokenizer writes otherwise",
+    )
+    [said] = [row["message"] for row in record.log().values if row["event"] == "evaluated"]
+    assert said.endswith(f"; {unasked}; {unwritable}")
+    assert {"TP457": f"{unasked}.", "TP459": f"{unwritable}."}.items() <= {
+        each.code: each.what for each in findings
+    }.items()
+    assert [line.split(maxsplit=1)[1] for line in run_text(record).splitlines() if line.startswith("  score")] == [
+        unasked,
+        unwritable,
+    ]
+    build_bundle([order.folder], tmp_path / "b.zip")
+    with ZipFile(tmp_path / "b.zip") as archive:
+        assert f"<p>{unasked}.</p>" in archive.read(REPORT).decode()
+
+
+def told_by_check(config: Config, order_of: Callable[..., RunRequest]) -> dict[str, tuple[int | None, str]]:
+    with Watch(quiet=True) as watch:
+        found = check(order_of(config), watch)
+    return {each["code"]: (each["line"], each["what"]) for each in found["findings"]}
+
+
+def test_items_that_cannot_be_asked_or_be_right_are_told_before_a_run(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
+    items = tmp_path / "items.jsonl"
+    stated = [("a", "Paris"), ("b " * 300, ["½", "2 <unit>kg"]), ("a ", "yes"), ("c", "paris"), ("a", "Paris")]
+    rows = [{"id": f"i{number}", "prompt": each[0], "expected": each[1]} for number, each in enumerate(stated)]
+    items.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changed = replace(
+        config,
+        model=ModelConfig(name=str(case_folding_folder(tmp_path / "model")), weights="random"),
+        data=replace(config.data, dataset=row_file(tmp_path / "rows.jsonl", {"prompt": "Say hi.", "completion": "hi"})),
+        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=16, answer="whole"),
+    )
+    told = told_by_check(changed, order_of)
+    line, what = told["TP457"]
+    assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be asked and count as wrong")
+    assert what.endswith("the longest has 600 tokens, and 496 leave room for an output.")
+    assert told["TP458"][1] == (
+        "2 of 5 items repeat the prompt of another, 1 of them with another expected answer, such as i2 that of i0 and "
+        "i4 that of i0."
+    )
+    assert told["TP459"] == (
+        1,
+        '3 of 5 items expect an answer that the tokenizer writes otherwise: of "Paris" the tokenizer makes "paris".',
+    )
+    folded = replace(changed, evaluation=replace(changed.evaluation, compare="folded"))
+    assert told_by_check(folded, order_of)["TP459"][0] == 2  # `½` is still written 1⁄2
+
+
+@pytest.mark.parametrize("name", ["eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1"])
+def test_of_a_built_in_set_every_item_can_be_right(name: str, config: Config, order_of: Callable[..., RunRequest]):
+    told = told_by_check(replace(config, evaluation=EvaluationConfig(eval_set=name)), order_of)
+    assert not told.keys() & {"TP455", "TP456", "TP457", "TP458", "TP459"}
+
+
+def test_a_run_most_of_whose_examples_are_cut_does_not_begin(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
+    long = [{"prompt": str(number), "completion": "Once upon a time. " * 30} for number in range(9)]
+    short = {"prompt": "Say hi.", "completion": "Hi."}
+    data = replace(config.data, dataset=row_file(tmp_path / "most.jsonl", *long, short), max_length=64)
+    with Watch(quiet=True) as watch, pytest.raises(ProblemError) as caught:
+        check(order_of(replace(config, data=data)), watch)
+    assert [each.code for each in caught.value.problems] == ["TP026"]
+    assert caught.value.exit_code == 2
+    few = replace(data, dataset=row_file(tmp_path / "few.jsonl", long[0], short, short))
+    assert told_by_check(replace(config, data=few), order_of)["TP455"][1].startswith(
+        "data.max_length is 64, but 1 of 3 examples lose their answer or its end at that length; "
+    )
+    with pytest.raises(ProblemError, match="9 of 10 examples"):
+        subject_of(replace(config, data=data), target_of("kaggle-t4x2"))
 
 
 def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config: Config, tmp_path: Path):
     row = {"prompt": "a" * 600, "completion": "b"}
     rows = row_file(tmp_path / "rows.jsonl", {"prompt": "a" * 200, "completion": "b"}, *[row] * 6)
-    assert refusal(replace(config, data=replace(config.data, dataset=rows))).splitlines() == [
-        f"error TP021: {rows} (line 1): Row 0 has 202 tokens; cut to 128, it loses its answer.",
-        "  The model would learn the question and never the answer.",
-        "  Next: Use --set data.max_length=202, or shorten or remove the row.",
-        *(
-            line
-            for index in range(1, 5)
-            for line in (
-                f"error TP021: {rows} (line {index + 1}): Row {index} has 602 tokens; cut to 128, it loses its answer.",
-                "  The model would learn the question and never the answer.",
-                "  Next: Shorten or remove the row: the model has 512 positions.",
-            )
-        ),
-        f"error TP021: {rows}: 2 further rows lose their answer at 128 tokens.",
-        "  Next: Shorten or remove rows of more than 512 tokens: the model has no more positions.",
-    ]
+    assert refusal(replace(config, data=replace(config.data, dataset=rows))) == (
+        f"error TP021: {rows} (line 1): data.max_length is 128, but 7 of 7 examples lose their answer at that length: "
+        "row 0, row 1, row 2, row 3, row 4 and others.\n"
+        "  The model would learn the question and never the answer.\n"
+        "  Next: Shorten or remove rows: the longest has 602 tokens, the model 512 positions.\n"
+    )
 
 
 def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):

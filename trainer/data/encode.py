@@ -21,7 +21,15 @@ from trainer.data.files.encoded import EncodedRow, Span, TokenFile
 from trainer.data.files.kept import keep_rows, read_kept, rows_key
 from trainer.data.files.pairs import sides_of
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
-from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers, untaught_tasks
+from trainer.data.row_problems import (
+    Where,
+    cut_examples,
+    lost_answers,
+    no_end_token,
+    unknown_answers,
+    untaught_tasks,
+    written_otherwise,
+)
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
 
@@ -34,7 +42,7 @@ class Tally:
 
     def __init__(self, *, end_id: int) -> None:
         self._end_id = end_id
-        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
+        self._tokens = self._supervised = self._truncated = self._whole = self._ended = self._lost = self._longest = 0
 
     def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
         """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
@@ -46,9 +54,15 @@ class Tally:
             self._whole += not truncated
             self._ended += not truncated and all(part.ends_with(self._end_id) for part in last)
 
+    def add_cut(self, part: EncodedRow, tokens: int, supervised: int) -> None:
+        """Count what an example lost that was cut to `part`, given its tokens and supervised tokens before."""
+        self._longest = max(self._longest, tokens)
+        self._lost += supervised - len(part.supervised)
+
     def counts(self, *, rows: int) -> dict[str, int | bool]:
         """Return the counts; where every row was cut, no end is ever learned."""
-        return {
+        cut = {"supervised_tokens_lost": self._lost, "longest_row_tokens": self._longest}
+        return (cut if self._truncated else {}) | {
             "rows": rows,
             "prompt_tokens": self._tokens - self._supervised,
             "supervised_tokens": self._supervised,
@@ -84,7 +98,7 @@ class EncodedData:
     """Tokens of the longest sequence of each."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
-    """What is odd about the rows and keeps no one from training on them."""
+    """What is odd about the rows. An error keeps a run from beginning, and no run from being continued or repeated."""
 
 
 def encode_rows(
@@ -112,21 +126,23 @@ def encode_rows(
 
     Raises:
         ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
-            a row, an end token stands inside a completion, or cutting took a row's answer or every row's end.
+            a row, an end token stands inside a completion, or cutting took a row's answer. That most rows are cut is
+            an error among the warnings, which refuses a run that begins.
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
     settings = {"max_length": max_length, "every_turn": every_turn, "template": template}
-    if (key := rows_key(rows, tokenizer, settings)) and (kept := read_kept(key)):
-        return _data_of(*kept)
     places = Places(len(rows), lines)
+    where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
+    if (key := rows_key(rows, tokenizer, settings)) and (kept := read_kept(key)):
+        return _data_of(*kept, where)
     form = form_of(rows)
     learned, ends = partial(texts_of, every_turn=every_turn), (form.end_token(tokenizer), tokenizer.eos_token)
     special = special_token_problems(rows, learned, tokenizer, file=file, lines=places, ends=ends)
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
     end_id = end_token_id(tokenizer, form)
-    lost, tally = UntaughtRows(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
+    lost, tally = UntaughtRows(tokenizer), Tally(end_id=end_id)
 
     render_side = partial(render_row, tokenizer=tokenizer, every_turn=every_turn, template=template)
     rendered = each_rendered(rows, lambda row: list(map(render_side, sides_of(row))), file=file, lines=places)
@@ -135,69 +151,85 @@ def encode_rows(
         for index, examples in rendered:
             found: list[EncodedRow] = []
             for example in examples:
-                parts = encode_example(example, tokenizer, max_length, end_id, row=index)
-                lost.add(index, example, parts)
+                whole, spans = ids_of(example, tokenizer, end_id)
+                parts = cut_to_length(example, whole, spans, max_length, row=index)
+                lost.add(index, example, parts, whole=whole, spans=spans)
+                if parts and parts[-1].truncated:
+                    tally.add_cut(parts[-1], len(whole), sum(last - first for first, last in spans))
                 found += parts
             tally.add(found, is_pair=len(examples) > 1)
             yield from found
 
     encoded = TokenFile(each())
-    lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     counts = tally.counts(rows=len(rows))
+    lost.refuse(where, longest=counts.get("longest_row_tokens", 0))
+    if lost.other_rows:
+        counts["rows_written_otherwise"] = len(lost.other_rows)
+        special.append(written_otherwise(*lost.first_other, lost.other_rows, where))
     if key is not None and not special:  # a warning states lines of a file, which are no part of the key
         keep_rows(key, encoded, counts)
-    return _data_of(encoded, counts, special)
+    return _data_of(encoded, counts, where, special)
 
 
-def _data_of(rows: TokenFile, counts: dict[str, int | bool], warnings: Sequence[Problem] = ()) -> EncodedData:
-    lengths = rows.lengths
-    return EncodedData(encoded=rows, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
+def _data_of(
+    rows: TokenFile, counts: dict[str, int | bool], where: Where, warnings: Sequence[Problem] = ()
+) -> EncodedData:
+    warnings, lengths = (*warnings, *cut_examples(counts, where)), rows.lengths
+    return EncodedData(encoded=rows, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 
 
 class UntaughtRows:
-    """What would not be learned of rows: answers that are cut off or that the tokenizer does not know, and every end.
+    """What would not be learned of rows: answers that are cut off or that the tokenizer does not know or keep.
 
     Args:
         tokenizer: the model's.
-        end_id: the token that ends a completion.
     """
 
-    def __init__(self, *, tokenizer: Tokenizer, end_id: int) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._end_id = end_id
-        self._cut: dict[int, int] = {}
+        self._cut: set[int] = set()
         self._unknown: dict[int, str] = {}
         self._tasks: list[int] = []
-        self._shortest: int | None = None
-        self._whole = False
+        self.other_rows: set[int] = set()
+        """Rows that the tokenizer writes otherwise."""
+        self.first_other = ("", "")
+        """A text of the first of them, and what the tokenizer makes of it."""
 
-    def add(self, index: int, example: Example, parts: Sequence[EncodedRow]) -> None:
-        """Look at a row and what it became; a blank text becomes nothing."""
+    def add(
+        self, index: int, example: Example, parts: Sequence[EncodedRow], *, whole: Sequence[int], spans: Sequence[Span]
+    ) -> None:
+        """Look at a row and what it became; a blank text becomes nothing.
+
+        Args:
+            index: of the row.
+            example: its text.
+            parts: what it became.
+            whole: its token ids before it was cut.
+            spans: where its supervised tokens stand in them.
+        """
         if not parts:
             return
         if not example.completion:
             self._tasks.append(index)
             return
-        self._whole = self._whole or not parts[-1].truncated
-        if not self._whole:
-            needed = needed_tokens(example, self._tokenizer, self._end_id)
-            self._shortest = needed if self._shortest is None else min(needed, self._shortest)
+        for (first, last), text in zip(spans, example.learned, strict=True):
+            made = str(self._tokenizer.decode(whole[first : last - 1], clean_up_tokenization_spaces=False))
+            if made.strip() != text.strip():
+                self.first_other = self.first_other if self.other_rows else (text, made)
+                self.other_rows.add(index)
         if any(has_its_answer(example, part, self._tokenizer) for part in parts):
             return
         if parts[-1].truncated:
-            needed = needed_tokens(example, self._tokenizer, self._end_id)
-            self._cut[index] = max(needed, self._cut.get(index, 0))
+            self._cut.add(index)
         else:
             self._unknown[index] = text_of(parts[-1], self._tokenizer)
 
-    def refuse(self, rows: int, where: Where) -> None:
-        """Refuse tasks, rows that lost their answer, and rows of which none has its end."""
+    def refuse(self, where: Where, *, longest: int) -> None:
+        """Refuse tasks, and rows that lost their answer; the longest row has so many tokens."""
         problems = untaught_tasks(self._tasks, where)
-        problems += [*lost_answers(self._cut, where), *unknown_answers(self._unknown, where)]
+        problems += [*lost_answers(self._cut, longest, where), *unknown_answers(self._unknown, where)]
         if problems:
             raise ProblemError(problems, exit_code=2)
-        if not self._whole and self._shortest is not None:
-            raise ProblemError([no_whole_row(rows, self._shortest, where)], exit_code=2)
 
 
 class Places(Sequence[int | None]):
@@ -220,16 +252,15 @@ class Places(Sequence[int | None]):
         return self._lines[number] if number < len(self._lines) else None
 
 
-def encode_example(
-    example: Example, tokenizer: Tokenizer, max_length: int, end_id: int, *, row: int = 0
+def cut_to_length(
+    example: Example, whole: Sequence[int], spans: Sequence[Span], max_length: int, *, row: int = 0
 ) -> list[EncodedRow]:
-    """Return one example as at most `max_length` token ids, the last of a whole one `end_id`.
+    """Return the token ids of one example, at most `max_length`, the last of a whole one its end token.
 
     Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
     alone, as it is in evaluation. A plain text comes in several parts if it is longer; each begins with the last token
     of the part before, so that every token but the first of the text is learned once.
     """
-    whole, spans = ids_of(example, tokenizer, end_id)
     if example.is_text and not example.completion.strip():
         return []
     if example.is_text:
@@ -293,8 +324,3 @@ def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> b
 def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
     """Return what a row teaches to write, letter for letter."""
     return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
-
-
-def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:
-    """Return the length at which an example is not cut."""
-    return len(ids_of(example, tokenizer, end_id)[0])

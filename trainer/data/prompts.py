@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from evidence.rules.plausibility import NOT_ASKED, SAME_PROMPTS, UNWRITABLE, same_prompts
+from evidence.scores.reading import Scoring, accepted_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import Tokenizer, prompt_ids
 from trainer.data.render import PromptForm
+from trainer.data.row_problems import in_other_words
 from trainer.data.rows import RowFile
 from trainer.data.special_tokens import special_token_problems
 
@@ -86,8 +90,18 @@ def refused_prompts(
     ]
 
 
-def odd_items(items: RowFile, tokenizer: Tokenizer) -> tuple[Problem, ...]:
-    """Return what is odd about an evaluation set: blank lines, special tokens in prompts."""
+def odd_items(
+    items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
+) -> tuple[Problem, ...]:
+    """Return what is odd about an evaluation set: special tokens in prompts, items that cannot be asked or be right.
+
+    Args:
+        items: the evaluation set.
+        tokenizer: the model's.
+        prompts: token ids, one of each item.
+        scoring: how answers are compared.
+        max_prompt_tokens: of a prompt that leaves room for an output.
+    """
     special = special_token_problems(
         items.rows,
         lambda item: [("/prompt", item["prompt"], False)],
@@ -95,4 +109,42 @@ def odd_items(items: RowFile, tokenizer: Tokenizer) -> tuple[Problem, ...]:
         file=str(items.path),
         lines=items.lines,
     )
-    return (*items.warnings, *special)
+    file, found = str(items.path), [*items.warnings, *special]
+    unasked = [place for place, prompt in enumerate(prompts) if not 0 < len(prompt) <= max_prompt_tokens]
+    if unasked:
+        longest = max(map(len, prompts))
+        why = f": the longest has {longest:,} tokens, and {max_prompt_tokens:,} leave room for an output."
+        what = f"{len(unasked):,} of {len(prompts):,} items cannot be asked and count as wrong"
+        what += why if longest > max_prompt_tokens else ": the tokenizer finds no token in them."
+        found.append(problem_of(NOT_ASKED, file=file, line=items.lines[unasked[0]], what=what))
+    if repeated := same_prompts(items.rows):
+        found.append(problem_of(SAME_PROMPTS, file=file, what=repeated))
+    if unwritable := unwritable_items(items.rows, tokenizer, scoring):
+        [(place, expected, made), *_] = unwritable
+        what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer writes otherwise: "
+        found.append(
+            problem_of(UNWRITABLE, file=file, line=items.lines[place], what=what + in_other_words(expected, made))
+        )
+    return tuple(found)
+
+
+def unwritable_items(
+    items: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, scoring: Scoring
+) -> list[tuple[int, str, str]]:
+    """Return each item none of whose expected answers is right once the tokenizer encoded and decoded it.
+
+    Returns:
+        Its place, its first expected answer, and what the tokenizer makes of that.
+    """
+    found = []
+    for place, item in enumerate(items):
+        accepted = accepted_of(item)
+        # Some tokenizers write the first word of a text in another way than the same word behind a space.
+        made = [
+            str(tokenizer.decode(tokenizer.encode(before + each, add_special_tokens=False))).strip()
+            for each in accepted
+            for before in ("", " ")
+        ]
+        if not any(scoring.is_right(each, accepted) for each in made):
+            found.append((place, accepted[0], made[0]))
+    return found

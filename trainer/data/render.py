@@ -42,6 +42,11 @@ class Example:
         """What stands before the first text that is learned."""
         return self.earlier[0][0] if self.earlier else self.prompt
 
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The texts that are learned, in order."""
+        return (*(turn for _, turn in self.earlier), self.completion)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PromptForm:

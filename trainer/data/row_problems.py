@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
+from evidence.rules.plausibility import CUT, WRITTEN_OTHERWISE, cut_in_words
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import show
+from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.words import listed, quantity, show
 from trainer.data.chat_template import SHOWN_ROWS
 
 NO_END = Rule(
@@ -25,11 +27,11 @@ UNKNOWN = Rule(
     "A model learns and writes only what its tokenizer knows.",
     "Use the tokenizer that the model was trained with.",
 )
-NONE_WHOLE = Rule(
+MOST_CUT = Rule(
     "TP026",
-    "No row is kept whole",
-    "Without an end token in the training text the model never learns to stop.",
-    "Raise data.max_length.",
+    "Most examples are cut",
+    "The model would learn answers without their end, and seldom or never to stop.",
+    "Raise data.max_length, or shorten the rows.",
 )
 
 NOTHING_TO_LEARN = Rule(
@@ -38,6 +40,9 @@ NOTHING_TO_LEARN = Rule(
     "A task states how an answer is judged and none that could be learned.",
     "Learn from rewards, `objective.kind: grpo`, or give the rows completions.",
 )
+
+BEFORE_DIFFERENCE = 12
+"""Characters that are shown before two texts differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +58,11 @@ class Where:
     lines: Sequence[int | None]
     """Where its rows stand in it."""
 
-    def holds(self, tokens: int) -> bool:
-        """Return whether the model can take so many tokens."""
-        return self.max_positions is None or tokens <= self.max_positions
+    def fix(self, tokens: int) -> str:
+        """Return what keeps a row of so many tokens whole."""
+        if self.max_positions is None or tokens <= self.max_positions:
+            return f"Set data.max_length to at least {tokens}, or shorten or remove rows."
+        return f"Shorten or remove rows: the longest has {tokens} tokens, the model {self.max_positions} positions."
 
 
 def no_end_token(file: str) -> Problem:
@@ -74,50 +81,26 @@ def untaught_tasks(indices: Sequence[int], where: Where) -> list[Problem]:
     return [problem_of(NOTHING_TO_LEARN, file=where.file, line=where.lines[indices[0]], what=what)]
 
 
-def lost_answers(needed: dict[int, int], where: Where) -> list[Problem]:
-    """Return a problem for each of the first rows whose answer was cut off, and one for the rest.
-
-    Args:
-        needed: the tokens of each such row, by its index.
-        where: the dataset and its lengths.
-    """
-    problems = [
-        problem_of(
-            CUT_OFF,
-            file=where.file,
-            line=where.lines[index],
-            what=f"Row {index} has {tokens} tokens; cut to {where.max_length}, it loses its answer.",
-            next=f"Use --set data.max_length={tokens}, or shorten or remove the row."
-            if where.holds(tokens)
-            else f"Shorten or remove the row: the model has {where.max_positions} positions.",
-        )
-        for index, tokens in list(needed.items())[:SHOWN_ROWS]
-    ]
-    rest = list(needed.values())[SHOWN_ROWS:]
-    if rest:
-        longest, most = max(needed.values()), where.max_positions
-        problems.append(
-            problem_of(
-                CUT_OFF,
-                file=where.file,
-                what=f"{len(rest)} further rows lose their answer at {where.max_length} tokens.",
-                why=None,
-                next=f"Use --set data.max_length={longest} to keep every row whole."
-                if where.holds(longest)
-                else f"Shorten or remove rows of more than {most} tokens: the model has no more positions.",
-            )
-        )
-    return problems
+def lost_answers(rows: Collection[int], longest: int, where: Where) -> list[Problem]:
+    """Return the problem of rows whose answer was cut off, given how many tokens the longest of all rows has."""
+    if not rows:
+        return []
+    named = [f"row {row}" for row in sorted(rows)[:SHOWN_ROWS]] + ["others"] * (len(rows) > SHOWN_ROWS)
+    what = (
+        f"data.max_length is {where.max_length}, but {len(rows):,} of {len(where.lines):,} examples lose their answer "
+    )
+    what += f"at that length: {listed(named, last='and')}."
+    return [problem_of(CUT_OFF, file=where.file, line=where.lines[min(rows)], what=what, next=where.fix(longest))]
 
 
 def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
-    """Return a problem for each of the first whole rows whose answer the tokenizer does not know, one for the rest.
+    """Return a problem for each of the first whole rows whose answer the tokenizer does not know.
 
     Args:
         texts: what the tokenizer makes of each such row, by its index.
         where: the dataset.
     """
-    problems = [
+    found = (
         problem_of(
             UNKNOWN,
             file=where.file,
@@ -125,27 +108,41 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
             what=f"The model's tokenizer makes {show(text)} of what row {index} teaches; its answer is not in it.",
             next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
         )
-        for index, text in list(texts.items())[:SHOWN_ROWS]
-    ]
-    if len(texts) > SHOWN_ROWS:
-        problems.append(
-            problem_of(
-                UNKNOWN,
-                file=where.file,
-                what=f"The model's tokenizer does not know the answers of {len(texts) - SHOWN_ROWS} further rows.",
-                why=None,
-            )
-        )
-    return problems
-
-
-def no_whole_row(rows: int, shortest: int, where: Where) -> Problem:
-    """Return the problem of rows that are all cut; the shortest has `shortest` tokens."""
-    return problem_of(
-        NONE_WHOLE,
-        file=where.file,
-        what=f"All rows ({rows}) are cut to {where.max_length} tokens, so none of them ends.",
-        next=f"Use --set data.max_length={shortest} or more, which keeps the shortest row whole."
-        if where.holds(shortest)
-        else f"Shorten rows: the shortest has {shortest} tokens, and the model has {where.max_positions} positions.",
+        for index, text in texts.items()
     )
+    return list(first_few(found))
+
+
+def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Problem]:
+    """Yield the warning that examples lose the end of their answer, an error where most do.
+
+    Args:
+        counts: of `first_examples.json`.
+        where: the dataset and its lengths.
+    """
+    if not counts["truncated_rows"]:
+        return
+    what, fix = cut_in_words(counts, where.max_length), where.fix(counts["longest_row_tokens"])
+    rule = MOST_CUT if 2 * counts["truncated_rows"] > counts["rows"] else CUT
+    yield problem_of(rule, file=where.file, what=what, next=fix)
+
+
+def written_otherwise(text: str, made: str, indices: Collection[int], where: Where) -> Problem:
+    """Return the warning that the tokenizer makes another text of rows, with a text of the first row and what it makes.
+
+    Args:
+        text: of the first row.
+        made: what the tokenizer makes of it.
+        indices: of all such rows.
+        where: the dataset.
+    """
+    what = f"{len(indices):,} of {quantity(len(where.lines), 'row')} are learned otherwise than they are written: "
+    what += in_other_words(text, made)
+    return problem_of(WRITTEN_OTHERWISE, file=where.file, line=where.lines[min(indices)], what=what)
+
+
+def in_other_words(text: str, made: str) -> str:
+    """Return a text and what the tokenizer makes of it, both from shortly before they differ."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, made, strict=False)))
+    start = max(0, same - BEFORE_DIFFERENCE)
+    return f"of {show(text[start:])} the tokenizer makes {show(made[start:])}."

@@ -23,6 +23,7 @@ from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.data.answers import SCORING, scoring_document
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
+from trainer.data.prompts import unwritable_items
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
 from trainer.evaluation.sampler import Sampler
@@ -238,6 +239,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
+    unwritable = unwritable_items(items.rows, sampler.tokenizer, sampler.scoring)
     return {
         "schema_version": VERSION,
         "run_id": run_id,
@@ -251,6 +253,7 @@ def summary_of(
             "ids_sha256": sha256_lines(item["id"] for item in items.rows),
             "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
             "expected_sha256": sha256_lines(map(expected_line, items.rows)),
+            **({"items_unwritable": len(unwritable)} if unwritable else {}),
         },
         "generation": generation_of(sampler),
         "scoring": scoring_document(sampler.scoring),

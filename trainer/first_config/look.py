@@ -103,6 +103,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
         evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
     )
     read = read_data(draft, found, objective_of(draft), problems, devices=1)
+    problems += read.refused if read else []
     if problems or read is None:
         return None
     warnings = [*read.warnings, *overlapping(evaluated, read, eval_set or data, problems)]

@@ -108,6 +108,11 @@ class Data:
             for rule, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
         )
 
+    @property
+    def refused(self) -> list[Problem]:
+        """Errors of the rows that keep a run from beginning."""
+        return [each for each in self.warnings if each.severity == "error"]
+
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return what came of settings that the rows decide, by group of the configuration."""
         came = {} if self.form.conversation else {"data": {"template": self.form.template}}

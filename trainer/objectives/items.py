@@ -57,7 +57,8 @@ def items_of(
     problems += unanswerable(config, file, prompts, max_positions=max_positions)
     problems += (unreadable := unreadable_items(file, scoring))
     of_rows = [] if unreadable else rows_of_another_form(rows, scoring, file, file=config.data.dataset)
-    warnings = (*odd_items(file, tokenizer), *of_rows)
+    room = max_positions - config.evaluation.max_new_tokens
+    warnings = (*odd_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room), *of_rows)
     return Items(file=file, prompts=prompts, warnings=warnings)
 
 

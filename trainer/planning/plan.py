@@ -5,7 +5,6 @@ Nothing is spent: shapes alone are looked at, and the machine need not be here.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from evidence.run.hashes import sha256_json
 from evidence.targets.target import Target
 from schemas.catalog import VERSION
 from schemas.problems.problem import Gathering, Problem
-from schemas.problems.render import as_text
 from trainer.config.tree import Config, document_of
 from trainer.planning.advice import advice, deciding
 from trainer.planning.calibration import measured_on, narrowed_answers
@@ -61,8 +59,6 @@ def plan_for(config: Config, target: Target, wish: PlanOptions) -> dict[str, Any
     if absent := absent_types(config, target):
         return unsupported(config, target, absent)
     subject = subject_of(config, target, say=wish.say)
-    if subject.warnings:
-        sys.stderr.write(as_text(subject.warnings))
     with asking_for(target, subject, wish) as asking:
         measured = measured_on(target.platform, target.device_kinds)
         programs = narrowed_answers(asking.programs(subject.task, subject.asked), measured)
@@ -72,7 +68,7 @@ def plan_for(config: Config, target: Target, wish: PlanOptions) -> dict[str, Any
             subject, target, programs, file=config.name, measured=measured, hours_stated=wish.hours_stated
         )
         plan |= {"time": spent.time, "disk": spent.disk, "host": spent.host}
-        plan["findings"] = [finding(each) for each in (*subject.seen, *spent.findings)]
+        plan["findings"] = [finding(each) for each in (*subject.seen, *subject.warnings, *spent.findings)]
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
             could = partial(computable_changes, target)
             sets = advice(subject, asking, need_bytes=plan["need_bytes"], say=wish.say, changes=could)
@@ -200,11 +196,12 @@ def absent_types(config: Config, target: Target) -> list[Problem]:
 
 
 def finding(problem: Problem) -> dict[str, Any]:
-    """Return a problem as plan.json has it."""
+    """Return a problem as plan.json has it; one of a row states where that stands."""
+    place = f"{problem.file} (line {problem.line}): " if problem.line else ""
     return {
         "code": problem.code,
         "severity": problem.severity,
-        "what": problem.what,
+        "what": place + problem.what,
         "why": problem.why,
         "next": problem.next,
     }

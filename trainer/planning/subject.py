@@ -125,6 +125,7 @@ def _dataset_shape(config: Config) -> DatasetShape:
         return DatasetShape(asked=assumed_asked(config), tokens=tokens, rows=rows)
     problems: list[Problem] = []
     data = read_data(config, model, objective_of(config), problems, devices=1)
+    problems += data.refused if data else []
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
     return DatasetShape(

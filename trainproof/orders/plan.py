@@ -73,7 +73,7 @@ def with_headroom(plan: dict[str, Any], config: Config) -> dict[str, Any]:
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
-    """Return the plan of a configuration on this machine; warnings about its rows go to the standard error."""
+    """Return the plan of a configuration on this machine."""
     return answer_of(PlanFlags(config=config, device=device, settings=settings))
 
 

@@ -19,6 +19,7 @@ from evidence.proof.verification import standing_of
 from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
+from evidence.rules.plausibility import caveats_of
 from evidence.scores.gain import gain_of_run
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -71,6 +72,7 @@ def run_text(run: Run) -> str:
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
     if gain := gain_of_run(record.facts.eval_summary):
         rows.append(("gain", gain))
+    rows += [("score", said) for _, said in caveats_of(record.facts.eval_summary)]
     rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
     rows.append(("grade", report.grade.words))
@@ -116,6 +118,7 @@ def run_json(run: Run) -> dict[str, Any]:
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
         "gain_of_form": gain_of_run(record.facts.eval_summary),
+        "score_caveats": [said for _, said in caveats_of(record.facts.eval_summary)],
         "withheld": list(record.withheld),
         "stamps": told_by_authorities(run.path, run.manifest),
         "findings": as_dicts(report.findings),

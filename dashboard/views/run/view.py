@@ -22,6 +22,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
+from evidence.rules.plausibility import caveats_of
 from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
 from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
@@ -115,8 +116,9 @@ def _figures(run: Run, series: Series) -> None:
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
-    if gain := gain_of_run(facts.eval_summary):
-        markup.note(f"{gain[0].upper()}{gain[1:]}.")
+    caveats = (said for _, said in caveats_of(facts.eval_summary))
+    for said in filter(None, (gain_of_run(facts.eval_summary), *caveats)):
+        markup.note(f"{said[0].upper()}{said[1:]}.")
     if withheld:
         markup.note(" ".join(withheld))
 

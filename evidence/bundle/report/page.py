@@ -23,6 +23,7 @@ from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
+from evidence.rules.plausibility import caveats_of
 from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
 from evidence.scores.gain import gain_of_run
@@ -111,7 +112,7 @@ def _run(run: ReportRun) -> str:
         _receipts(run.facts),
         _notes(run.notes),
         _figures(headlines(record)),
-        _gain(record.facts),
+        _caveats(record.facts),
         _loss(run.facts),
         _scores(record.facts),
         _settings(run.facts),
@@ -187,10 +188,10 @@ def _figures(figures: Sequence[Headline]) -> str:
     return f'<dl class="figures">{cells}</dl>\n'
 
 
-def _gain(facts: Facts) -> str:
-    """Return that a gain is one of form; nothing where it is not."""
-    gain = gain_of_run(facts.eval_summary)
-    return "" if gain is None else f"<p>{text(gain[0].upper() + gain[1:])}.</p>\n"
+def _caveats(facts: Facts) -> str:
+    """Return that a gain is one of form, and which items could not be right; nothing where all is well."""
+    said = filter(None, (gain_of_run(facts.eval_summary), *(said for _, said in caveats_of(facts.eval_summary))))
+    return "".join(f"<p>{text(each[0].upper() + each[1:])}.</p>\n" for each in said)
 
 
 def _loss(facts: Facts) -> str:

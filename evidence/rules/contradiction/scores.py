@@ -11,7 +11,7 @@ from evidence.run import layout
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Scoring, accepted_of, scoring_of
-from evidence.scores.recompute import scores_of
+from evidence.scores.recompute import counts_prompts_once, scores_of
 from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
@@ -64,7 +64,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each stated score that the rows do not give."""
     samples = facts.eval_summary["generation"].get("samples", 1) if facts.eval_summary else 1
     for answers in answers_of(facts):
-        computed = scores_of(answers.rows, samples)
+        computed = scores_of(answers.rows, samples, by_prompt=counts_prompts_once(answers.stated))
         stated = {key: answers.stated.get(key) for key in ("metrics", "groups", "sampled") if key in answers.stated}
         yield from first_few(
             finding(

@@ -14,13 +14,15 @@ from synthetic import seal, write_run
 from evidence.compare.comparison import compare_runs
 from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file
+from evidence.run.hashes import sha256_file, sha256_lines
 from evidence.scores.clusters import (
+    BY_PROMPT,
     clustered_detectable,
     clustered_difference,
     clustered_error,
     clustered_mean,
     clustered_wilson,
+    clusters_of,
 )
 from evidence.scores.proportions import PairedTable, paired_difference_interval, wilson_interval
 from evidence.scores.recompute import scores_of
@@ -159,6 +161,70 @@ def test_a_run_with_groups_is_valid(tmp_path: Path):
 def test_scores_that_forget_the_groups_are_found(tmp_path: Path):
     run = grouped(write_run(tmp_path, "a", items=30), 3, rescore=False)
     assert {problem.code for problem in check_run(read_run(run)) if problem.severity == "error"} >= {"TP340"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "clusters", "method"),
+    [
+        ([("p", None), ("q", None)], [0, 1], "wilson"),
+        ([("p", "a"), ("q", "a"), ("r", "b")], [0, 0, 1], "clustered_wilson"),
+        ([("p", None), ("q", None), (" p\n", None)], [0, 1, 0], BY_PROMPT),
+        # Of one group with the same prompt: an earlier version had no other clusters.
+        ([("p", "a"), ("p", "a"), ("q", None)], [0, 0, 1], "clustered_wilson"),
+        # The prompt joins the groups of both.
+        ([("p", "a"), ("q", "a"), ("q", "b"), ("r", "b"), ("s", None)], [0, 0, 0, 0, 1], BY_PROMPT),
+    ],
+)
+def test_items_of_one_group_or_prompt_are_one_cluster(rows: list[tuple], clusters: list[int], method: str):
+    found, how = clusters_of([{"prompt": prompt, "group": group} for prompt, group in rows])
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(found))}
+    assert ([numbers[each] for each in found], how) == (clusters, method)
+
+
+def repeating(run: Path, *, by_prompt: bool = True) -> Path:
+    """Have every two items of a run share a prompt, with scores of this version or of an earlier one."""
+    summary = json.loads((run / "eval_summary.json").read_text("utf-8"))
+    for name, place in (("predictions.jsonl", summary), ("baseline_predictions.jsonl", summary["baseline"])):
+        rows = [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
+        for number, each in enumerate(rows):
+            each["prompt"] = rows[number - number % 2]["prompt"]
+        (run / name).write_text("".join(json.dumps(each) + "\n" for each in rows), "utf-8")
+        place["predictions"]["sha256"] = sha256_file(run / name)
+        place |= scores_of(rows, by_prompt=by_prompt)
+    summary["eval_set"]["prompts_sha256"] = sha256_lines(each["prompt"] for each in rows)
+    (run / "eval_summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+    seal(run)
+    return run
+
+
+def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
+    run = read_run(repeating(write_run(tmp_path, "a", items=30)))
+    metric = run.eval_summary["metrics"]["exact_match"]
+    right = [float(row["correct"]) for row in run.predictions().values]
+    error, groups = clustered_error(right, [number // 2 for number in range(30)])
+    low, high = clustered_wilson(error, sum(right), 30, groups)
+    assert metric["interval"] == {"low": low, "high": high, "level": 0.95, "method": BY_PROMPT}
+    assert (metric["clusters"], metric["standard_error"]) == (15, error)
+    [found] = check_run(run)
+    assert found.code == "TP458"
+    assert found.what.startswith("Items repeat prompts, so the interval counts 30 items as 15; 15 of 30 items repeat ")
+
+
+def test_a_run_of_an_earlier_version_keeps_its_interval(tmp_path: Path):
+    run = read_run(repeating(write_run(tmp_path, "a", items=30), by_prompt=False))
+    assert run.eval_summary["metrics"]["exact_match"]["interval"]["method"] == "wilson"
+    [found] = check_run(run)
+    assert (found.code, found.severity) == ("TP458", "warning")
+    assert found.what.startswith("The interval takes them as independent; 15 of 30 items repeat ")
+
+
+def test_a_method_that_the_items_do_not_call_for_is_found(tmp_path: Path):
+    run = write_run(tmp_path, "a", items=30)
+    summary = json.loads((run / "eval_summary.json").read_text("utf-8"))
+    summary["metrics"]["exact_match"]["interval"]["method"] = BY_PROMPT
+    (run / "eval_summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+    seal(run)
+    assert "TP340" in {each.code for each in check_run(read_run(run))}
 
 
 def test_comparison_of_items_in_groups(tmp_path: Path):

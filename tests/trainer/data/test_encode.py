@@ -1,12 +1,13 @@
 """What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
 
+import json
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import tokenizers
-from model_folders import model_folder
+from model_folders import case_folding_folder, model_folder
 
 from schemas.problems import words
 from schemas.problems.problem import ProblemError
@@ -15,8 +16,10 @@ from trainer.config.tree import DataConfig
 from trainer.data.encode import Tally, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
+from trainer.data.rows import read_dataset
 from trainer.data.shown import first_examples
 from trainer.model.files.source import resolve
+from trainer.objectives.pairs import encode_pairs
 
 TRACE = {
     "prompt": "What is 2 + 2?",
@@ -24,6 +27,7 @@ TRACE = {
     "final_answer": "4",
 }
 PAIR = {"prompt": "Say hi.", "completion": "Hi there."}
+PAIR_OF_ANSWERS = {"prompt": "Say hi.", "chosen": "Hi there.", "rejected": "No."}
 CHAT = {"messages": [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi there."}]}
 
 
@@ -91,17 +95,19 @@ def test_a_row_that_loses_its_answer_is_refused_with_the_length_it_needs(tokeniz
         encode_rows([PAIR, TRACE], tokenizer, max_length=12, file="rows.jsonl")
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
     assert as_text(caught.value.problems) == (
-        f"error TP021: rows.jsonl (line 2): Row 1 has {needed} tokens; cut to 12, it loses its answer.\n"
+        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 1 of 2 examples lose their answer at that "
+        "length: row 1.\n"
         "  The model would learn the question and never the answer.\n"
-        f"  Next: Use --set data.max_length={needed}, or shorten or remove the row.\n"
+        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
     )
 
 
 def test_many_lost_answers_are_counted_not_listed(tokenizer):
     with pytest.raises(ProblemError) as caught:
         encode_rows([TRACE] * 9, tokenizer, max_length=12, file="rows.jsonl")
-    assert len(caught.value.problems) == 6
-    assert caught.value.problems[-1].what == "4 further rows lose their answer at 12 tokens."
+    [problem] = caught.value.problems
+    assert "9 of 9 examples lose their answer at that length: row 0, row 1" in problem.what
+    assert problem.what.endswith("row 4 and others.")
 
 
 def with_unknown_words(folder: Path, *known: str):
@@ -120,17 +126,16 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     with pytest.raises(ProblemError) as caught:
         encode_rows([PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
-    assert [problem.code for problem in caught.value.problems] == ["TP025"] * 6
+    assert [problem.code for problem in caught.value.problems] == ["TP025"] * 5
     written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
-    assert as_text([caught.value.problems[0], caught.value.problems[-1]]) == (
+    assert as_text(caught.value.problems[:1]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
         f"{words.show(trace)} of what row 1 teaches; its answer is not in it.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
-        "error TP025: rows.jsonl: The model's tokenizer does not know the answers of 1 further rows.\n"
-        "  Next: Use the tokenizer that the model was trained with.\n"
     )
+    assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
 
 
 def test_a_cut_conversation_is_counted(tokenizer):
@@ -140,25 +145,68 @@ def test_a_cut_conversation_is_counted(tokenizer):
     assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].spans[0][0]
 
 
-@pytest.mark.parametrize("positions", [None, 64])
-def test_where_every_row_is_cut_no_end_token_would_be_learned(positions: int | None, tokenizer):
+def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
-    needed = len(encode_rows([long], tokenizer, max_length=512, file="").encoded[0].token_ids)
-    assert needed > 64
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([long] * 3, tokenizer, max_length=32, file="rows.jsonl", max_positions=positions)
-    assert as_text(caught.value.problems) == (
-        "error TP026: rows.jsonl: All rows (3) are cut to 32 tokens, so none of them ends.\n"
-        "  Without an end token in the training text the model never learns to stop.\n"
-        "  Next: "
-        + (
-            f"Use --set data.max_length={needed} or more, which keeps the shortest row whole.\n"
-            if positions is None
-            else f"Shorten rows: the shortest has {needed} tokens, and the model has 64 positions.\n"
-        )
+    [whole] = encode_rows([long], tokenizer, max_length=512, file="").encoded
+    lost = 3 * (len(whole) - 32)
+    some, most = (
+        encode_rows([long] * 3 + [PAIR] * short, tokenizer, max_length=32, file="rows.jsonl") for short in (3, 2)
     )
-    one_whole = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
-    assert one_whole.counts["end_token_supervised"] is True
+    short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].supervised)
+    taught = 3 * len(whole.supervised) + 2 * short
+    assert as_text(most.warnings) == (
+        "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
+        f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
+        "tokens.\n"
+        "  The model would learn answers without their end, and seldom or never to stop.\n"
+        f"  Next: Set data.max_length to at least {len(whole)}, or shorten or remove rows.\n"
+    )
+    assert [(each.code, each.severity) for each in some.warnings] == [("TP455", "warning")]
+    assert encode_rows([long, PAIR, PAIR], tokenizer, max_length=len(whole), file="").warnings == ()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"prompt": "Say hi.", "chosen": "Hi there. " * 20, "rejected": "No."}],
+        [{"prompt": "Say hi.", "chosen": "No.", "rejected": "Hi there. " * 20}],
+    ],
+    ids=["chosen", "rejected"],
+)
+def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_path: Path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS]))
+    file = read_dataset(str(path), "pairs")
+    data = encode_pairs(file.rows, tokenizer, max_length=32, file="", lines=file.lines, max_positions=512)
+    whole = encode_pairs(file.rows, tokenizer, max_length=512, file="", lines=file.lines, max_positions=512)
+    lost = whole.counts["supervised_tokens"] - data.counts["supervised_tokens"]
+    assert (data.counts["truncated_rows"], data.counts["rows"], data.counts["supervised_tokens_lost"]) == (1, 3, lost)
+    assert data.counts["longest_row_tokens"] == whole.widths.max()
+    assert [each.code for each in data.warnings] == ["TP455"]
+
+
+def test_a_text_that_is_taken_in_parts_loses_nothing(tokenizer):
+    data = encode_rows([{"text": "Hi there. " * 50}], tokenizer, max_length=32, file="rows.jsonl")
+    assert (len(data.encoded) > 2, data.counts["truncated_rows"], data.warnings) == (True, 0, ())
+
+
+def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
+    [whole] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="", every_turn=True).encoded
+    (_, first_ends), (second_begins, second_ends) = whole.spans
+    data = encode_rows([LONG_TALK, PAIR], tokenizer, max_length=first_ends + 2, file="", every_turn=True)
+    assert (data.counts["truncated_rows"], data.counts["supervised_tokens_lost"]) == (1, second_ends - second_begins)
+    assert data.counts["longest_row_tokens"] == second_ends
+
+
+def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp_path: Path):
+    own = resolve(str(case_folding_folder(tmp_path / "model"))).tokenizer()
+    rows = [PAIR | {"completion": text} for text in ("yes", "In all of Paris", "½", "2 <unit>kg")]
+    data = encode_rows([*rows, {"text": "all small"}], own, max_length=64, file="rows.jsonl")
+    assert data.counts["rows_written_otherwise"] == 3
+    [told] = data.warnings
+    assert (told.code, told.line) == ("TP456", 2)
+    assert told.what.startswith("3 of 5 rows are learned otherwise than they are written: ")
+    assert told.what.endswith('of "In all of Paris" the tokenizer makes "in all of paris".')
 
 
 def test_the_end_token_is_supervised_where_the_loss_asks_for_it_in_every_whole_row():

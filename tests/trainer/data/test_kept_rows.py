@@ -40,7 +40,7 @@ def arrays(data):
 
 def test_kept_rows_are_those_that_were_encoded_and_nothing_is_encoded_again(room: Path, tokenizer, monkeypatch):
     first = made(ROWS, tokenizer)
-    monkeypatch.setattr(encode, "encode_example", None)
+    monkeypatch.setattr(encode, "ids_of", None)
     again = made(ROWS, tokenizer)
     assert arrays(again) == arrays(first)
     assert list(again.encoded) == list(first.encoded)
@@ -48,6 +48,14 @@ def test_kept_rows_are_those_that_were_encoded_and_nothing_is_encoded_again(room
     assert (again.counts, again.warnings) == (first.counts, ())
     assert np.array_equal(again.lengths, first.lengths)
     assert [path.suffix for path in room.iterdir()] == [""], "no half of a file is left"
+
+
+def test_rows_that_are_kept_tell_again_how_many_were_cut(room: Path, tokenizer, monkeypatch):
+    long = [{"prompt": "Say hi.", "completion": "Hi there. " * 20}, *ROWS]
+    first = made(long, tokenizer)
+    monkeypatch.setattr(encode, "ids_of", None)
+    assert [each.code for each in made(long, tokenizer).warnings] == ["TP455"]
+    assert made(long, tokenizer).warnings == first.warnings
 
 
 def test_whatever_decides_a_row_is_part_of_its_name(room: Path, tokenizer, monkeypatch):
