@@ -196,7 +196,7 @@ def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
     if facts.first_examples is None:
         return
     counts = facts.first_examples["counts"]
-    if counts["truncated_rows"]:
+    if 0 < counts["truncated_rows"] <= counts["rows"]:
         what = cut_in_words(counts, (facts.config or {}).get("data", {}).get("max_length"))
         yield _example(facts, CUT, what, "/counts/truncated_rows")
     if others := counts.get("rows_written_otherwise"):
@@ -211,7 +211,8 @@ def same_prompts(items: Sequence[Document]) -> str | None:
         items: of an evaluation set, or the rows of its predictions.
     """
     first: dict[str, Document] = {}
-    again = [(item, before) for item in items if (before := first.setdefault(item["prompt"].strip(), item)) is not item]
+    pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in items)
+    again = [(item, before) for item, before in pairs if item["id"] != before["id"]]
     other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in again)
     if not again:
         return None
