@@ -85,8 +85,9 @@ def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
 def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
     """Yield in what the ways differ in which answers were read."""
     one, other = asdict(scoring_of(a.eval_summary)), asdict(scoring_of(b.eval_summary))
+    by_version = scoring_of(a.eval_summary).depends_on_version or "stop" in (a.eval_summary or {}).get("generation", ())
     for field, value in one.items():
-        if value != other[field]:
+        if value != other[field] and (field != "version" or by_version):
             yield f"Answers were read with {field} {value!r} and {other[field]!r}."
 
 

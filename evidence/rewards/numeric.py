@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row, gold_answers
-from evidence.scores.reading import TOLERANCE, Scoring, number_of
+from evidence.scores.forms import TOLERANCE
+from evidence.scores.reading import Scoring
 from schemas.problems.words import show
 
 
@@ -18,16 +20,8 @@ def near_answer(attempt: Attempt, *, scoring: Scoring, tolerance: float) -> floa
     With a tolerance of 0.05, 97 and 104 are near 100, and −100 is not; 0 is near 0, and −19 is near −20.
     """
     answer = scoring.read(attempt.text)
-    number = None if answer is None else number_of(answer)
-    golds = (number_of(gold) for gold in gold_answers(attempt.row, scoring))
-    if number is None:
-        return 0.0
-    near = (
-        number == gold or abs(float(number) - float(gold)) <= tolerance * abs(float(gold)) * (1 + 1e-9)
-        for gold in golds
-        if gold is not None
-    )
-    return float(any(near))
+    golds = gold_answers(attempt.row, scoring)
+    return float(answer is not None and any(scoring.is_near(answer, gold, tolerance, least=0) for gold in golds))
 
 
 def lacks_number(row: Row, *, scoring: Scoring) -> str | None:
@@ -35,7 +29,7 @@ def lacks_number(row: Row, *, scoring: Scoring) -> str | None:
     answers = gold_answers(row, scoring)
     if not answers:
         return "has no gold answer"
-    if all(number_of(answer) is None for answer in answers):
+    if not any(map(replace(scoring, compare="numeric").can_compare, answers)):
         return f"has the gold answer {show(answers[0])}, which is no number"
     return None
 

@@ -42,7 +42,9 @@ def function_of(options: RewardOptions) -> Callable[..., Any] | None:
         with working_folder_first():
             found: Any = getattr(importlib.import_module(module), name)
         inspect.signature(found).bind(object())
-    except Exception as error:  # noqa: BLE001 - a module of a user's own may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a module of a user's own may raise anything, SystemExit too
         what = f"The reward {options.name} cannot be called: {type(error).__name__}: {error}."
         pointer = options.pointer.removesuffix("/options") + "/name"
         options.problems.append(problem_of(NOT_CALLABLE, file=options.file, pointer=pointer, what=what))

@@ -8,7 +8,8 @@ from functools import partial
 
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row, lines_between
-from evidence.scores.reading import Scoring, numbers_in
+from evidence.scores.forms import numbers_in
+from evidence.scores.reading import Scoring
 
 
 def agreement(attempt: Attempt, *, tag: str) -> float:

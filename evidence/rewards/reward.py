@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.scores.reading import Scoring
@@ -95,22 +96,44 @@ class Reward:
 
         Raises:
             ProblemError: exit code 1; the function raises, or gives no finite number of its range. The problem names
-                the prompt.
+                the prompt, and the line that raised.
         """
         try:
             value = self.rule.value(attempt)
-        except Exception as error:  # a reward of a user's own may raise anything
-            why = f"raises {type(error).__name__}: {error}"
-            raise ProblemError([self._problem(why, attempt)]) from error
-        is_number = isinstance(value, int | float) and math.isfinite(value)
-        if not is_number or not self.low <= value <= self.high:
-            stated = "is not a finite number" if not is_number else f"is outside {self.low:g} to {self.high:g}"
-            raise ProblemError([self._problem(f"gives {show_value(value)}, which {stated}", attempt)])
-        return float(value)
+        except KeyboardInterrupt:  # of the user
+            raise
+        except BaseException as error:  # a reward of a user's own may raise anything, SystemExit too
+            why = f"raises {type(error).__name__}: {error}".removesuffix(": ")
+            raise ProblemError([self._problem(why, attempt, error)]) from error
+        number = finite_number(value)
+        if number is None or not self.low <= number <= self.high:
+            stated = "is not a finite number" if number is None else f"is outside {self.low:g} to {self.high:g}"
+            problem = self._problem(f"gives {show_value(value)}, which {stated}", attempt)
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            raise ProblemError([replace(problem, what=f"{problem.what} It is of type {kind}.")])
+        return number
 
-    def _problem(self, why: str, attempt: Attempt) -> Problem:
+    def _problem(self, why: str, attempt: Attempt, error: BaseException | None = None) -> Problem:
         what = f"The reward {self.name} {why}, for the prompt {show(attempt.prompt)} and the completion "
-        return problem_of(NOT_COMPUTED, file="", what=f"{what}{show(attempt.text)}.")
+        own = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
+        at = next((frame for frame in reversed(own) if frame.filename == own[0].filename), None)
+        file, line = ("", None) if at is None else (at.filename, at.lineno)
+        return problem_of(NOT_COMPUTED, file=file, line=line, what=f"{what}{show(attempt.text)}.")
+
+
+def finite_number(value: Any) -> float | None:
+    """Return what `float` makes of a number of any library, or None of a text, NaN, infinity and what is no number.
+
+    >>> finite_number(True), finite_number("1"), finite_number(float("nan"))
+    (1.0, None, None)
+    """
+    if isinstance(value, str | bytes | bytearray) or getattr(value, "shape", ()) != ():
+        return None
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001 - `__float__` of a library may raise anything
+        return None
+    return number if math.isfinite(number) else None
 
 
 def show_value(value: Any) -> str:

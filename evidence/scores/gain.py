@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+FORM_ALONE = 0.2
+"""Share of answers that are right leniently alone, from which on it is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,27 @@ def gain_of_form(before: Right | None, after: Right | None) -> str | None:
     if before.lenient - before.strict > after.lenient - after.strict:
         return f"a part of the gain is form: {figures}"
     return None
+
+
+def form_of_run(summary: Mapping[str, Any] | None, log: Iterable[Mapping[str, Any]] | None) -> list[str]:
+    """Return in sentences that right answers of a run are not counted for their form, and what to change.
+
+    That is what the log warns of (TP087 of rows, TP088 of outputs), or that a fifth of the answers and more are right
+    leniently alone, and fewer exactly.
+    """
+    said = [
+        str(record["message"]).split(": ", 1)[-1]
+        for record in log or ()
+        if record["fields"].get("code") in ("TP087", "TP088")
+    ]
+    right = right_of((summary or {}).get("metrics"))
+    if right is not None and right.lenient - right.strict >= max(right.strict, FORM_ALONE * right.n, 1):
+        reader = ((summary or {}).get("scoring") or {}).get("answer", "tags")
+        said.append(
+            f"{right.lenient} of {right.n} answers are right leniently and only {right.strict} as evaluation.answer "
+            f"{reader} reads them: set it to the form that the outputs have, or teach the form that it reads."
+        )
+    return said
 
 
 def gain_of_run(summary: Mapping[str, Any] | None) -> str | None:

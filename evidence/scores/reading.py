@@ -7,71 +7,18 @@ whatever else rewards answers can use it.
 from __future__ import annotations
 
 import json
-import math
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from decimal import Decimal
+from types import ModuleType
 from typing import Any, Literal
 
+from evidence.scores import earlier, forms
+from evidence.scores.forms import TOLERANCE, is_choice, last_choice, last_number, number_of, same_number
 from evidence.scores.patterns.match import machine_of
 
-_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+"
-# A sign belongs to a number unless it stands between two things, as in 5-3.
-_NUMBER = re.compile(rf"(?:(?<![0-9A-Za-z)\].])[-+])?(?:{_DIGITS})")
-_LONGEST = 400
-"""Characters of a number; a longer text is not a number."""
-
-
-def last_number(text: str) -> str | None:
-    """Return the last number of a text as it is written, or None if it is missing.
-
-    >>> last_number("3 + 4 = 7, so $1,234.50."), last_number("5-3"), last_number("x = −2"), last_number("none")
-    ('1,234.50', '3', '-2', None)
-    """
-    found = numbers_in(text)
-    return found[-1] if found else None
-
-
-def numbers_in(text: str) -> list[str]:
-    """Return all numbers of a text in order, as they are written.
-
-    >>> numbers_in("3 + 4 = 7, so $1,234.50.")
-    ['3', '4', '7', '1,234.50']
-    """
-    return [match[0] for match in _NUMBER.finditer(text.replace("\u2212", "-"))]
-
-
-def number_of(text: str) -> Decimal | None:
-    """Return the number that a text is, or None if it is not one.
-
-    A currency sign, a percent sign or a stop may be beside it.
-
-    >>> number_of(" $1,234.50 "), number_of("7."), number_of("12 %"), number_of("7 apples"), number_of("nan")
-    (Decimal('1234.50'), Decimal('7'), Decimal('12'), None, None)
-    """
-    plain = text.strip().replace("\u2212", "-").removesuffix("%").rstrip().removesuffix(".")
-    plain = re.sub(r"^([-+]?)[$€£]", r"\1", plain)
-    if len(plain) > _LONGEST or not _NUMBER.fullmatch(plain):
-        return None
-    number = Decimal(plain.replace(",", ""))
-    return number if math.isfinite(float(number)) else None
-
-
-def same_number(one: str, other: str, tolerance: float) -> bool:
-    """Return whether two texts are numbers at most a tolerance apart, as a share of the second where that is above 1.
-
-    >>> same_number("1,000", "1000.0", 0), same_number("99", "100", 0.01), same_number("0.02", "0.03", 0.01)
-    (True, True, True)
-    """
-    first, second = number_of(one), number_of(other)
-    if first is None or second is None:
-        return False
-    if first == second:
-        return True
-    apart = abs(float(first) - float(second))
-    return apart <= tolerance * max(1.0, abs(float(second))) * (1 + 1e-9)
-
+__all__ = ["is_choice", "last_choice", "last_number", "number_of", "same_number"]
 
 REASONING_OPEN = "<reasoning>"
 REASONING_CLOSE = "</reasoning>"
@@ -94,6 +41,21 @@ def extract_answer(text: str) -> str | None:
     return None if closed < 0 else text[start:closed].strip()
 
 
+def last_boxed(text: str) -> str | None:
+    r"""Return what stands in the last `\boxed{…}`, trimmed, or None if it is missing or its brace is never closed.
+
+    >>> last_boxed(r"\boxed{1} no, $\boxed{\frac{1}{2}}$."), last_boxed(r"\boxed{\frac{1}{2}")
+    ('\\frac{1}{2}', None)
+    """
+    opened = deque(re.finditer(r"\\f?boxed\s{0,9}\{", text), maxlen=1)
+    depth, start = 1, opened[0].end() if opened else len(text)
+    for brace in re.finditer(r"\\.|[{}]", text[start:]):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return text[start : start + brace.start()].strip()
+    return None
+
+
 def is_correct(extracted: str | None, expected: str) -> bool:
     """Return whether the extracted answer equals the expected one after trimming white space, letter for letter."""
     return extracted is not None and extracted.strip() == expected.strip()
@@ -113,22 +75,18 @@ def format_ok(output_text: str, finish_reason: str) -> bool:
     )
 
 
-Answer = Literal["tags", "whole", "last_number", "last_line", "choice", "regex"]
+Answer = Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"]
 Compare = Literal["exact", "folded", "numeric"]
 
-TOLERANCE = 1e-6
-"""Of numbers that are written in two ways."""
+VERSION = 2
+"""Of the readers of numbers and choices; 1 is that of runs that state none."""
 _LENIENT_CHARACTERS = 2_000
 """Of an output, the last ones, in which a lenient reader looks."""
-
-_LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:]?")
-# A and I also stand for words; they count as choices unless a word follows them.
-_CHOICE = re.compile(r"(?<![A-Za-z0-9'])(?:[B-HJ]|[AI](?! (?!is\b)[a-z]))(?![A-Za-z0-9'])")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How answers are read and compared. The defaults are what versions before 1.2 did."""
+    """How answers are read and compared. The defaults are what versions before 1.2 did, read as they are now."""
 
     answer: Answer = "tags"
     answer_regex: str | None = None
@@ -136,15 +94,33 @@ class Scoring:
     compare: Compare = "exact"
     tolerance: float = TOLERANCE
     """Of numbers that are compared, as a share of the expected one where that is above 1."""
+    version: int = VERSION
+    """Of the readers; a run is scored again by the version that it was scored with."""
+
+    @property
+    def reader(self) -> ModuleType:
+        """The functions that read numbers and choices."""
+        return earlier if self.version == 1 else forms
+
+    @property
+    def depends_on_version(self) -> bool:
+        """Whether versions of the readers can take another answer for right; tags, lines and whole outputs are one."""
+        return self.answer in ("last_number", "choice") or self.compare == "numeric"
+
+    def stated(self) -> dict[str, Any]:
+        """Return it as documents state it; one of the first version has no version."""
+        return {key: value for key, value in asdict(self).items() if key != "version" or value != 1}
 
     def read(self, text: str) -> str | None:
         """Return the answer in an output, or None if it is missing."""
         if self.answer == "tags":
             return extract_answer(text)
-        if self.answer == "last_number":
-            return last_number(text)
-        if self.answer == "choice":
-            return last_choice(text)
+        if self.answer == "boxed":
+            return last_boxed(text)
+        found: str | None
+        if self.answer in ("last_number", "choice"):
+            found = (self.reader.last_number if self.answer == "last_number" else self.reader.last_choice)(text)
+            return found
         if self.answer == "regex":
             found = machine_of(self.answer_regex or "").last(text)
             return None if found is None else found.strip()
@@ -164,23 +140,32 @@ class Scoring:
 
     def can_compare(self, answer: str) -> bool:
         """Return whether an answer is of the kind that is compared."""
-        return self.compare != "numeric" or number_of(answer) is not None
+        return self.compare != "numeric" or self.reader.number_of(self.number_in(answer)) is not None
 
-    def verdict(self, text: str, finish_reason: str, accepted: Sequence[str]) -> dict[str, Any]:
+    def is_near(self, answer: str, expected: str, tolerance: float, *, least: int = 1) -> bool:
+        """Return whether an answer is a number within a share of the expected one, or of `least` where that is more."""
+        return bool(self.reader.same_number(self.number_in(answer), expected, tolerance, least=least))
+
+    def verdict(
+        self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
+    ) -> dict[str, Any]:
         """Return what an output is worth, as its prediction row states it.
 
         Args:
             text: of the output.
             finish_reason: stop, length or error.
             accepted: the answers of which each is right, one at least.
+            stop: the text that ended it, which is no part of an answer; None for no such text.
         """
+        if stop and self.version > 1:
+            text = text.partition(stop)[0]
         answer = self.read(text)
         correct = self.is_right(answer, accepted)
         return {
             "extracted_answer": answer,
             "correct": correct,
             "format_ok": self.has_form(text, finish_reason),
-            "lenient_correct": correct or any(is_right_leniently(text, one) for one in accepted),
+            "lenient_correct": correct or any(is_right_leniently(text, one, self.reader) for one in accepted),
         }
 
     def in_words(self) -> str:
@@ -189,16 +174,22 @@ class Scoring:
 
     def _same(self, answer: str, expected: str) -> bool:
         if self.compare == "numeric":
-            return same_number(answer, expected, self.tolerance)
+            return self.is_near(answer, expected, self.tolerance)
         if self.compare == "folded":
             return fold(answer) == fold(expected)
         return answer.strip() == expected.strip()
+
+    def number_in(self, answer: str) -> str:
+        """Return the number in a box, beside which a unit or an unknown may stand; any other answer as it is."""
+        return forms.last_number(answer) or "" if self.answer == "boxed" else answer
 
 
 def scoring_of(summary: Mapping[str, Any] | None) -> Scoring:
     """Return how the answers of a valid eval_summary.json were read; one of an earlier version does not states it."""
     stated = (summary or {}).get("scoring")
-    return Scoring() if stated is None else Scoring(**{key: stated[key] for key in asdict(Scoring())})
+    if stated is None:
+        return Scoring(version=1)
+    return Scoring(**{key: stated[key] for key in Scoring(version=1).stated()}, version=stated.get("version", 1))
 
 
 def accepted_of(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -214,7 +205,7 @@ def expected_line(row: Mapping[str, Any]) -> str:
     return accepted[0] if len(accepted) == 1 else json.dumps(accepted, ensure_ascii=False)
 
 
-def is_right_leniently(text: str, expected: str) -> bool:
+def is_right_leniently(text: str, expected: str, reader: ModuleType = forms) -> bool:
     """Return whether the end of an output gives an answer, whatever its form.
 
     Of a number that is the last number, of a letter from A to J the last choice, of other words the last words. What
@@ -230,34 +221,15 @@ def is_right_leniently(text: str, expected: str) -> bool:
     plain = text[-_LENIENT_CHARACTERS:]
     for tag in TAGS:
         plain = plain.replace(tag, " ")
-    if number_of(expected) is not None:
-        return same_number(last_number(plain) or "", expected, TOLERANCE)
+    if reader.number_of(expected) is not None:
+        return bool(reader.same_number(reader.last_number(plain) or "", expected, TOLERANCE))
     if is_choice(expected):
-        return fold(last_choice(plain) or "") == fold(expected.strip("(). "))
+        return fold(reader.last_choice(plain) or "") == fold(expected.strip("(). "))
     if not any(character.isalpha() for character in expected):
         spaced = r"\s*".join(re.escape(character) for character in expected if not character.isspace())
         return re.search(rf"(?<![0-9.]){spaced}\s*\Z", plain) is not None
     words = re.findall(r"\w+", expected.casefold())
     return re.findall(r"\w+", plain.casefold())[-len(words) :] == words
-
-
-def last_choice(text: str) -> str | None:
-    """Return the letter of the last choice of a text, or None if it is missing: the whole text, or a capital alone.
-
-    >>> last_choice("b"), last_choice("(C)"), last_choice("B, not A. A cat sleeps."), last_choice("I do not know")
-    ('B', 'C', 'A', None)
-    """
-    if whole := _LETTER.fullmatch(text.strip()):
-        return whole[1].upper()
-    found = None
-    for match in _CHOICE.finditer(text):
-        found = match[0]
-    return found
-
-
-def is_choice(text: str) -> bool:
-    """Return whether a text is the letter of a choice, A to J: `B`, `(B)`, `b.`."""
-    return _LETTER.fullmatch(text.strip()) is not None
 
 
 def fold(text: str) -> str:

@@ -186,7 +186,7 @@ class EvaluationConfig:
 
     eval_set: str | None = None
     baseline: bool = True
-    answer: Literal["tags", "whole", "last_number", "last_line", "choice", "regex"] | None = None
+    answer: Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"] | None = None
     answer_regex: str | None = None
     compare: Literal["exact", "folded", "numeric"] | None = None
     tolerance: float = 1e-6

@@ -6,14 +6,24 @@ The reader itself is `evidence.scores.reading`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
 from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, is_choice, number_of
+from evidence.scores.reading import (
+    Answer,
+    Compare,
+    Scoring,
+    accepted_of,
+    extract_answer,
+    is_choice,
+    is_right_leniently,
+    last_boxed,
+    number_of,
+)
+from evidence.scores.samples import answers_in
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.problems.words import listed, show
@@ -53,6 +63,13 @@ NONE_READ = Rule(
     "Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the form.",
     "warning",
 )
+NEVER_STOPPED = Rule(
+    "TP152",
+    "Stop text that no output holds",
+    "An output ends at its end token or at evaluation.max_new_tokens then, and the setting changed nothing.",
+    'Check its spelling: in YAML only double quotes make \\n a line break, as in stop: "\\nQ:".',
+    "warning",
+)
 
 SCORING = "scoring"
 """Event of the log that states how answers are read."""
@@ -62,9 +79,16 @@ MOST_ROWS = 1_000
 SHOWN = 3
 """Outputs that a warning shows."""
 LONGEST_SHOWN = 40
+MOST_EXPECTED = 200
+"""Expected answers, and training rows, that are held against each other."""
 
-USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
-"""How answers of some readers are compared unless it is set; those of others exactly."""
+USUAL: Mapping[Answer | None, Compare | None] = {
+    None: None,
+    "last_number": "numeric",
+    "choice": "folded",
+    "boxed": None,
+}
+"""How answers of some readers are compared unless it is set, None where rows and items decide; of others exactly."""
 
 
 def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
@@ -88,8 +112,7 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
             f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
         )
         problems.append((UNUSED, "answer_regex", what))
-    usual = None if settings.answer is None else USUAL.get(settings.answer, "exact")
-    compare = settings.compare or usual
+    compare = settings.compare or USUAL.get(settings.answer, "exact")
     if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
         what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
         problems.append((UNUSED, "tolerance", what))
@@ -125,38 +148,42 @@ def scoring_from(
 ) -> Scoring:
     """Return how answers are read and compared: as set, and what is not set as the rows show.
 
-    Tags are read where most rows hold them. Else the whole output is the answer, unless the items expect numbers or
-    letters of choices that most rows only end with (`#### 42`).
+    Tags or boxes are read where most rows hold them. Else the whole output is the answer, unless the items expect
+    numbers or letters of choices that most rows only end with (`#### 42`). The stop text ends a row, too.
 
     Args:
         settings: of the evaluation.
         rows: training rows, of which the first are looked at.
         items: of the evaluation set; none where nothing is evaluated yet.
     """
-    answer = settings.answer or infer_answer(learned_texts(rows), items)
+    answer = settings.answer or infer_answer(learned_texts(rows, settings.stop), items)
+    is_numeric = answer == "boxed" and kind_expected(items) is is_number
     return Scoring(
         answer=answer,
         answer_regex=settings.answer_regex,
-        compare=settings.compare or USUAL.get(answer, "exact"),
+        compare=settings.compare or ("numeric" if is_numeric else USUAL.get(answer) or "exact"),
         tolerance=settings.tolerance,
     )
 
 
-def learned_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what the first rows teach to write; a task teaches nothing."""
-    return [text for text in map(learned_text, islice(rows, MOST_ROWS)) if text]
+def learned_texts(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
+    """Return what the first rows teach to write before the stop text; a task teaches nothing."""
+    texts = [text for text in map(learned_text, islice(rows, MOST_ROWS)) if text]
+    return [text.partition(stop)[0] for text in texts] if stop else texts
 
 
 def scoring_document(scoring: Scoring) -> dict[str, Any]:
     """Return how answers are read as `eval_summary.json` states it, with the hash that comparisons hold."""
-    stated = asdict(scoring)
+    stated = scoring.stated()
     return stated | {"sha256": sha256_json(stated)}
 
 
 def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
     """Return how answers are read, from the texts that are learned."""
-    if 2 * sum(extract_answer(text) is not None for text in texts) > len(texts):
-        return "tags"
+    marked: tuple[tuple[Answer, Callable[[str], str | None]], ...] = (("tags", extract_answer), ("boxed", last_boxed))
+    for answer, read in marked:
+        if 2 * sum(read(text) is not None for text in texts) > len(texts):
+            return answer
     of_kind = kind_expected(items)
     candidates: tuple[Answer, ...] = ("whole", "last_number", "choice")
     if of_kind is None:
@@ -171,10 +198,13 @@ def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> An
 def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
     """Return what shows the kind of text that all items expect, numbers or letters of choices; None for any other."""
     expected = [one for item in items for one in accepted_of(item)]
-    for of_kind in (lambda text: number_of(text) is not None, is_choice):
-        if expected and all(map(of_kind, expected)):
-            return of_kind
-    return None
+    kinds = (is_number, is_choice)
+    return next((of_kind for of_kind in kinds if expected and all(map(of_kind, expected))), None)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number and nothing else."""
+    return number_of(text) is not None
 
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
@@ -198,6 +228,8 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
         return "is no number, and answers are compared as numbers"
     if scoring.answer == "tags":
         return "holds a tag, and the answer is what stands between tags" if "<answer>" in expected else ""
+    if scoring.answer == "boxed":
+        return "holds a box, and the answer is what stands in it" if "\\boxed" in expected else ""
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
         read = scoring.compare != "exact" or could_read(pattern, expected)
@@ -208,21 +240,32 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
 
 
 def rows_of_another_form(
-    rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str
+    rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
-    """Return the warning that no training row has an answer of the form that is read, or of the kind that is expected.
+    """Return the warning that no training row could be scored right.
+
+    None has an answer of the form that is read or of the kind that is expected; or a tenth of them end with an answer
+    that an item expects, and none is read as one.
 
     Args:
         rows: training rows, of which the first are looked at.
         scoring: how answers are read.
         items: of the evaluation set.
         file: the dataset, for messages.
+        stop: the text that ends an output.
     """
-    of_kind, texts = kind_expected(items.rows), learned_texts(rows)
+    of_kind, texts = kind_expected(items.rows), learned_texts(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
-    if not texts or any(scoring.can_compare(answer) and (of_kind is None or of_kind(answer)) for answer in answers):
+    if not texts:
         return []
     kind = " of the kind that the items expect" if answers else ""
+    if any(scoring.can_compare(one) and (of_kind is None or of_kind(scoring.number_in(one))) for one in answers):
+        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_of(item)))[:MOST_EXPECTED]
+        few = texts[:MOST_EXPECTED]
+        ending = [text for text in few if any(is_right_leniently(text, one) for one in expected)]
+        if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
+            return []
+        kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"
     what = (
         f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
         f"The first teaches {show(one_line(texts[0]))}."
@@ -244,6 +287,15 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
     what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
     return [problem_of(NONE_READ, file=file, what=what)]
+
+
+def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
+    """Return the warning that no output holds the stop text."""
+    texts = [answer["output_text"] for row in rows if row["error"] is None for answer in answers_in(row)]
+    if not stop or not texts or any(stop in text for text in texts):
+        return []
+    what = f"evaluation.stop is {show(stop)}, and none of {len(texts):,} outputs holds it."
+    return [problem_of(NEVER_STOPPED, file=file, what=what)]
 
 
 def one_line(text: str) -> str:

@@ -168,7 +168,7 @@ def sample_of(item: dict[str, Any], output: Completion, sampler: Sampler) -> dic
     )
     return {
         "output_text": text,
-        **sampler.scoring.verdict(text, output.finish_reason, accepted_of(item)),
+        **sampler.scoring.verdict(text, output.finish_reason, accepted_of(item), stop=sampler.settings.stop),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         **kept,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from evidence.scores.gain import gain_of_run
+from evidence.scores.gain import form_of_run, gain_of_run
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence
-from trainer.data.answers import none_read
+from trainer.data.answers import never_stopped, none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of
 from trainer.evaluation.sampler import Sampler, sampler_of
@@ -81,11 +81,15 @@ class Evaluator:
         )
         for problem in self.unread(trained):
             recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+        for sentence in form_of_run(summary, ()):
+            recorder.log("warning", "answers_of_another_form", sentence)
         return trained.evaluated.complete
 
     def unread(self, answered: ModelAnswers) -> list[Problem]:
-        """Return the warning that no output had an answer of the form that is read."""
-        return none_read(answered.evaluated.rows, self.sampler.scoring, file=layout.PREDICTIONS)
+        """Return warnings that no output had an answer of the form that is read, or the stop text."""
+        rows, stop = answered.evaluated.rows, self.sampler.settings.stop
+        unread = none_read(rows, self.sampler.scoring, file=layout.PREDICTIONS)
+        return [*unread, *never_stopped(rows, stop, file=layout.PREDICTIONS)]
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
         """Return a model's answers, each written to `file` as it came."""

@@ -101,7 +101,7 @@ def rows_reproduced(
         prompt = prompts.get(row["id"])
         if prompt is None or not sampler.has_room(prompt):
             continue
-        if other_item(row, identity(items[row["id"]])) or other_scores(row, sampler.scoring):
+        if other_item(row, identity(items[row["id"]])) or other_scores(row, sampler.scoring, sampler.settings.stop):
             continue
         known.append(row)
     traces = traces_of(known, prompts, sampler, params)

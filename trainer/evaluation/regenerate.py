@@ -115,7 +115,8 @@ def compare_answers(
     others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
     traces = traces_of(others, prompts, sampler, params)
     return tuple(
-        judge(row, found.get(row["id"]), traces.get(row["id"], ()), platforms, sampler.scoring) for row in stated
+        judge(row, found.get(row["id"]), traces.get(row["id"], ()), platforms, sampler.scoring, sampler.settings.stop)
+        for row in stated
     )
 
 
@@ -177,6 +178,7 @@ def judge(
     traces: Sequence[AnswerTrace],
     platforms: Collection[str],
     scoring: Scoring,
+    stop: str | None = None,
 ) -> RepeatedAnswer:
     """Return the verdict on one stated answer.
 
@@ -186,13 +188,14 @@ def judge(
         traces: how the model follows each stated answer. Empty: they are the same, or one cannot be followed.
         platforms: where both were computed.
         scoring: how answers are read.
+        stop: the text that ends an output.
     """
     agreed = None
     if found is not None and is_same(stated, found):
         verdict: Verdict = "identical"
         why = ""
     else:
-        why = other_item(stated, found) or other_scores(stated, scoring)
+        why = other_item(stated, found) or other_scores(stated, scoring, stop)
         if not why and not traces:
             why = "The stated answer is not one that the model's tokens can be."
         if not why:
@@ -224,17 +227,18 @@ def other_item(stated: dict[str, Any], found: dict[str, Any] | None) -> str:
     return ""
 
 
-def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
+def other_scores(stated: dict[str, Any], scoring: Scoring, stop: str | None = None) -> str:
     """Return in which way an answer was scored otherwise than its text states; empty if it was not."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
     answers = list(answers_in(stated))
-    verdicts = [scoring.verdict(each["output_text"], each["finish_reason"], accepted_of(stated)) for each in answers]
+    accepted = accepted_of(stated)
+    verdicts = [scoring.verdict(each["output_text"], each["finish_reason"], accepted, stop=stop) for each in answers]
     for answer, verdict in zip(answers, verdicts, strict=True):
         for key, value in verdict.items():
             if key in answer and answer[key] != value:
                 return f"By its text, {key} is {value!r}; the run states {answer[key]!r}."
-    majority = majority_fields([each["extracted_answer"] for each in verdicts], scoring, accepted_of(stated))
+    majority = majority_fields([each["extracted_answer"] for each in verdicts], scoring, accepted)
     for key, value in majority.items() if len(answers) > 1 else ():
         if stated.get(key) != value:
             return f"By its samples, {key} is {value!r}; the run states {stated.get(key)!r}."

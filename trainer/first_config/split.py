@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.scores.overlap import RowTexts, row_texts, words_of
-from evidence.scores.reading import ANSWER_OPEN, extract_answer
+from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import RowTable
 from trainer.first_config.shapes import RowsShape
@@ -54,7 +54,7 @@ def both(question: Any, answer: Any) -> tuple[str, str] | None:
 
 
 def answer_in(text: Any) -> str | None:
-    r"""Return the answer that a completion states: tagged, marked as GSM8K does it, or the whole of a short one.
+    r"""Return the answer that a completion states: tagged, boxed, marked as GSM8K does it, or the whole of a short one.
 
     >>> [answer_in(text) for text in ("<answer>4</answer>", "2 and 2 are 4.\n#### 4", " Paris ", "a" * 61, "one\ntwo")]
     ['4', '4', 'Paris', None, None]
@@ -63,6 +63,8 @@ def answer_in(text: Any) -> str | None:
         return None
     if ANSWER_OPEN in text:
         return extract_answer(text)
+    if "\\boxed" in text:
+        return last_boxed(text)
     if marked := MARKED.search(text):
         return marked[1]
     plain = text.strip()

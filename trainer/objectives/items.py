@@ -56,7 +56,11 @@ def items_of(
     prompts = prompts_of(file, form, tokenizer)
     problems += unanswerable(config, file, prompts, max_positions=max_positions)
     problems += (unreadable := unreadable_items(file, scoring))
-    of_rows = [] if unreadable else rows_of_another_form(rows, scoring, file, file=config.data.dataset)
+    of_rows = (
+        []
+        if unreadable
+        else rows_of_another_form(rows, scoring, file, file=config.data.dataset, stop=config.evaluation.stop)
+    )
     warnings = (*odd_items(file, tokenizer), *of_rows)
     return Items(file=file, prompts=prompts, warnings=warnings)
 

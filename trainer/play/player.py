@@ -148,7 +148,9 @@ def write_answer(number: int, entrant: Entrant, params: Params, question: PlayQu
     text = sampler.text_of(tokens)
     answer = {"event": "answer", "model": number, "text": text, "tokens": len(tokens), "finish_reason": finish_reason}
     if question.items is not None:
-        verdict = sampler.scoring.verdict(text, finish_reason, accepted_of(dict(question.row)))
+        verdict = sampler.scoring.verdict(
+            text, finish_reason, accepted_of(dict(question.row)), stop=sampler.settings.stop
+        )
         answer |= {"expected": question.row["expected"], **verdict}
     yield answer
 

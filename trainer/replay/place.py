@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.effective import effective_of
+from evidence.scores.reading import scoring_of
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
+from trainer.evaluation.evaluate import stated_scoring
 from trainer.evaluation.regenerate import set_of
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
@@ -202,6 +204,8 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
+    version = (stated_scoring(run.folder) or scoring_of(run.summary)).version
+    data = replace(data, scoring=replace(data.scoring, version=version))
     return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
 
 

@@ -23,7 +23,7 @@ from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
 from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
-from evidence.scores.gain import gain_of_run
+from evidence.scores.gain import form_of_run, gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
 from launch.resuming import can_resume
@@ -117,6 +117,8 @@ def _figures(run: Run, series: Series) -> None:
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
     if gain := gain_of_run(facts.eval_summary):
         markup.note(f"{gain[0].upper()}{gain[1:]}.")
+    for sentence in form_of_run(facts.eval_summary, facts.log):
+        markup.note(sentence)
     if withheld:
         markup.note(" ".join(withheld))
 

@@ -25,7 +25,7 @@ from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
 from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
-from evidence.scores.gain import gain_of_run
+from evidence.scores.gain import form_of_run, gain_of_run
 from evidence.scores.recompute import GROUPINGS
 from schemas.problems import formats
 from schemas.problems.problem import Problem
@@ -188,9 +188,10 @@ def _figures(figures: Sequence[Headline]) -> str:
 
 
 def _gain(facts: Facts) -> str:
-    """Return that a gain is one of form; nothing where it is not."""
+    """Return that a gain is one of form, and that right answers are not counted for theirs; nothing if neither is."""
     gain = gain_of_run(facts.eval_summary)
-    return "" if gain is None else f"<p>{text(gain[0].upper() + gain[1:])}.</p>\n"
+    said = [*([] if gain is None else [f"{gain[0].upper()}{gain[1:]}."]), *form_of_run(facts.eval_summary, facts.log)]
+    return "".join(f"<p>{text(sentence)}</p>\n" for sentence in said)
 
 
 def _loss(facts: Facts) -> str:

@@ -64,8 +64,9 @@ def _other_verdicts(facts: Facts) -> Iterator[Problem]:
         scoring.read("")
     except PatternError:
         return  # That it reads nothing is told of the evaluation.
+    stop = (facts.config or {}).get("evaluation", {}).get("stop")
     for line, row in enumerate(facts.answers_over_steps or (), start=1):
-        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
         for key in ("extracted_answer", "correct"):
             if row[key] != right[key]:
                 what = f"{key} of {row['id']} at step {row['step']} is {show(row[key])}; its output gives another."

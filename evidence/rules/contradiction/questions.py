@@ -170,7 +170,8 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
         return
     scoring = asdict(scoring_of(facts.eval_summary))
     for line, record in enumerate(facts.log or [], start=1):
-        if record["event"] == "scoring" and any(record["fields"].get(key) != value for key, value in scoring.items()):
+        logged = {"version": 1} | record["fields"]
+        if record["event"] == "scoring" and any(logged.get(key) != value for key, value in scoring.items()):
             what = "The event scoring states another way of reading answers than eval_summary.json."
             yield finding(facts.folder, OTHER_EVALUATION, layout.LOG, what, line=line)
     if facts.config is None:

@@ -82,6 +82,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
 def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose verdict its own text does not give."""
     scoring = scoring_of(facts.eval_summary)
+    stop = facts.eval_summary["generation"].get("stop") if facts.eval_summary else None
     try:
         scoring.read("")
     except PatternError as error:
@@ -90,7 +91,7 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, OTHER_VERDICT, layout.EVAL_SUMMARY, what, pointer=pointer)
         return
     for file, rows in _prediction_files(facts):
-        yield from first_few(_wrong_verdicts(facts, file, rows, scoring))
+        yield from first_few(_wrong_verdicts(facts, file, rows, scoring, stop))
 
 
 def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
@@ -122,11 +123,13 @@ def _leaves_that_differ(
         yield path, stated, computed
 
 
-def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring) -> Iterator[Problem]:
+def _wrong_verdicts(
+    facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring, stop: str | None
+) -> Iterator[Problem]:
     # Rows of earlier versions do not state what is right leniently; either all of a file do, or none.
     is_lenient = any("lenient_correct" in row for row in rows)
     for line, pointer, row in each_answer(rows):
-        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
         wrong = [key for key in right if row.get(key) != right[key] and (is_lenient or key != "lenient_correct")]
         for key in wrong:
             what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(right[key])}."

@@ -121,11 +121,11 @@ def test_without_a_statement_answers_are_read_as_earlier_versions_did() -> None:
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("5-3", "3"),
+        ("5-3", None),
         ("x = -3.50", "-3.50"),
         ("x = −2", "-2"),
         ("$1,234.50.", "1,234.50"),
-        ("1,2", "2"),
+        ("1,2", None),
         ("3.14.", "3.14"),
         ("1e3 m", "1e3"),
         (".5", ".5"),
