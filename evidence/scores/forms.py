@@ -66,7 +66,8 @@ _NUMBER = re.compile(
     )
     (?:[ ]?[*x][ ]?10\^(?P<ten>\{[-+]?[0-9]{1,3}\}|[-+]?[0-9]{1,3}))?
     (?:\^(?P<power>\{[-+]?[0-9]{1,3}\}|[-+]?[0-9]{1,3}))?
-    (?P<percent>[ ]?%)?(?:[ ]?(?P<scale>(?<![ ])k(?![A-Za-z])|\b(?:hundred|thousand|million|billion|trillion)\b))?""",
+    (?P<percent>[ ]?(?:%|(?:percent|pct)\b))?(?:[ ]?(?P<scale>(?<![ ])k(?![A-Za-z])
+      |\b(?:hundred|thousand|million|billion|trillion)\b))?""",
     re.VERBOSE,
 )
 
@@ -82,13 +83,15 @@ _PART_BEFORE = re.compile(
     rf"""(?:
       [0-9)\]}}%°][ \t]*[-+*/][ \t]*                          # 5 - 3, 2024-01-02
       |(?<![A-Za-z])(?:[A-Za-z][ \t]*[+*/]|[a-z][ \t]*-)[ \t]* # 2x + 3
+      |[A-Za-z][ \t]+[+*][ \t]+                               # 5 cm * 4 cm
       |[A-Za-z]/|[0-9][ \t]*x[ \t]*|[0-9](?::|[ \t]+:[ \t]*)   # km/2, 5 x 3, 3:4
       |[0-9]\.|[^\s],                                         # 3.1.2, 1,2
       |[≤≥≠±√&][ \t]*[(\[{{]?|!=[ \t]*|\bnot[ \t]+             # \geq 3, \sqrt{{2}}
       |(?:\A|[\s$(])[A-Za-z0-9]{{1,2}}[ \t]*[<>]=?[ \t]*       # x > 3
       |[A-Za-z0-9]\(|\}}\{{[ ]?|\\[A-Za-z]+[ ]?\{{[ ]?          # f(2), \frac{{x}}{{2}}
       |\\(?:frac|log|ln|lg|sin|cos|tan|cot|exp|over)[ ]?[({{]?
-      |[0-9)\]}}%][ \t]+or[ \t]+(?:\w[ \t]*=[ \t]*)?           # 1 or 2
+      |[0-9)\]}}%][ \t]+(?:or|to)[ \t]+(?:\w[ \t]*=[ \t]*)?      # 1 or 2, 3 to 4
+      |\bbetween[ \t]+\S{{1,20}}[ \t]+and[ \t]+
       |=[ \t]*[^\s=,]{{1,20}},[ \t]+                           # x = 1, 2
       |\b{_MONTH}\.?[ \t]+(?:[0-9]{{1,2}}(?:st|nd|rd|th)?,?[ \t]+)?
     )\Z""",
@@ -202,6 +205,8 @@ def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
     """Return whether a number is a part of something larger: of a sum, power, tuple, ratio, version or date."""
     if found["sign"] and re.search(r"[0-9)\]}%][ \t]*\Z", before):
         return True
+    if (found["by"] or found["top"]) and re.search(r"[0-9)][ ]\Z", before):  # 1 000 4/9
+        return True
     if _PART_BEFORE.search(before) or _PART_BEHIND.match(behind):
         return True
     opened = re.search(r"[(\[{]([^()\[\]{}]*)\Z", _GROUP.sub("_", before))
@@ -227,6 +232,7 @@ def _number(found: re.Match[str]) -> Number | None:
     elif found["mixed"]:
         of = int(found["of"])
         top = Fraction(int(found["mixed"]) * of + int(found["part"]))
+        of = 0 if int(found["part"]) >= of else of  # 11 7/6 is no number
     else:
         of, whole = int(found["bottom"].strip("{ }")), int(found["whole"] or 0)
         top = Fraction(int(found["top"].strip("{ }")) + whole * of)

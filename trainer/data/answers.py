@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
+from evidence.scores.gain import NONE_READ, OTHER_FORM
 from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import (
@@ -48,20 +49,6 @@ UNUSED = Rule(
     "Setting of the evaluation without effect",
     "A setting without effect would be declared and not be true.",
     "Leave it out, or choose the reader or the samples that use it.",
-)
-OTHER_FORM = Rule(
-    "TP087",
-    "Rows do not teach the form that is read",
-    "A model learns to write what its rows hold, so right answers would count as wrong, or a score would tell of form.",
-    "Set evaluation.answer to what the rows hold (whole, last_number, last_line, choice, regex), or change the rows.",
-    "warning",
-)
-NONE_READ = Rule(
-    "TP088",
-    "No output has the form that is read",
-    "The score is 0 for the form alone: it says nothing of the answers.",
-    "Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the form.",
-    "warning",
 )
 NEVER_STOPPED = Rule(
     "TP152",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evidence.rewards import Attempt, Reward, reward_parts, rewards_of, total_reward
@@ -307,6 +312,91 @@ def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, mo
     }
     good = one("bad_rewards_module:good", low=-1, high=10)
     assert (good.low, good.high, good.score(attempt("abc")), good.is_ours) == (-1, 10, 3.0, False)
+
+
+@pytest.fixture
+def gives(tmp_path, monkeypatch):
+    """Return the reward that does what its `act` is set to."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "given_rewards_module.py").write_text("def act(attempt):\n    return attempt.row['act']()\n")
+    return one("given_rewards_module:act")
+
+
+def acting(act: object) -> Attempt:
+    return attempt("out", {"act": act if callable(act) else lambda: act})
+
+
+@pytest.mark.parametrize(
+    ("value", "worth"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.bool_(1), 1.0),
+        (np.array(0.25), 0.25),
+        (np.int64(1), 1.0),
+        (True, 1.0),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 4), 0.25),
+        (0, 0.0),
+    ],
+    ids=repr,
+)
+def test_what_float_makes_a_number_of_is_a_reward(gives, value, worth):
+    found = gives.score(acting(value))
+    assert (type(found), found) == (float, worth)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "NoneType"),
+        ("1", "str"),
+        (b"1", "bytes"),
+        (float("inf"), "float"),
+        (np.float32("nan"), "numpy.float32"),
+        (np.array([1.0]), "numpy.ndarray"),
+        ([1], "list"),
+        (10**400, "int"),
+        (1j, "complex"),
+        (Decimal("NaN"), "decimal.Decimal"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_finite_number_is_refused_with_its_type(gives, value, kind):
+    with pytest.raises(ProblemError) as raised:
+        gives.score(acting(value))
+    [problem] = raised.value.problems
+    assert "which is not a finite number, for the prompt" in problem.what
+    assert problem.what.endswith(f" It is of type {kind}.")
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), GeneratorExit(), asyncio.CancelledError(), AssertionError()], ids=repr
+)
+def test_whatever_a_reward_raises_is_its_own_error_with_its_line(gives, error):
+    def act() -> None:
+        raise error
+
+    with pytest.raises(ProblemError) as raised:
+        gives.score(acting(act))
+    [problem] = raised.value.problems
+    assert (problem.code, Path(problem.file).name, problem.line) == ("TP906", "given_rewards_module.py", 2)
+    assert f"raises {type(error).__name__}" in problem.what
+
+
+def test_the_user_can_interrupt_a_reward(gives):
+    def act() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gives.score(acting(act))
+
+
+def test_a_module_that_exits_when_it_is_imported_is_a_reward_that_cannot_be_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaving_rewards_module.py").write_text("raise SystemExit(1)\n")
+    with pytest.raises(ProblemError) as raised:
+        one("leaving_rewards_module:act")
+    assert {problem.code for problem in raised.value.problems} == {"TP904"}
 
 
 def test_a_division_by_zero_is_worth_nothing():

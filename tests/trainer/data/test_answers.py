@@ -11,12 +11,13 @@ from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
-from trainer.data.answers import none_read, scoring_from
+from trainer.data.answers import never_stopped, none_read, scoring_from
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
 NUMBER = {"prompt": "2 + 3?", "completion": "5"}
 WORD = {"prompt": "Who?", "completion": "Bob"}
 SOLUTION = {"prompt": "2 + 3?", "completion": "Two and three.\n#### 5"}
+BOXED = {"prompt": "1 : 2?", "completion": r"So it is $\boxed{\frac{1}{2}}$."}
 LETTER = {"prompt": "Which?", "completion": "It is (B)."}
 TALK = {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]}
 
@@ -37,6 +38,9 @@ def items(*expected: Any) -> list[dict[str, Any]]:
         ([SOLUTION], [], "whole", "exact"),
         ([LETTER], ["B", "(C)"], "choice", "folded"),
         ([TALK], ["5"], "whole", "exact"),
+        ([BOXED, BOXED, WORD], ["1/2"], "boxed", "numeric"),
+        ([BOXED], ["x + 1"], "boxed", "exact"),
+        ([BOXED], [], "boxed", "exact"),
         ([{"chosen": TRACE, "rejected": WORD}], ["4"], "tags", "exact"),
         ([{"text": "A story."}], ["4"], "whole", "exact"),
     ],
@@ -89,6 +93,7 @@ UNREADABLE = (
         ({"answer": "whole", "compare": "numeric"}, "husband", "is no number, and answers are compared as numbers"),
         ({"answer": "last_line"}, "two\nlines", "evaluation.answer last_line never reads"),
         ({"answer": "tags"}, "<answer>4</answer>", "holds a tag, and the answer is what stands between tags"),
+        ({"answer": "boxed"}, r"\boxed{4}", "holds a box, and the answer is what stands in it"),
         ({"answer": "whole"}, " ", "is blank"),
         ({"answer": "choice"}, ["B", "none"], "evaluation.answer choice never reads"),
         ({"answer": "regex", "answer_regex": "# (w.*)"}, "husband", 'evaluation.answer_regex "# (w.*)" never reads'),
@@ -160,8 +165,32 @@ def test_rows_that_do_not_teach_the_form_are_told(rows, expected, settings, what
     assert [(each.severity, each.what) for each in data.warnings if each.code == "TP087"] == [("warning", what)]
 
 
+def test_rows_that_end_with_expected_words_and_are_never_read_as_them_are_told(tmp_path: Path):
+    sentence = {"prompt": "Who?", "completion": "It was Bob."}
+    _, data = inputs_of(asked(tmp_path, [sentence, sentence | {"prompt": "Who was it?"}], ["Bob", "Ann"]))
+    [told] = [each.what for each in data.warnings if each.code == "TP087"]
+    assert "none of 2 training rows has one that an item expects, and 2 of the first 2 end with one" in told
+
+
+def test_the_stop_text_ends_rows_as_it_ends_outputs(tmp_path: Path):
+    row = {"prompt": "Q: 2 + 3? A:", "completion": " 5\nQ: next"}
+    _, data = inputs_of(asked(tmp_path, [row], ["5"], answer="whole", stop="\nQ:"))
+    assert [each.what for each in data.warnings if each.code == "TP087"] == []
+    _, data = inputs_of(asked(tmp_path, [row], ["5"], answer="whole", stop="\\nQ:"))
+    assert [each.code for each in data.warnings if each.code == "TP087"] == ["TP087"]
+
+
+def test_a_stop_text_that_no_output_holds_is_named():
+    rows = [{"output_text": "3\nQ: next", "error": None}, {"output_text": "", "error": "too long"}]
+    assert never_stopped(rows, "\nQ:", file="") == never_stopped(rows, None, file="") == []
+    assert never_stopped(rows[1:], "END", file="") == []
+    [problem] = never_stopped(rows, "\\nQ:", file="predictions.jsonl")
+    assert (problem.code, problem.severity) == ("TP152", "warning")
+    assert problem.what == r'evaluation.stop is "\\nQ:", and none of 1 outputs holds it.'
+
+
 def test_rows_that_teach_the_form_are_not_told(tmp_path: Path):
-    for rows, expected in (([NUMBER], "5"), ([TRACE], "4"), ([WORD], "Bob"), ([SOLUTION], "5")):
+    for rows, expected in (([NUMBER], "5"), ([TRACE], "4"), ([WORD], "Bob"), ([SOLUTION], "5"), ([BOXED] * 2, "0.5")):
         _, data = inputs_of(asked(tmp_path, [*rows, *rows, WORD], [expected]))
         assert [each.what for each in data.warnings if each.code == "TP087"] == []
 

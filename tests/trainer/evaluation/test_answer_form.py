@@ -91,7 +91,7 @@ def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
 @pytest.mark.slow
 def test_right_answers_count_and_how_they_were_read_is_stated(made: Path):
     summary = document(made, layout.EVAL_SUMMARY)
-    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
+    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6, "version": 2}
     assert summary["scoring"] == scoring | {"sha256": sha256_json(scoring)}
     assert summary["generation"]["prompt_template"] == "{prompt}"
     assert summary["metrics"]["exact_match"]["value"] == 1
@@ -156,6 +156,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "another reader": (read_by(answer="last_line"), "TP354"),
     "a pattern that is none": (read_by(answer="regex", answer_regex="(a*)*"), "TP341"),
     "another hash": (lambda values: values[layout.EVAL_SUMMARY]["scoring"].update(sha256="0" * 64), "TP353"),
+    "an earlier version of the reader": (read_by(version=1), "TP354"),
     "no reader": (lambda values: values[layout.EVAL_SUMMARY].pop("scoring"), "TP525"),
     "declared otherwise": (lambda values: values[layout.CONFIG]["evaluation"].update(compare="folded"), "TP354"),
     "another template": (
