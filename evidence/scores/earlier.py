@@ -1,7 +1,4 @@
-"""How numbers and choices were read before readers had a version: old runs are scored again as they were then.
-
-Parts of fractions and tuples were read as numbers, and whole numbers were equal within the tolerance.
-"""
+"""How numbers and choices were read before readers had a version: old runs are scored again as they were then."""
 
 from __future__ import annotations
 
@@ -10,9 +7,6 @@ import re
 from decimal import Decimal
 
 from evidence.scores.forms import CHOICE, LETTER, PLAIN_NUMBER, numbers_in
-
-_LONGEST = 400
-"""Characters of a number; a longer text is not a number."""
 
 
 def last_number(text: str) -> str | None:
@@ -25,7 +19,7 @@ def number_of(text: str) -> Decimal | None:
     """Return the number that a text is, or None if it is not one."""
     plain = text.strip().replace("\u2212", "-").removesuffix("%").rstrip().removesuffix(".")
     plain = re.sub(r"^([-+]?)[$€£]", r"\1", plain)
-    if len(plain) > _LONGEST or not PLAIN_NUMBER.fullmatch(plain):
+    if len(plain) > 400 or not PLAIN_NUMBER.fullmatch(plain):
         return None
     number = Decimal(plain.replace(",", ""))
     return number if math.isfinite(float(number)) else None
@@ -44,7 +38,5 @@ def last_choice(text: str) -> str | None:
     """Return the letter of the last choice of a text, or None if it is missing: the whole text, or a capital alone."""
     if whole := LETTER.fullmatch(text.strip()):
         return whole[1].upper()
-    found = None
-    for match in CHOICE.finditer(text):
-        found = match[0]
-    return found
+    found = CHOICE.findall(text)
+    return found[-1] if found else None

@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import deque
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 TOLERANCE = 1e-6
 """Of numbers that are written in two ways."""
-LONGEST_TEXT = 20_000
-"""Characters of a text, the last ones, in which a number is looked for."""
-LONGEST_NUMBER = 4_000
-"""Characters of a number; a longer text is not a number."""
-CONTEXT = 80
-"""Characters beside a number that tell whether it is a part of something else."""
+LONGEST_TEXT, LONGEST_NUMBER, CONTEXT = 20_000, 4_000, 80
+"""Characters of a text, the last ones, that are looked at; of a number; and beside a number, that tell what it is."""
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+"
 # A sign belongs to a number unless it stands between two things, as in 5-3.
@@ -107,27 +103,12 @@ _PART_BEHIND = re.compile(
 _GROUP = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Number:
-    """The value of a number that is written in a text."""
+class Number(NamedTuple):
+    """The value of a number, whether it is written without a fraction and an exponent, and whether as percent."""
 
     value: Fraction
     is_whole: bool
-    """Whether it is written without a fraction and an exponent."""
-    is_percent: bool = False
-
-    def is_near(self, other: Number, tolerance: float, *, least: int = 1) -> bool:
-        """Return whether it is at most a tolerance away from another, as a share of that where it is above `least`.
-
-        Two whole numbers are compared exactly unless a larger tolerance than the usual one is set. 50 % is 50 and 0.5.
-        """
-        pairs = [(self.value, other.value)]
-        if self.is_percent != other.is_percent:
-            by = 100 if self.is_percent else 1
-            pairs.append((self.value / by, other.value / (100 // by)))
-        is_exact = self.is_whole and other.is_whole and tolerance <= TOLERANCE
-        share = Fraction(0 if is_exact else tolerance) * Fraction(1 + 1e-9)
-        return any(abs(one - two) <= share * max(Fraction(least), abs(two)) for one, two in pairs)
+    is_percent: bool
 
 
 def last_number(text: str) -> str | None:
@@ -143,8 +124,9 @@ def last_number(text: str) -> str | None:
         before, behind = plain[max(0, found.start() - CONTEXT) : found.start()], plain[found.end() :][:CONTEXT]
         if _NAME_BEFORE.search(before):
             continue
-        is_part = (is_cut and not before) or _is_part(found, before, behind)
-        return None if is_part or _number(found) is None else _shown(found)
+        if (is_cut and not before) or _is_part(found, before, behind) or _number(found) is None:
+            return None
+        return (found["sign"] or found["inner"] or "")[:1] + plain[found.start("body") : found.end()].strip()
     return None
 
 
@@ -165,13 +147,22 @@ def number_of(text: str) -> Number | None:
 
 
 def same_number(one: str, other: str, tolerance: float, *, least: int = 1) -> bool:
-    """Return whether two texts are numbers that are near each other, as `Number.is_near` has it.
+    """Return whether two texts are numbers at most a tolerance apart, as a share of the second or of `least`.
+
+    Two whole numbers are compared exactly unless a larger tolerance than the usual one is set. 50 % is 50 and 0.5.
 
     >>> same_number("1,000", "1000.0", 0), same_number("999999", "1000000", TOLERANCE), same_number("99", "100", 0.01)
     (True, False, True)
     """
     first, second = number_of(one), number_of(other)
-    return first is not None and second is not None and first.is_near(second, tolerance, least=least)
+    if first is None or second is None:
+        return False
+    pairs = [(first.value, second.value)]
+    if first.is_percent != second.is_percent:
+        pairs.append((first.value / 100, second.value) if first.is_percent else (first.value, second.value / 100))
+    is_exact = first.is_whole and second.is_whole and tolerance <= TOLERANCE
+    share = Fraction(0 if is_exact else tolerance) * Fraction(1 + 1e-9)
+    return any(abs(value - expected) <= share * max(Fraction(least), abs(expected)) for value, expected in pairs)
 
 
 def numbers_in(text: str) -> list[str]:
@@ -203,11 +194,8 @@ def _plain(mark: re.Match[str]) -> str:
 
 def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
     """Return whether a number is a part of something larger: of a sum, power, tuple, ratio, version or date."""
-    if found["sign"] and re.search(r"[0-9)\]}%][ \t]*\Z", before):
-        return True
-    if (found["by"] or found["top"]) and re.search(r"[0-9)][ ]\Z", before):  # 1 000 4/9
-        return True
-    if _PART_BEFORE.search(before) or _PART_BEHIND.match(behind):
+    follows = (found["sign"] or found["by"] or found["top"]) and re.search(r"[0-9)\]}%][ \t]*\Z", before)  # 1 000 4/9
+    if follows or _PART_BEFORE.search(before) or _PART_BEHIND.match(behind):
         return True
     opened = re.search(r"[(\[{]([^()\[\]{}]*)\Z", _GROUP.sub("_", before))
     closed = re.match(r"([^()\[\]{}]*)[)\]}]", _GROUP.sub("_", behind))
@@ -217,35 +205,25 @@ def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
     return bool(left or right) and left[-1:] in ("", ",", ";") and right[:1] in ("", ",", ";")
 
 
-def _shown(found: re.Match[str]) -> str:
-    sign = (found["sign"] or found["inner"] or "")[:1]
-    return sign + found.string[found.start("body") : found.end()].strip()
-
-
 def _number(found: re.Match[str]) -> Number | None:
     """Return the value of a number, or None where it has none: too long, divided by 0, or beyond what floats hold."""
     if len(found[0]) > LONGEST_NUMBER:
         return None
     ten, power, e = (int((found[name] or "0").strip("{}eE")) for name in ("ten", "power", "e"))
+    part, of = (int((found[one] or found[two] or "1").strip("{ }")) for one, two in (("top", "part"), ("bottom", "of")))
     if found["digits"]:
-        top, of = Fraction(re.sub("[ ,'_]", "", found["digits"])), int(found["by"] or 1)
-    elif found["mixed"]:
-        of = int(found["of"])
-        top = Fraction(int(found["mixed"]) * of + int(found["part"]))
-        of = 0 if int(found["part"]) >= of else of  # 11 7/6 is no number
+        value, of = Fraction(re.sub("[ ,'_]", "", found["digits"])), int(found["by"] or 1)
     else:
-        of, whole = int(found["bottom"].strip("{ }")), int(found["whole"] or 0)
-        top = Fraction(int(found["top"].strip("{ }")) + whole * of)
-    is_negative = "-" in (found["sign"] or "") + (found["inner"] or "")
-    is_whole = bool(found["digits"]) and not any(found[name] for name in ("by", "e", "ten", "power"))
-    if not of or (power and (not top or len(found["body"]) > len("1000000"))):
-        return None
-    value = (top / of * Fraction(10) ** e) ** (power if found["power"] else 1)
-    value *= Fraction(10) ** (ten + _SCALES.get(found["scale"] or "", 0)) * (-1 if is_negative else 1)
-    is_whole = is_whole and "." not in found["digits"]
+        value = Fraction(part + of * int(found["whole"] or found["mixed"] or 0))
+    if not of or (found["mixed"] and part >= of) or (power and (not value or len(found["body"]) > len("1000000"))):
+        return None  # 5/0, 11 7/6, 0^-1
+    value = (value / of * Fraction(10) ** e) ** (power if found["power"] else 1)
+    value *= Fraction(10) ** (ten + _SCALES.get(found["scale"] or "", 0))
+    is_whole = "." not in (found["digits"] or ".") and not any(map(found.group, ("by", "e", "ten", "power")))
     if not is_whole and abs(value) >= Fraction(10) ** 308:
         return None
-    return Number(value=value, is_whole=is_whole, is_percent=bool(found["percent"]))
+    is_negative = "-" in (found["sign"] or "") + (found["inner"] or "")
+    return Number(-value if is_negative else value, is_whole, bool(found["percent"]))
 
 
 LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:]?")
@@ -270,10 +248,8 @@ def last_choice(text: str) -> str | None:
     That is the whole text, a letter behind `answer is` or `answer:`, a letter with a separator at the very beginning,
     or the last capital alone. Small letters count in the first three places.
 
-    >>> last_choice("b"), last_choice("(C)"), last_choice("B, not A. A cat sleeps."), last_choice("I do not know")
-    ('B', 'C', 'B', None)
-    >>> last_choice("The answer is b because A is less."), last_choice("b) Paris, not C"), last_choice("So A or C")
-    ('B', 'B', 'C')
+    >>> [last_choice(text) for text in ("b", "The answer is b because A is less.", "b) Paris, not C", "So A or C")]
+    ['B', 'B', 'B', 'C']
     """
     if whole := LETTER.fullmatch(text.strip()):
         return whole[1].upper()

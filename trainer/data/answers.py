@@ -10,20 +10,11 @@ from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
+from evidence.scores.forms import is_choice, number_of
 from evidence.scores.gain import NONE_READ, OTHER_FORM
 from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import (
-    Answer,
-    Compare,
-    Scoring,
-    accepted_of,
-    extract_answer,
-    is_choice,
-    is_right_leniently,
-    last_boxed,
-    number_of,
-)
+from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, last_boxed
 from evidence.scores.samples import answers_in
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few, problem_of
@@ -51,7 +42,7 @@ UNUSED = Rule(
     "Leave it out, or choose the reader or the samples that use it.",
 )
 NEVER_STOPPED = Rule(
-    "TP152",
+    "TP752",
     "Stop text that no output holds",
     "An output ends at its end token or at evaluation.max_new_tokens then, and the setting changed nothing.",
     'Check its spelling: in YAML only double quotes make \\n a line break, as in stop: "\\nQ:".',
@@ -69,13 +60,8 @@ LONGEST_SHOWN = 40
 MOST_EXPECTED = 200
 """Expected answers, and training rows, that are held against each other."""
 
-USUAL: Mapping[Answer | None, Compare | None] = {
-    None: None,
-    "last_number": "numeric",
-    "choice": "folded",
-    "boxed": None,
-}
-"""How answers of some readers are compared unless it is set, None where rows and items decide; of others exactly."""
+USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
+"""How answers of some readers are compared unless it is set; those of others exactly, in boxes as the items expect."""
 
 
 def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
@@ -99,7 +85,7 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
             f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
         )
         problems.append((UNUSED, "answer_regex", what))
-    compare = settings.compare or USUAL.get(settings.answer, "exact")
+    compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
     if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
         what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
         problems.append((UNUSED, "tolerance", what))
@@ -148,7 +134,7 @@ def scoring_from(
     return Scoring(
         answer=answer,
         answer_regex=settings.answer_regex,
-        compare=settings.compare or ("numeric" if is_numeric else USUAL.get(answer) or "exact"),
+        compare=settings.compare or ("numeric" if is_numeric else USUAL.get(answer, "exact")),
         tolerance=settings.tolerance,
     )
 
@@ -249,7 +235,7 @@ def rows_of_another_form(
     if any(scoring.can_compare(one) and (of_kind is None or of_kind(scoring.number_in(one))) for one in answers):
         expected = list(dict.fromkeys(one for item in items.rows for one in accepted_of(item)))[:MOST_EXPECTED]
         few = texts[:MOST_EXPECTED]
-        ending = [text for text in few if any(is_right_leniently(text, one) for one in expected)]
+        ending = [text for text in few if scoring.verdict(text, "stop", expected)["lenient_correct"]]
         if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
             return []
         kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"

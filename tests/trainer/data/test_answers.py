@@ -185,7 +185,7 @@ def test_a_stop_text_that_no_output_holds_is_named():
     assert never_stopped(rows, "\nQ:", file="") == never_stopped(rows, None, file="") == []
     assert never_stopped(rows[1:], "END", file="") == []
     [problem] = never_stopped(rows, "\\nQ:", file="predictions.jsonl")
-    assert (problem.code, problem.severity) == ("TP152", "warning")
+    assert (problem.code, problem.severity) == ("TP752", "warning")
     assert problem.what == r'evaluation.stop is "\\nQ:", and none of 1 outputs holds it.'
 
 
