@@ -40,7 +40,7 @@ from trainer.evaluation.regenerate import other_scores
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.comparisons import as_text
-from trainproof.terminal.runs import run_text
+from trainproof.terminal.runs import run_json, run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
 ITEMS = [
@@ -232,3 +232,27 @@ def test_a_gain_of_form_is_said_where_runs_are_compared(made: Path):
     same = compare_runs([read_run(made), read_run(made)])
     compared = replace(same, pairs=(Pair(first="a", second="b", score=score, refused=()),))
     assert "  But the gain is form: strict 0 → 2 of 2, lenient 2 → 2.\n" in as_text(compared)
+
+
+def test_that_rows_do_not_teach_the_form_is_said_by_show(made: Path, tmp_path: Path):
+    forger = Forger(made, tmp_path / "words-1")
+    values = deepcopy(forger.values)
+    place, scoring = next((n, row) for n, row in enumerate(values[layout.LOG]) if row["event"] == "scoring")
+    said = {"level": "warning", "event": "odd_row", "message": "TP087: None has one.", "fields": {"code": "TP087"}}
+    values[layout.LOG].insert(place + 1, scoring | said)
+    forger._reseal(values, Forgery(file="all", what="told"))
+    assert re.search(r"\n  form +None has one\.\n", run_text(read_run(forger.folder)))
+    assert run_json(read_run(forger.folder))["form"] == ["None has one."]
+    assert run_json(read_run(made))["form"] == []
+
+
+def test_only_runs_whose_answers_depend_on_the_reader_are_not_compared_across_its_versions(made: Path, tmp_path: Path):
+    other = Forger(made, tmp_path / "other")
+    values = deepcopy(other.values)
+    for stated in (values[layout.EVAL_SUMMARY]["scoring"], *(row["fields"] for row in values[layout.LOG])):
+        stated.pop("version", None)
+    read_by()(values)
+    other._reseal(values, Forgery(file="all", what="told"))
+    (pair,) = compare_runs([read_run(made), read_run(other.folder)]).pairs
+    assert pair.refused == ()
+    assert [Scoring(answer=name).depends_on_version for name in ("tags", "whole", "choice")] == [False, False, True]

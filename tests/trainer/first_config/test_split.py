@@ -35,6 +35,7 @@ def rows_of(path: Path) -> RowsShape:
         (chat(("user", "Hi."), ("assistant", "Yes?"), ("user", "2 + 2?"), ("assistant", "4")), None),
         ({"prompt": "Tell a story.", "completion": "Once there was a fox. " * 5}, None),
         ({"prompt": "2 + 2?", "completion": "<answer>4"}, None),
+        ({"prompt": "1 : 2?", "completion": r"So\n$\boxed{\frac{1}{2}}$."}, ("1 : 2?", r"\frac{1}{2}")),
         ({"prompt": "2 + 2?", "completion": 4}, None),
         ({"text": "4"}, None),
         ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, None),
