@@ -16,7 +16,7 @@ _PAST = frozenset({"running", "succeeded"})
 
 def can_resume(run: Run) -> bool:
     """Return whether a run stopped before its end, with a configuration and a complete checkpoint to go on from."""
-    return run.status not in _PAST and CONFIG in run.files and has_checkpoint(run.path)
+    return run.status not in _PAST and CONFIG in run.files and _has_checkpoint(run.path)
 
 
 def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> bool:
@@ -24,7 +24,7 @@ def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None
     return flag_at(plan, "forced") is True or flag_at(manifest, "training", "forced") is True
 
 
-def has_checkpoint(folder: Path) -> bool:
+def _has_checkpoint(folder: Path) -> bool:
     """Return whether there is a complete checkpoint; only a complete one is named by its number."""
     try:
         return any(path.name.isdecimal() for path in (folder / CHECKPOINTS).iterdir())

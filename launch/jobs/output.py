@@ -6,37 +6,25 @@ import json
 import re
 import shlex
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from evidence.bundle.secrets.masking import mask, visible
 from evidence.run.layout import CONFIG, SYSTEM
 from launch.jobs.files import no_link
 from launch.jobs.folder import Job, is_cancelled
-from launch.resuming import has_checkpoint
 from schemas.problems.formats import size
 from schemas.reading.values import at
 from schemas.reading.yaml_text import read_yaml
-
-_OF_A_SHELL = 128
-"""What shells and containers add to the number of the signal that ended a command."""
-
-_MOST_ROWS = 2**20
-"""Largest microbatch of which a smaller one is named; configurations of strangers may state any."""
 
 _TAIL_BYTES = 16_384
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
 
 
-def signal_of(job: Job) -> int | None:
-    """Return the number of the signal that ended a job, or None if none did."""
-    code = job.exit_code or 0
-    return -code if code < 0 else signal.SIGKILL if code == _OF_A_SHELL + signal.SIGKILL else None
-
-
 def what_killed(job: Job) -> str | None:
     """Return in words what killed a job, the memory that was taken last and how to go on; None if nothing did."""
-    number = signal_of(job)
-    if number is None:
+    number = -(job.exit_code or 0)
+    if number <= 0:
         return None
     known = f" ({signal.Signals(number).name})" if number in list(signal.Signals) else ""
     what = f"{job.run} was killed by signal {number}{known}"
@@ -51,31 +39,25 @@ def what_killed(job: Job) -> str | None:
 def _last_memory(run: Path) -> str:
     """Return the last memory in system.jsonl as a sentence, or nothing."""
     for line in reversed(tail(run / SYSTEM).splitlines()):
-        try:
+        with suppress(ValueError, RecursionError):  # the last line may be cut off by the kill
             row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # cut off by the kill
-        own, used, whole = (at(row, f"{name}_bytes") for name in ("process_memory", "host_memory_used", "host_memory"))
-        if all(isinstance(each, int) for each in (own, used, whole)):
-            return f" {SYSTEM} said last: {size(own)} of the run, {size(used)} of {size(whole)} on the machine."
+            own, used, whole = (
+                at(row, f"{name}_bytes") for name in ("process_memory", "host_memory_used", "host_memory")
+            )
+            if all(isinstance(each, int) for each in (own, used, whole)):
+                return f" {SYSTEM} said last: {size(own)} of the run, {size(used)} of {size(whole)} on the machine."
     return ""
 
 
 def _go_on(run: Path) -> str:
-    """Return the command that goes on with less memory."""
-    try:
+    """Return the command that goes on with less memory and as many rows in a step."""
+    less, config = "--set memory.remat=layer", None
+    with suppress(OSError):
         config = read_yaml(no_link(run / CONFIG).read_text("utf-8", "replace"), file=CONFIG).value
-    except OSError:
-        config = None
     rows, times = at(config, "batch", "microbatch_size"), at(config, "batch", "accumulation_steps")
-    less = "--set memory.remat=layer"
-    if type(rows) is int and type(times) is int and 1 < rows <= _MOST_ROWS:
-        fewer = next(part for part in range(rows - 1, 0, -1) if rows * times % part == 0)
-        less = f"--set batch.microbatch_size={fewer} --set batch.accumulation_steps={rows * times // fewer}"
-    name = shlex.quote(str(run))
-    if not has_checkpoint(run):
-        return f"it has no checkpoint; start it again with {less}."
-    return f"trainproof train --resume {name} --output NEW_FOLDER {less}"
+    if type(rows) is int and type(times) is int and rows > 0 and rows % 2 == 0:
+        less = f"--set batch.microbatch_size={rows // 2} --set batch.accumulation_steps={times * 2}"
+    return f"trainproof train --resume {shlex.quote(str(run))} --output NEW_FOLDER {less}"
 
 
 def tail(path: Path, lines: int = 40) -> str:

@@ -78,10 +78,9 @@ def test_a_run_folder_that_goes_away_is_named(
     with pytest.raises(ProblemError) as raised:
         carried_out(order)
     [problem] = raised.value.problems
-    assert (raised.value.exit_code, problem.code, problem.file) == (4, "TP725", str(order.folder))
+    assert (raised.value.exit_code, problem.code, problem.file) == (4, "TP722", str(order.folder))
     assert problem.what == (
-        f"The run folder is no longer at {order.folder}: "
-        "it was moved, renamed or removed while the run was writing to it."
+        "The run folder could not be written: it was moved, renamed or removed while the run was writing to it."
     )
     if how == "another in its place":
         assert [path.name for path in order.folder.iterdir()] == ["mine"]

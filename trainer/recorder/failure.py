@@ -42,14 +42,6 @@ OUT_OF_MEMORY = Rule(
 )
 
 
-MOVED = Rule(
-    "TP725",
-    "Run folder moved",
-    "A run writes to one folder, from its first step to its end.",
-    "Continue it from where the folder is now: trainproof train --resume FOLDER --output NEW_FOLDER.",
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """How a run ended by an exception."""
@@ -98,7 +90,7 @@ def not_written(error: OSError, file: str) -> Failure:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     where = error.filename or file
     needed = f": {error.strerror}" if full and error.strerror != os.strerror(error.errno or 0) else ""
-    then = "Check the disk and start the run again, with --resume if a checkpoint was saved."
+    then = "Check the folder and the disk, and start the run again, with --resume if a checkpoint was saved."
     problem = problem_of(
         NOT_RECORDED,
         file=str(where),
@@ -108,13 +100,6 @@ def not_written(error: OSError, file: str) -> Failure:
         next=None if full else then,
     )
     return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problems=(problem,))
-
-
-def moved(file: str) -> Failure:
-    """Return the end of a run whose folder is no longer where it began."""
-    what = f"The run folder is no longer at {file}: it was moved, renamed or removed while the run was writing to it."
-    problem = problem_of(MOVED, file=file, what=what)
-    return Failure(status="failed", kind="moved", exit_code=FAILED, problems=(problem,))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -7,7 +7,6 @@ folders is `evidence`'s work.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +23,7 @@ from evidence.scores.recompute import result_of
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.recorder.failure import failure_of, moved
+from trainer.recorder.failure import failure_of
 
 FOLDER_NOT_WRITABLE = Rule(
     "TP030",
@@ -39,6 +38,8 @@ INVALID_RUN_NAME = Rule(
     "The id stands in every document of the run and in bundles.",
     "Give it another name.",
 )
+
+MOVED = "it was moved, renamed or removed while the run was writing to it"
 
 Say = Callable[[str], None]
 """Shows one line to anyone who watches the run."""
@@ -113,8 +114,9 @@ class Recorder:
 
     def _fail(self, error: BaseException) -> None:
         """Seal the run as what the exception makes of it, and raise that as the problems that users meet."""
-        is_moved = isinstance(error, OSError) and not self._lock.holds()
-        failure = moved(str(self.folder)) if is_moved else failure_of(error, file=str(self.folder))
+        if isinstance(error, OSError) and not self._lock.holds():
+            error = FileNotFoundError(errno.ENOENT, MOVED, str(self.folder))
+        failure = failure_of(error, file=str(self.folder))
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
             self.log("error", f"run_{failure.status}", failure.message, **details)
@@ -153,7 +155,7 @@ class Recorder:
             FileNotFoundError: it was.
         """
         if not self._lock.holds():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
+            raise FileNotFoundError(errno.ENOENT, MOVED, str(self.folder))
         return self.folder / name
 
     def save(self) -> None:
