@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
     assert refusal(order) == (
         2,
         "".join(
-            f"error TP052: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f"error TP052: {parent / layout.CONFIG} at {key}: "
             f'{key} is "{now}"; the run to continue has "{then}".\n{why}'
             f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
             for key, now, then in (
@@ -152,7 +152,7 @@ def test_a_run_is_not_continued_with_other_rows(
     assert refusal(order) == (
         2,
         "".join(
-            f"error TP054: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f"error TP054: {parent / layout.CONFIG} at {key}: "
             f"{key} is {now}; the run to continue has {then}.\n{why}"
             f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
             for key, now, then in (("seed", 7, 0), ("data.shuffle", "false", "true"))
@@ -202,7 +202,7 @@ def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
     assert refusal(order_of(decaying, resume=parent)) == (
         2,
         (
-            f"error TP052: {parent / layout.CONFIG} at /optimizer/weight_decay: optimizer.weight_decay is 0.1; the run "
+            f"error TP052: {parent / layout.CONFIG} at optimizer.weight_decay: optimizer.weight_decay is 0.1; the run "
             "to continue has 0.0.\n"
             "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
             "  Next: Continue it with --set optimizer.weight_decay=0.0, or leave --resume out to begin anew.\n"
@@ -273,7 +273,7 @@ def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
     assert refusal(replace(weights, folder=tmp_path / "drawn")) == (
         2,
         (
-            f"error TP052: {first.folder / layout.CONFIG} at /model/weights: "
+            f"error TP052: {first.folder / layout.CONFIG} at model.weights: "
             'model.weights is "random"; the run to continue has null.\n'
             "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
             "  Next: Continue it with --set model.weights=null, or leave --resume out to begin anew.\n"
