@@ -176,19 +176,13 @@ def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
 
 
 def cut_in_words(counts: Document, max_length: int | None) -> str:
-    """Return how many examples are cut, and what that loses.
-
-    Args:
-        counts: of `first_examples.json`; those of earlier versions do not state what is lost.
-        max_length: `data.max_length`. None: not known.
-    """
-    limit = "" if max_length is None else f"data.max_length is {max_length}, but "
-    what = f"{limit}{counts['truncated_rows']:,} of {counts['rows']:,} examples lose their answer or its end"
-    if (lost := counts.get("supervised_tokens_lost")) is None:
-        return f"{what} at that length."
-    share = lost / (counts["supervised_tokens"] + lost)
-    what += f" at that length; {share:.1%} of the supervised tokens are cut off."
-    return f"{what} The longest example has {counts['longest_row_tokens']:,} tokens."
+    """Return how many examples are cut and, as far as the counts of `first_examples.json` state it, what that loses."""
+    what = "" if max_length is None else f"data.max_length is {max_length}, but "
+    what += f"{counts['truncated_rows']:,} of {counts['rows']:,} examples lose their answer or its end at that length"
+    if lost := counts.get("supervised_tokens_lost"):
+        what += f"; {lost / (counts['supervised_tokens'] + lost):.1%} of the supervised tokens are cut off"
+    longest = counts.get("longest_row_tokens")
+    return f"{what}." if longest is None else f"{what}. The longest example has {longest:,} tokens."
 
 
 def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
@@ -205,11 +199,7 @@ def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
 
 
 def same_prompts(items: Sequence[Document]) -> str | None:
-    """Return in words how many items repeat a prompt, and how many of them expect another answer; None if none does.
-
-    Args:
-        items: of an evaluation set, or the rows of its predictions.
-    """
+    """Return in words how many items repeat a prompt, and how many of them expect another answer; None if none does."""
     first: dict[str, Document] = {}
     pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in items)
     again = [(item, before) for item, before in pairs if item["id"] != before["id"]]
@@ -231,10 +221,8 @@ def caveats_of(summary: Document | None) -> Iterator[tuple[Rule, str]]:
     if unwritable := summary["eval_set"].get("items_unwritable"):
         yield UNWRITABLE, f"{unwritable:,} of {n} items expect an answer that the tokenizer writes otherwise"
     if metric["interval"] and metric["interval"]["method"] == BY_PROMPT:
-        yield (
-            SAME_PROMPTS,
-            f"items repeat prompts, so the interval counts {n} items as {metric.get('clusters', metric['n']):,}",
-        )
+        clusters = metric.get("clusters", metric["n"])
+        yield SAME_PROMPTS, f"items repeat prompts, so the interval counts {n} items as {clusters:,}"
 
 
 def items_can_be_right(facts: Facts) -> Iterator[Problem]:

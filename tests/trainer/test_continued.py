@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import pytest
+from model_folders import row_file
 from tasks import first_state_of
 from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, refusal, rows, saved_steps
 
@@ -17,6 +18,7 @@ from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, Limi
 from trainer.loop.stop import StopRequest
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
+from trainer.objectives.data import Data
 from trainer.run import RunRequest
 
 
@@ -48,6 +50,20 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     assert ends[0]["state_sha256"] == ends[1]["state_sha256"]
     assert manifest_of(rest.folder)["training"]["optimizer"]["state"] == state
     assert errors_of(rest.folder) == []
+
+
+@pytest.mark.slow
+def test_a_run_of_an_earlier_version_is_continued_although_most_of_its_examples_are_cut(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    long = [{"prompt": str(number), "completion": "Once upon a time. " * 30} for number in range(4)]
+    data = replace(config.data, dataset=row_file(tmp_path / "rows.jsonl", *long), max_length=64)
+    first, rest = (order_of(replace(config, data=data, limits=LimitsConfig(steps=n)), f"until-{n}") for n in (2, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(Data, "refused", [])
+        assert carried_out(first) == 0
+    assert carried_out(replace(rest, resume=first.folder)) == 0
+    assert [each["fields"]["code"] for each in logged(rest.folder, "odd_row")] == ["TP026"]
 
 
 @pytest.mark.slow

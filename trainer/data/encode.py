@@ -44,7 +44,7 @@ class Tally:
 
     def __init__(self, *, end_id: int) -> None:
         self._end_id = end_id
-        self._tokens = self._supervised = self._truncated = self._whole = self._ended = self._lost = self._longest = 0
+        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
 
     def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
         """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
@@ -56,15 +56,9 @@ class Tally:
             self._whole += not truncated
             self._ended += not truncated and all(part.ends_with(self._end_id) for part in last)
 
-    def add_cut(self, part: EncodedRow, tokens: int, supervised: int) -> None:
-        """Count what an example lost that was cut to `part`, given its tokens and supervised tokens before."""
-        self._longest = max(self._longest, tokens)
-        self._lost += supervised - len(part.supervised)
-
     def counts(self, *, rows: int) -> dict[str, int | bool]:
         """Return the counts; where every row was cut, no end is ever learned."""
-        cut = {"supervised_tokens_lost": self._lost, "longest_row_tokens": self._longest}
-        return (cut if self._truncated else {}) | {
+        return {
             "rows": rows,
             "prompt_tokens": self._tokens - self._supervised,
             "supervised_tokens": self._supervised,
@@ -156,17 +150,14 @@ def encode_rows(
                 whole, spans = ids_of(example, tokenizer, end_id)
                 parts = cut_to_length(example, whole, spans, max_length, row=index)
                 lost.add(index, example, parts, whole=whole, spans=spans)
-                if parts and parts[-1].truncated:
-                    tally.add_cut(parts[-1], len(whole), sum(last - first for first, last in spans))
                 found += parts
             tally.add(found, is_pair=len(examples) > 1)
             yield from found
 
     encoded = TokenFile(each())
-    counts = tally.counts(rows=len(rows))
-    lost.refuse(where, longest=counts.get("longest_row_tokens", 0))
+    lost.refuse(where)
+    counts = tally.counts(rows=len(rows)) | lost.counts()
     if lost.other_rows:
-        counts["rows_written_otherwise"] = len(lost.other_rows)
         special.append(written_otherwise(*lost.first_other, lost.other_rows, where))
     if key is not None and not special:  # a warning states lines of a file, which are no part of the key
         keep_rows(key, encoded, counts)
@@ -192,6 +183,7 @@ class UntaughtRows:
         self._cut: set[int] = set()
         self._unknown: dict[int, str] = {}
         self._tasks: list[int] = []
+        self._lost = self._longest = 0
         self.other_rows: set[int] = set()
         """Rows that the tokenizer writes otherwise."""
         self.first_other = ("", "")
@@ -200,17 +192,12 @@ class UntaughtRows:
     def add(
         self, index: int, example: Example, parts: Sequence[EncodedRow], *, whole: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """Look at a row and what it became; a blank text becomes nothing.
-
-        Args:
-            index: of the row.
-            example: its text.
-            parts: what it became.
-            whole: its token ids before it was cut.
-            spans: where its supervised tokens stand in them.
-        """
+        """Look at a row, what it became (a blank text: nothing), and its ids and supervised spans before it was cut."""
         if not parts:
             return
+        if parts[-1].truncated:
+            self._longest = max(self._longest, len(whole))
+            self._lost += sum(last - first for first, last in spans) - len(parts[-1].supervised)
         if not example.completion:
             self._tasks.append(index)
             return
@@ -226,10 +213,15 @@ class UntaughtRows:
         else:
             self._unknown[index] = text_of(parts[-1], self._tokenizer)
 
-    def refuse(self, where: Where, *, longest: int) -> None:
-        """Refuse tasks, and rows that lost their answer; the longest row has so many tokens."""
+    def counts(self) -> dict[str, int | bool]:
+        """Return the counts of `first_examples.json` that are stated where they are not 0."""
+        cut = {"supervised_tokens_lost": self._lost, "longest_row_tokens": self._longest} if self._longest else {}
+        return cut | ({"rows_written_otherwise": len(self.other_rows)} if self.other_rows else {})
+
+    def refuse(self, where: Where) -> None:
+        """Refuse tasks, and rows that lost their answer."""
         problems = untaught_tasks(self._tasks, where)
-        problems += [*lost_answers(self._cut, longest, where), *unknown_answers(self._unknown, where)]
+        problems += [*lost_answers(self._cut, self._longest, where), *unknown_answers(self._unknown, where)]
         if problems:
             raise ProblemError(problems, exit_code=2)
 

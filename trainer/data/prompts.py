@@ -93,15 +93,7 @@ def refused_prompts(
 def odd_items(
     items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
 ) -> tuple[Problem, ...]:
-    """Return what is odd about an evaluation set: special tokens in prompts, items that cannot be asked or be right.
-
-    Args:
-        items: the evaluation set.
-        tokenizer: the model's.
-        prompts: token ids, one of each item.
-        scoring: how answers are compared.
-        max_prompt_tokens: of a prompt that leaves room for an output.
-    """
+    """Return what is odd about an evaluation set: special tokens in prompts, items that cannot be asked or be right."""
     special = special_token_problems(
         items.rows,
         lambda item: [("/prompt", item["prompt"], False)],
@@ -122,20 +114,15 @@ def odd_items(
     if unwritable := unwritable_items(items.rows, tokenizer, scoring):
         [(place, expected, made), *_] = unwritable
         what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer writes otherwise: "
-        found.append(
-            problem_of(UNWRITABLE, file=file, line=items.lines[place], what=what + in_other_words(expected, made))
-        )
+        what += in_other_words(expected, made)
+        found.append(problem_of(UNWRITABLE, file=file, line=items.lines[place], what=what))
     return tuple(found)
 
 
 def unwritable_items(
     items: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, scoring: Scoring
 ) -> list[tuple[int, str, str]]:
-    """Return each item none of whose expected answers is right once the tokenizer encoded and decoded it.
-
-    Returns:
-        Its place, its first expected answer, and what the tokenizer makes of that.
-    """
+    """Return place, first expected answer and what the tokenizer makes of it, of each item that can never be right."""
     found = []
     for place, item in enumerate(items):
         accepted = accepted_of(item)

@@ -86,10 +86,8 @@ def lost_answers(rows: Collection[int], longest: int, where: Where) -> list[Prob
     if not rows:
         return []
     named = [f"row {row}" for row in sorted(rows)[:SHOWN_ROWS]] + ["others"] * (len(rows) > SHOWN_ROWS)
-    what = (
-        f"data.max_length is {where.max_length}, but {len(rows):,} of {len(where.lines):,} examples lose their answer "
-    )
-    what += f"at that length: {listed(named, last='and')}."
+    what = f"data.max_length is {where.max_length}, but {len(rows):,} of {len(where.lines):,} examples lose their "
+    what += f"answer at that length: {listed(named, last='and')}."
     return [problem_of(CUT_OFF, file=where.file, line=where.lines[min(rows)], what=what, next=where.fix(longest))]
 
 
@@ -114,12 +112,7 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
 
 
 def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Problem]:
-    """Yield the warning that examples lose the end of their answer, an error where most do.
-
-    Args:
-        counts: of `first_examples.json`.
-        where: the dataset and its lengths.
-    """
+    """Yield the warning that examples lose the end of their answer, an error where most do."""
     if not counts["truncated_rows"]:
         return
     what, fix = cut_in_words(counts, where.max_length), where.fix(counts["longest_row_tokens"])
@@ -128,14 +121,7 @@ def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Proble
 
 
 def written_otherwise(text: str, made: str, indices: Collection[int], where: Where) -> Problem:
-    """Return the warning that the tokenizer makes another text of rows, with a text of the first row and what it makes.
-
-    Args:
-        text: of the first row.
-        made: what the tokenizer makes of it.
-        indices: of all such rows.
-        where: the dataset.
-    """
+    """Return the warning that the tokenizer makes another text of rows, with one of the first row before and after."""
     what = f"{len(indices):,} of {quantity(len(where.lines), 'row')} are learned otherwise than they are written: "
     what += in_other_words(text, made)
     return problem_of(WRITTEN_OTHERWISE, file=where.file, line=where.lines[min(indices)], what=what)

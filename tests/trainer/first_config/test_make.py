@@ -222,6 +222,16 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     )
 
 
+def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path: Path):
+    long = {"prompt": "Tell.", "completion": "Once upon a time. " * 60}
+    data = write_rows(tmp_path / "rows.jsonl", [*sums(3), long])
+    [told] = [each for each in made(model, data, tmp_path / "config.yaml").warnings if each.code == "TP455"]
+    assert told.what.startswith("data.max_length is 512, but 1 of 4 examples lose their answer or its end at that ")
+    assert told.next.endswith("tokens, the model 512 positions.")
+    most = write_rows(tmp_path / "most.jsonl", [*sums(1), long, long])
+    assert refused(model, most, tmp_path / "config.yaml", force=True).startswith(f"error TP026: {most}: ")
+
+
 def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
     data = write_rows(tmp_path / "rows.jsonl", sums(60))
     held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
