@@ -46,7 +46,7 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
     grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
     sha256 = sha256_file(run.path / layout.MANIFEST) if grade.name == "consistent" else None
     report = RunReport(path=run.path, grade=grade, findings=findings, manifest_sha256=sha256)
-    return RunJudgement(report=report, fingerprint=fingerprint_of(facts))
+    return RunJudgement(report=report, fingerprint=fingerprint_of(facts, findings))
 
 
 def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:
@@ -65,7 +65,7 @@ def report_of(run: Run) -> RunReport:
 
 
 def together(judged: Sequence[RunJudgement]) -> list[RunReport]:
-    """Return the reports with the findings between runs added: a run and its copy contradict each other."""
+    """Return the reports with the findings between runs added: a run and a changed copy contradict each other."""
     added = copies([one.fingerprint for one in judged])
     return [_with_findings(one.report, added.get(one.report.path, [])) for one in judged]
 

@@ -38,7 +38,6 @@ _SIGNS = {
 
 _PARTIAL = "label_as_partial"
 _UPLOADED = "verdict on the bundle that was uploaded"
-_COPIED = {rule.code for rule in (across.SAME_METRICS, across.SAME_RUN_ID)}
 
 
 def page() -> None:
@@ -98,7 +97,7 @@ def _copies_elsewhere(folders: Sequence[Path], items: Sequence[ChecklistItem]) -
         for folder in folders
         if folder.name not in blocked
         for finding in reading.check(folder).findings
-        if finding.code in _COPIED
+        if finding.code in across.CONTRADICTS_COPY
     ]
 
 

@@ -29,6 +29,13 @@ def write_many(root: Path, count: int) -> list[Path]:
     ]
 
 
+def write_changed_copy(original: Path, copy: Path) -> Path:
+    """Copy a run and let the copy state something else, without touching what is checked by a hash."""
+    shutil.copytree(original, copy)
+    apply(copy, {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "validation"})
+    return copy
+
+
 def found(report: object) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.severity, problem.what) for problem in report.all_findings]
 
@@ -119,17 +126,30 @@ def test_manifest_that_was_changed_after_the_seal_is_found_by_the_log(tmp_path: 
     assert report.runs[0].grade.name == "contradictory"
 
 
-def test_copy_and_original_both_say_so(tmp_path: Path) -> None:
+def test_a_changed_copy_and_its_original_both_say_so(tmp_path: Path) -> None:
     original, _ = write_many(tmp_path, 2)
-    shutil.copytree(original, tmp_path / "copy")
+    write_changed_copy(original, tmp_path / "copy")
     report = check_paths([tmp_path])
     assert [run.grade.name for run in report.runs] == ["contradictory", "contradictory", "consistent"]
     found_in = [(run.path.name, [problem.code for problem in run.findings]) for run in report.runs]
     assert found_in == [("copy", ["TP421", "TP309", "TP302"]), ("run-00", ["TP421", "TP309"]), ("run-01", [])]
     assert report.runs[0].grade.reasons == (
-        "metrics.jsonl: Every row has the time and the loss of the same row in run-00.",
-        "run_manifest.json: The run id run-00 is also that of run-00.",
+        "metrics.jsonl: Every row of copy has the time and the loss of the same row in run-00.",
+        "run_manifest.json: copy states the run id run-00, which is also that of run-00.",
     )
+
+
+def test_an_unchanged_copy_is_a_note_and_leaves_both_grades(tmp_path: Path) -> None:
+    original, _ = write_many(tmp_path, 2)
+    shutil.copytree(original, tmp_path / "run-00-backup")
+    what = "run-00-backup is an unchanged copy of run-00."
+    report = check_paths([tmp_path])
+    assert {run.grade.name for run in report.runs} == {"consistent"}
+    assert [one for one in found(report) if one[0] != "TP302"] == [("TP423", "note", what)] * 2
+    # One changed number makes it another run's statement.
+    apply(tmp_path / "run-00-backup", {"file": "predictions.jsonl", "line": 1, "pointer": "/output_text", "value": "?"})
+    grades = {run.path.name: run.grade.name for run in check_paths([tmp_path]).runs}
+    assert grades == {"run-00": "contradictory", "run-00-backup": "contradictory", "run-01": "consistent"}
 
 
 def test_two_ways_to_one_folder_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +168,11 @@ def test_two_ways_to_one_folder_are_one_run(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_copy_elsewhere_is_named_by_its_path(tmp_path: Path) -> None:
     original, _ = write_many(tmp_path / "here", 2)
-    shutil.copytree(original, tmp_path / "there" / "run-00")
+    write_changed_copy(original, tmp_path / "there" / "run-00")
     there = check_paths([tmp_path / "here", tmp_path / "there"]).runs[-1]
     assert there.grade.reasons == (
-        f"metrics.jsonl: Every row has the time and the loss of the same row in {original}.",
-        f"run_manifest.json: The run id run-00 is also that of {original}.",
+        f"metrics.jsonl: Every row of run-00 has the time and the loss of the same row in {original}.",
+        f"run_manifest.json: run-00 states the run id run-00, which is also that of {original}.",
     )
 
 
@@ -174,12 +194,15 @@ def test_a_finding_names_the_line_of_the_file_and_not_the_number_of_the_row(tmp_
 def test_of_many_copies_a_few_are_named(tmp_path: Path) -> None:
     (original,) = write_many(tmp_path, 1)
     for number in range(12):
-        shutil.copytree(original, tmp_path / f"copy-{number:02}")
+        copy = write_changed_copy(original, tmp_path / f"copy-{number:02}")
+        apply(copy, {"file": "run_manifest.json", "pointer": "/dataset/split", "value": f"split {number}"})
     report = check_paths([tmp_path])
     first, *_ = report.runs[-1].grade.reasons
     named = "copy-00, copy-01, copy-02"
     assert report.runs[-1].path == original
-    assert first == (f"metrics.jsonl: Every row has the time and the loss of the same row in {named} and 9 more.")
+    assert first == (
+        f"metrics.jsonl: Every row of run-00 has the time and the loss of the same row in {named} and 9 more."
+    )
 
 
 def test_renamed_folder_is_still_the_run(tmp_path: Path) -> None:

@@ -139,6 +139,8 @@ def test_rows_are_ahead_of_the_manifest_while_a_run_is_under_way(tmp_path: Path)
 
 def test_copies_are_seen_in_the_list_too(tmp_path: Path) -> None:
     shutil.copytree(write_run(tmp_path, "run"), tmp_path / "copy")
+    assert [summary.grade for summary in index_runs(tmp_path)] == ["consistent", "consistent"]
+    apply(tmp_path / "copy", {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "validation"})
     assert [summary.grade for summary in index_runs(tmp_path)] == ["contradictory", "contradictory"]
 
 

@@ -21,6 +21,7 @@ from dashboard.views.run.logic.excerpt import excerpt
 from evidence.index.runs import RunSummary
 from evidence.judge.documents import DocumentState, errors_of
 from evidence.records.ours import Run
+from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run.layout import EVAL_SUMMARY, MANIFEST
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, pointer_to
@@ -83,11 +84,14 @@ def _ladder(summary: RunSummary, *, is_foreign: bool) -> None:
     running = ("Not finished: it is still running.",)
     why = markup.words(" ".join(running if summary.status == "running" else summary.reasons[:3]))
     who = "Raised by somebody you trust:" if summary.grade == "verified" else "Found by the check of this folder alone:"
-    lift = markup.words(evidence.lift_of(summary.grade, is_foreign=is_foreign))
+    lift = evidence.lift_of(summary.grade, is_foreign=is_foreign)
+    copied = [one for one in reading.check(summary.path).findings if one.code in CONTRADICTS_COPY]
+    if copied:
+        who, lift = "Found by comparing the runs of this root:", copied[0].next
     beside = f" · {markup.safe(summary.coverage)}" if summary.coverage else ""
     st.html(
         f'<div class="tp-card"><ol class="tp-ladder" aria-label="Grades, lowest first">{rungs}</ol>{off}'
-        f"<p><b>{who}</b> {why}{beside}</p><p><b>What lifts it:</b> {lift}</p></div>"
+        f"<p><b>{who}</b> {why}{beside}</p><p><b>What lifts it:</b> {markup.words(lift)}</p></div>"
     )
 
 

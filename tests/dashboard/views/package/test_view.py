@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
 from hostile_zips import CASES, named
+from mutations import apply
 from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
@@ -174,7 +175,9 @@ def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
 
 def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Open, root: Path) -> None:
     shutil.copytree(write_run(root, "alpha"), root / "beta")
-    copied = "Every row has the time and the loss of the same row in beta."
+    assert "! warning" not in said(opened(state.PACKAGE, runs="alpha")), "an unchanged copy harms nobody"
+    apply(root / "beta", {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "validation"})
+    copied = "Every row of alpha has the time and the loss of the same row in beta."
     alone = said(opened(state.PACKAGE, runs="alpha"))
     assert ["! warning" in alone, copied in alone, "✕ blocked" in alone] == [True, True, False]
     together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from mutations import apply
 from pages import Open, press, said
 from synthetic import write_run
 
@@ -62,6 +63,16 @@ def test_view_shows_where_a_cut_manifest_ends_and_which_row_is_torn(opened: Open
     text = said(press(app, "view Logs"))
     assert "The rows that are wrong." in text
     assert "<div class=tp-lit><b>2</b> " in text
+
+
+def test_a_run_that_a_copy_contradicts_names_both_folders_and_the_cure(opened: Open, root: Path) -> None:
+    shutil.copytree(write_run(root, "alpha"), root / "beta")
+    assert "● consistent</li>" in said(opened(state.RUN, run="alpha")), "an unchanged copy is a note"
+    apply(root / "beta", {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "validation"})
+    text = said(opened(state.RUN, run="alpha"))
+    assert "Found by comparing the runs of this root:" in text
+    assert "Every row of alpha has the time and the loss of the same row in beta." in text
+    assert "<b>What lifts it:</b> Remove the copy." in text
 
 
 def test_another_tools_run_shows_what_stands_in_their_place(opened: Open, root: Path) -> None:
