@@ -41,7 +41,7 @@ SAME_RUN_ID = Rule(
 UNCHANGED_COPY = Rule(
     "TP423",
     "Unchanged copy of a run",
-    "The two folders state the same in every document, so neither contradicts the other. They are one training, not two.",
+    "The two folders state the same in every document, so neither contradicts the other. They are one training.",
     "Remove the copy if you do not need it.",
     "note",
 )

@@ -11,7 +11,8 @@ from dashboard.shared.parts.markup import safe
 from schemas.problems.formats import count
 from schemas.reading.values import number_at, objects_at
 
-_SHOWN_TOKENS = 2000
+_SHOWN_TOKENS = 1000
+"""Tokens shown at each end of a long row: what is learned often stands at its end."""
 
 
 def show(examples: Iterable[Mapping[str, Any]]) -> None:
@@ -27,12 +28,14 @@ def _example(example: Mapping[str, Any]) -> None:
     supervised = sum(token.get("supervised") is True for token in tokens)
     cut = ", cut to the sequence length" if example.get("truncated") is True else ""
     row = number_at(example, "row")
-    more = f"; the first {_SHOWN_TOKENS:,} are shown" if len(tokens) > _SHOWN_TOKENS else ""
+    shown = "".join(map(_token, tokens))
+    more = ""
+    if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:
+        more = f"; the first and the last {_SHOWN_TOKENS:,} are shown"
+        first, last = ("".join(map(_token, some)) for some in (tokens[:_SHOWN_TOKENS], tokens[-_SHOWN_TOKENS:]))
+        shown = f"{first}\n<i>… {left_out:,} tokens left out …</i>\n{last}"
     said = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} of them supervised{cut}{more}"
-    st.html(
-        f'<p class="tp-sub">{safe(said)}</p>'
-        f'<p class="tp-tokens">{"".join(_token(token) for token in tokens[:_SHOWN_TOKENS])}</p>'
-    )
+    st.html(f'<p class="tp-sub">{safe(said)}</p><p class="tp-tokens">{shown}</p>')
 
 
 def _key() -> None:

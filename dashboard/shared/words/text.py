@@ -65,6 +65,18 @@ def glimpse(text: str, length: int) -> str:
     return shorten(mask(text[: length + _LONGEST_SECRET]), length)
 
 
+def both_ends(text: str, length: int) -> str:
+    """Return beginning and end of a text, at most `length` of its characters, with keys and passwords masked.
+
+    Between them stands how many characters were left out.
+    """
+    if len(text) <= length:
+        return mask(text)
+    first, last = length // 2, length - length // 2
+    beginning, end = mask(text[: first + _LONGEST_SECRET])[:first], mask(text[-last - _LONGEST_SECRET :])[-last:]
+    return f"{beginning}\n… {len(text) - length:,} characters left out …\n{end}"
+
+
 def shorten(text: str, length: int) -> str:
     """Return at most `length` characters of the text, with an ellipsis where some were left out."""
     return text if len(text) <= length else text[: length - 1] + "…"

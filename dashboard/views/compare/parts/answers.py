@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.parts import markup
 from dashboard.shared.words.grades import Sign
-from dashboard.shared.words.text import glimpse
+from dashboard.shared.words.text import both_ends
 from dashboard.views.compare.logic import tables
 from dashboard.views.compare.parts.comparison import csv
 from evidence.compare.comparison import Comparison, Flip, Pair
@@ -77,10 +77,10 @@ def _item(pair: Pair, flip: Flip, outputs: Sequence[str | None]) -> str:
     return (
         f'<div class="tp-item"><p><b>{markup.safe(flip.id)}</b> {markup.sign(_KINDS, flip.kind)} '
         f"expected {markup.safe(flip.expected)}</p>"
-        f'<p class="tp-prompt">{markup.safe(glimpse(flip.prompt, _LONGEST))}</p>'
+        f'<p class="tp-prompt">{markup.safe(both_ends(flip.prompt, _LONGEST))}</p>'
         f'<div class="tp-two">{columns}</div></div>'
     )
 
 
 def _whole(output: str | None) -> str:
-    return markup.safe(glimpse(output or "", _LONGEST))
+    return markup.safe(both_ends(output or "", _LONGEST))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.shared.tables import arrow
-from dashboard.shared.words.text import glimpse, shorten
+from dashboard.shared.words.text import both_ends, glimpse, shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.scores.reading import TAGS
 from schemas.problems import formats
@@ -144,12 +144,22 @@ def headline(score: ItemScore) -> str:
 def parts_of_output(row: Row) -> list[tuple[str, str]]:
     """Return an output in pieces, each with what it is: `tag` of the required form, `answer` that was read, or ``.
 
+    Keys and passwords are masked. Of a long output the beginning, the end and what surrounds the answer are kept.
+
     >>> parts_of_output({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
     [('tag', '<answer>'), ('answer', '4'), ('tag', '</answer>')]
     """
     text, answer = text_at(row, "output_text") or "", text_at(row, "extracted_answer") or ""
     at = text.rfind(answer) if answer else -1
-    pieces = [("", text)] if at < 0 else [("", text[:at]), ("answer", answer), ("", text[at + len(answer) :])]
+    before, answer, after = (text, "", "") if at < 0 else (text[:at], answer, text[at + len(answer) :])
+    of_answer = max(_LONGEST_OUTPUT // 2, _LONGEST_OUTPUT - len(before) - len(after))
+    left = _LONGEST_OUTPUT - min(len(answer), of_answer)
+    room_after = min(len(after), max(left // 2, left - len(before)))
+    pieces = [
+        ("", both_ends(before, left - room_after)),
+        ("answer", both_ends(answer, of_answer)),
+        ("", both_ends(after, room_after)),
+    ]
     return [
         ("tag" if piece in TAGS else kind, piece)
         for kind, whole in pieces
@@ -158,6 +168,7 @@ def parts_of_output(row: Row) -> list[tuple[str, str]]:
     ]
 
 
+_LONGEST_OUTPUT = 8_000
 _TAG = re.compile("(" + "|".join(map(re.escape, TAGS)) + ")")
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import playing
-from dashboard.shared.words.text import glimpse
+from dashboard.shared.words.text import both_ends, glimpse
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 from launch.playing import PlayScreen, PlaySession
@@ -69,7 +69,7 @@ def _question(run: Run) -> dict[str, str] | None:
     if way == _ROW:
         row = st.selectbox("Row", list(trained), key="play row")
         prompt, learned = trained[row]
-        _facts([("Prompt", glimpse(prompt, 2000)), ("It was taught", glimpse(learned, 2000))])
+        _facts([("Prompt", both_ends(prompt, 2000)), ("It was taught", both_ends(learned, 2000))])
         return {"prompt": prompt}
     item = st.selectbox(
         "Item",
@@ -77,7 +77,7 @@ def _question(run: Run) -> dict[str, str] | None:
         key="play item",
         format_func=lambda name: glimpse(f"{name}: {text_at(rows[name], 'prompt')}", 90),
     )
-    _facts([(title, glimpse(text_at(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
+    _facts([(title, both_ends(text_at(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
     return {"item": item}
 
 

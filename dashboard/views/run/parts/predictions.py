@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard.shared.charts import scores_figure
 from dashboard.shared.parts import markup, plotted
-from dashboard.shared.words.text import glimpse
+from dashboard.shared.words.text import both_ends
 from dashboard.views.run.logic import predictions_table
 from schemas.problems import formats
 from schemas.problems.words import quantity
@@ -224,12 +224,12 @@ def _prediction(row: Row) -> None:
         left, right = st.columns(2)
         with left:
             st.caption("Prompt")
-            st.code(glimpse(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
+            st.code(both_ends(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
         with right:
             st.caption("Output; the answer that was read is underlined")
             kinds = {"tag": "tp-dim", "answer": "tp-on", "": ""}
             pieces = "".join(
-                f'<span class="{kinds[kind]}">{markup.safe(glimpse(text, 8000))}</span>'
+                f'<span class="{kinds[kind]}">{markup.safe(text)}</span>'
                 for kind, text in predictions_table.parts_of_output(row)
             )
             st.html(f'<p class="tp-tokens">{pieces}</p>')

@@ -91,8 +91,9 @@ def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path
     path.write_text(json.dumps(stated), "utf-8")
     text = said(opened(state.RUN, run="alpha", view="Examples"))
     assert (
-        "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first 2,000 are shown</p>"
-    ) in text
+        "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first and the last" in text
+    )
+    assert "<i>… 500 tokens left out …</i>" in text
 
 
 def test_a_plan_that_cannot_be_read_is_not_said_to_be_missing(opened: Open, root: Path) -> None:

@@ -99,3 +99,35 @@ def test_an_output_is_marked_where_its_answer_was_read(text: str, answer: str | 
     found = predictions_table.parts_of_output({"output_text": text, "extracted_answer": answer})
     assert "|".join(kind[:1] + piece for kind, piece in found) == pieces
     assert "".join(piece for _, piece in found) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "answer", "after", "left_out"),
+    [
+        ("I think again. " * 1300 + "The answer is ", "11", ".", "11,517"),
+        ("So ", "11", " is the answer. " + "I think again. " * 1300, "11,521"),
+        ("I think. " * 3000, "eleven", " Or not." * 3000 + " The end", None),
+        ("", "whole " * 5000, "", "22,000"),
+        ("", "whole " * 1200, "", None),
+    ],
+)
+def test_a_long_output_shows_its_beginning_its_answer_and_its_end(
+    before: str, answer: str, after: str, left_out: str | None
+) -> None:
+    text = before + answer + after
+    found = predictions_table.parts_of_output({"output_text": text, "extracted_answer": answer})
+    shown = "".join(piece for _, piece in found)
+    assert (shown[:100], shown[-100:]) == (text[:100], text[-100:])
+    assert len(shown) < 8100
+    (read,) = (piece for kind, piece in found if kind == "answer")
+    assert (read[:100], read[-100:]) == (answer[:100], answer[-100:])
+    assert len(text) > 8000 or shown == text
+    if left_out is not None:
+        assert shown.count(f"… {left_out} characters left out …") == 1
+
+
+def test_a_secret_at_a_cut_is_hidden_whole() -> None:
+    text = "x" * 3990 + " hf_" + "A" * 40 + " y" * 5000 + " hf_" + "B" * 40 + " z" * 1990 + "."
+    shown = "".join(piece for _, piece in predictions_table.parts_of_output({"output_text": text}))
+    assert "AAA" not in shown
+    assert "BBB" not in shown
