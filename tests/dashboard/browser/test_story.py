@@ -197,6 +197,30 @@ def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
 
 
 @pytest.mark.slow
+def test_one_back_leads_to_the_tab_one_came_from_and_two_to_where_one_was_before(three: str, page: Page) -> None:
+    page.goto(three)
+    settled(page)
+    page.get_by_role("link", name="Launch").click()
+    expect(page).to_have_url(re.compile("/launch"))
+    settled(page)
+    page.goto(f"{three}/run?run=alpha")
+    settled(page)
+    page.get_by_role("tab", name="Predictions").click()
+    expect(page).to_have_url(f"{three}/run?run=alpha&view=Predictions")
+    for role, name, there in (("link", "Compare", "compare"), ("button", "Package", "package")):
+        settled(page)
+        page.get_by_role(role, name=name, exact=True).first.click()
+        expect(page).to_have_url(re.compile(f"/{there}"))
+        settled(page)
+        page.go_back()
+        expect(page).to_have_url(f"{three}/run?run=alpha&view=Predictions")
+        expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
+    settled(page)
+    page.go_back()
+    expect(page).to_have_url(re.compile("/launch"))
+
+
+@pytest.mark.slow
 def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Path, page: Page) -> None:
     three_runs(root)
     rows = [json.loads(line) for line in (root / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
