@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.catalog import VERSIONS, schema
+from schemas.explain.sentences import YAML_KINDS
 from schemas.explain.violations import violations
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines, worst_first
 from schemas.problems.rule import Rule, problem_of
@@ -52,8 +53,6 @@ NOT_JSON_VALUE = Rule(
 )
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+")
-
-YAML_KINDS = ("train_config", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +134,14 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
     lines = lines or unknown_lines
     foreign = not_json(value)
     if foreign:
-        return [_not_a_json_value(*foreign, file)]
+        return [_not_a_json_value(kind, *foreign, file)]
     return _problems_of(kind, value, file, lines)
 
 
 def _problems_of(kind: str, value: Any, file: str, lines: Lines) -> list[Problem]:
     """Return what `check_value` returns, of a value that a reader of JSON or YAML gave."""
     if not isinstance(value, dict):
-        return [_not_an_object(value, file)]
+        return [_not_an_object(kind, value, file)]
     return _version_problems(kind, value, file, lines) or violations(kind, value, file=file, lines=lines)
 
 
@@ -174,14 +173,15 @@ def not_json(value: Any) -> tuple[str, Any] | None:
     return None
 
 
-def _not_a_json_value(pointer: str, value: Any, file: str) -> Problem:
+def _not_a_json_value(kind: str, pointer: str, value: Any, file: str) -> Problem:
+    of, group = ("YAML", "a group of keys") if kind in YAML_KINDS else ("JSON", "an object")
     return problem_of(
         NOT_JSON_VALUE,
         file=file,
         pointer=pointer,
-        what=f"{_kind_of_value(value)} is not a JSON value.",
+        what=f"{_kind_of_value(value)} is not a {of} value.",
         why=None,
-        expected="an object, a list, text, a finite number, true, false or null",
+        expected=f"{group}, a list, text, a finite number, true, false or null",
     )
 
 
@@ -254,6 +254,7 @@ def _versions() -> str:
     return listed(map(show, VERSIONS))
 
 
-def _not_an_object(value: Any, file: str) -> Problem:
+def _not_an_object(kind: str, value: Any, file: str) -> Problem:
     what = "The document does not hold a value." if value is None else f"The document is {show(value)}."
-    return problem_of(NOT_AN_OBJECT, file=file, what=what, why=None, expected="an object: keys and values")
+    expected = "lines of the form `key: value`" if kind in YAML_KINDS else "an object: keys and values"
+    return problem_of(NOT_AN_OBJECT, file=file, what=what, why=None, expected=expected)

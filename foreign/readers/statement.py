@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from schemas.problems.problem import key_path
+
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
 """stated: the source states it in so many words. inferred: it follows from what the source states; a note states
@@ -35,7 +37,7 @@ class Citation:
         """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
         if self.pointer is None:
             return f"{self.file} line {self.line}" if self.line else self.file
-        return f"{self.file} at {self.pointer}" + (f" (line {self.line})" if self.line else "")
+        return f"{self.file} at {key_path(self.file, self.pointer)}" + (f" (line {self.line})" if self.line else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,21 @@ TYPE_WORDS = {
     "array": "a list",
     "object": "an object",
 }
+YAML_KINDS = ("train_config", "target")
+"""Kinds of documents that people write as YAML, where an object is called a group of keys."""
 
 
-def not_of_type_words(node: dict[str, Any]) -> str:
+def _type_words(kind: str) -> dict[str, str]:
+    return TYPE_WORDS | {"object": "a group of keys"} if kind in YAML_KINDS else TYPE_WORDS
+
+
+def not_of_type_words(node: dict[str, Any], kind: str) -> str:
     """Return that something does not have one of the types of a schema node: `is neither a number nor null`."""
-    words = ["a truth value" if name == "boolean" else TYPE_WORDS[name] for name in types_of(node)]
+    words = ["a truth value" if name == "boolean" else _type_words(kind)[name] for name in types_of(node)]
     return f"is neither {listed(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
-def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
+def expected_words(node: dict[str, Any], kind: str, *, all_bounds: bool = False) -> str:
     """Return what a schema node (without `$ref`) requests, as a noun phrase without a full stop.
 
     `all_bounds` also names those that only state how far numbers are exact or finite, for a value that passes them.
@@ -40,13 +46,13 @@ def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
     if "enum" in node:
         return listed(show(value) for value in node["enum"])
     names = types_of(node)
-    words = [_one_type(name, node, all_bounds=all_bounds) for name in names if name != "null"]
+    words = [_one_type(name, node, kind, all_bounds=all_bounds) for name in names if name != "null"]
     if "null" in names:
         words.append("null")
     return ", or ".join(words)
 
 
-def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
+def _one_type(name: str, node: dict[str, Any], kind: str, *, all_bounds: bool) -> str:
     if name in ("integer", "number"):
         return _range_words(TYPE_WORDS[name], node, all_bounds=all_bounds)
     if name == "string" and "pattern" in node:
@@ -57,7 +63,7 @@ def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
         return "text that is not empty"
     if name == "array" and node.get("minItems"):
         return f"a list of at least {quantity(node['minItems'], 'item')}"
-    return TYPE_WORDS[name]
+    return _type_words(kind)[name]
 
 
 def _range_words(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
@@ -127,19 +133,19 @@ class BrokenRule:
 
 
 def _type_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return WRONG_TYPE, f"{_subject(place.value)} {not_of_type_words(place.node)}."
+    return WRONG_TYPE, f"{_subject(place)} {not_of_type_words(place.node, place.kind)}."
 
 
 def _const_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not {show(place.node['const'])}."
+    return NOT_ALLOWED, f"{_subject(place)} is not {show(place.node['const'])}."
 
 
 def _enum_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not an allowed value."
+    return NOT_ALLOWED, f"{_subject(place)} is not an allowed value."
 
 
 def _pattern_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return WRONG_FORM, f"{_subject(place.value)} does not have the required form."
+    return WRONG_FORM, f"{_subject(place)} does not have the required form."
 
 
 def _length_sentence(place: BrokenRule) -> tuple[Rule, str]:
@@ -152,10 +158,13 @@ def _too_long_sentence(place: BrokenRule) -> tuple[Rule, str]:
 
 
 def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[Rule, str]]:
-    return lambda place: (OUT_OF_RANGE, f"{_subject(place.value)} is {words} {place.node[keyword]}.")
+    return lambda place: (OUT_OF_RANGE, f"{_subject(place)} is {words} {place.node[keyword]}.")
 
 
-def _subject(value: Any) -> str:
+def _subject(place: BrokenRule) -> str:
+    value = place.value
+    if isinstance(value, dict) and place.kind in YAML_KINDS:
+        return f"A group of {quantity(len(value), 'key')}"
     words = show(value)
     return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
 

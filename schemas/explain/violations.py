@@ -107,7 +107,7 @@ def explain(place: BrokenRule, keyword: str, *, file: str, lines: Lines) -> Iter
                 yield _unknown(place, key, list(known), file=file, lines=lines)
     else:
         rule, what = SENTENCES[keyword](place)
-        expected = expected_words(place.node, all_bounds=keyword == "maximum")
+        expected = expected_words(place.node, place.kind, all_bounds=keyword == "maximum")
         yield problem_of(
             rule,
             file=file,
@@ -156,7 +156,7 @@ def _missing(place: BrokenRule, *, file: str, lines: Lines) -> Problem:
     missing = [key for key in place.node["required"] if key not in place.value]
     if len(missing) == 1:
         what = f"The key {show(missing[0])} is missing."
-        expected: str | None = _key_words(missing[0], known, place.document)
+        expected: str | None = _key_words(missing[0], known, place)
     else:
         what = f"The keys {listed(map(show, missing), 'and')} are missing."
         expected = None
@@ -172,13 +172,13 @@ def _missing(place: BrokenRule, *, file: str, lines: Lines) -> Problem:
     )
 
 
-def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, Any]) -> str:
-    node = known[key]
+def _key_words(key: str, known: dict[str, dict[str, Any]], place: BrokenRule) -> str:
+    node, document = known[key], place.document
     meaning = node.get("description", "")
     while "$ref" in node:
         document, node = resolve(document, node["$ref"])
         meaning = meaning or node.get("description", "")
-    return f"{show(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+    return f"{show(key)}: {expected_words(node, place.kind)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
 
 
 def _unknown(place: BrokenRule, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:

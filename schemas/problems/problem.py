@@ -46,6 +46,11 @@ class Problem:
     line: int | None = None
     pointer: str | None = None
 
+    @property
+    def key_path(self) -> str:
+        """The pointer as people write it for this file; empty if there is none, or if it is the whole document."""
+        return key_path(self.file, self.pointer or "")
+
 
 class ProblemError(Exception):
     """The only exception that users meet; the command line and the pages catch it and show its problems."""
@@ -80,6 +85,14 @@ def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def pointer_to(path: Iterable[str | int]) -> str:
     """Return the JSON Pointer of a path: `["a/b", 0]` becomes `/a~1b/0`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def key_path(file: str, pointer: str) -> str:
+    """Return a JSON Pointer as people write it: `optimizer.betas[0]` in YAML and for `--set`, unchanged elsewhere."""
+    if not file.endswith((".yaml", ".yml")) and not file.startswith("--"):
+        return pointer
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in parts).removeprefix(".")
 
 
 def unknown_lines(_pointer: str) -> int | None:

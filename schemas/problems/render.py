@@ -75,7 +75,7 @@ def as_junit(problems: Sequence[Problem]) -> str:
 def _place(problem: Problem) -> str:
     place = visible(problem.file)
     if problem.pointer:
-        place += f" at {visible(problem.pointer)}"
+        place += f" at {visible(problem.key_path)}"
     if problem.line is not None:
         place += f" (line {problem.line})"
     return f"{place}: " if place else ""
@@ -104,7 +104,7 @@ def _annotation(problem: Problem) -> str:
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
     listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
-    at = f"{visible(problem.pointer)}: " if problem.pointer else ""
+    at = f"{visible(problem.key_path)}: " if problem.pointer else ""
     message = " ".join([at + _sentence(problem.what), *_details(problem)])
     return f"::{kind} {listed}::{_github_data(message)}\n"
 
@@ -162,7 +162,7 @@ def _uri(file: str) -> str:
 
 
 def _junit_case(problem: Problem) -> str:
-    name = f"{problem.code} {problem.pointer}" if problem.pointer else problem.code
+    name = f"{problem.code} {problem.key_path}" if problem.pointer else problem.code
     words = _xml(as_sentence(problem))
     if problem.severity == "error":
         body = f'<failure message="{_xml(problem.what)}" type="{_xml(problem.code)}">{words}</failure>'

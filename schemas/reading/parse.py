@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from schemas.reading.fast_yaml import read_plain
 from schemas.reading.json_text import read_json
-from schemas.reading.text import ParseResult, decode, unread
+from schemas.reading.text import UTF8_BOM, ParseResult, decode, unread
 
 
 def parse_json(data: bytes, *, file: str) -> ParseResult:
@@ -22,8 +22,8 @@ def parse_json(data: bytes, *, file: str) -> ParseResult:
 
 
 def parse_yaml(data: bytes, *, file: str) -> ParseResult:
-    """Return the value of a YAML file and its problems, as `parse_json` does."""
-    text, problems = decode(data, file=file)
+    """Return the value of a YAML file and its problems, as `parse_json` does; YAML allows a byte order mark."""
+    text, problems = decode(data.removeprefix(UTF8_BOM), file=file)
     if text is None:
         return unread(*problems)
     if plain := read_plain(text):

@@ -31,7 +31,7 @@ def _markup(problem: Problem) -> str:
         for part in (
             problem.file,
             f"line {problem.line}" if problem.line is not None else "",
-            f"at {problem.pointer}" if problem.pointer else "",
+            f"at {problem.key_path}" if problem.pointer else "",
         )
         if part
     )

@@ -275,7 +275,7 @@ def _problems(findings: Sequence[Problem]) -> str:
 
 def _problem(problem: Problem) -> str:
     line = f", line {problem.line:,}" if problem.line is not None else ""
-    place = f"{problem.file}{f' at {problem.pointer}' if problem.pointer else ''}{line}"
+    place = f"{problem.file}{f' at {problem.key_path}' if problem.pointer else ''}{line}"
     return (
         f'<li><span class="{problem.severity}">{text(problem.code)} {text(problem.severity)}</span> '
         f"<code>{text(place)}</code><br>{text(problem.what)} {text(problem.next)}</li>"

@@ -155,7 +155,7 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     for key, pointer, effective in pairs:
         asked = declared.get(key)
         if asked is not None and _last_part(asked) != _last_part(effective):
-            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at /evaluation/{key}."
+            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
             yield finding(
                 facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
             )
@@ -180,7 +180,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
     for key, effective in scoring.items():
         asked = declared.get(key)
         if asked is not None and asked != effective:
-            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at /evaluation/{key}."
+            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
             pointer = f"/scoring/{key}"
             yield finding(
                 facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
@@ -193,10 +193,10 @@ def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
         return
     declared = facts.config.get("evaluation", {})
     if "eval_set" in declared and declared["eval_set"] is None:
-        what = "There is a baseline, which only a run evaluates; config.yaml states null at /evaluation/eval_set."
+        what = "There is a baseline, which only a run evaluates; config.yaml states null at evaluation.eval_set."
         yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
     if declared.get("baseline") is False:
-        what = "There is a baseline; config.yaml states false at /evaluation/baseline."
+        what = "There is a baseline; config.yaml states false at evaluation.baseline."
         yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
 
 

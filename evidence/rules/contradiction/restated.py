@@ -14,7 +14,7 @@ from evidence.rules.contradiction.log import OTHER_IN_LOG
 from evidence.rules.contradiction.settings import NOT_WHAT_RAN, OTHER_PLAN
 from evidence.run import layout
 from foreign.readers.statement import Citation, Kind, Statement
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Problem, key_path
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
 
@@ -219,6 +219,10 @@ def _line(pair: tuple[Statement, Statement]) -> int:
     return pair[1].source.line or 0
 
 
+def _path(statement: Statement) -> str:
+    return key_path(statement.source.file, statement.source.pointer or "")
+
+
 def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
     what = f"The manifest states {show(lead.value)}; plan.json states {show(other.value)} at {other.source.pointer}."
     expected, pointer = show(other.value), lead.source.pointer
@@ -228,7 +232,7 @@ def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
 def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
     what = (
         f"The command line sets {lead.fact.removeprefix('setting.')} to {show(other.value)}; config.yaml states "
-        f"{show(lead.value)} at {lead.source.pointer}."
+        f"{show(lead.value)} at {_path(lead)}."
     )
     expected, pointer = show(lead.value), other.source.pointer
     return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
@@ -238,7 +242,7 @@ def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
     event, _, field = (other.source.pointer or "").partition("/")
     what = (
         f"The event {event} states {field} {show(other.value)}; "
-        f"{lead.source.file} states {show(lead.value)} at {lead.source.pointer}."
+        f"{lead.source.file} states {show(lead.value)} at {_path(lead)}."
     )
     line = other.source.line
     return finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=show(lead.value), line=line)

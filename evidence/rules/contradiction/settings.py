@@ -58,7 +58,7 @@ def declared_is_effective(facts: Facts) -> Iterator[Problem]:
 
 
 def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
-    what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at /{key.replace('.', '/')}."
+    what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at {key}."
     return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=show(declared), pointer=pointer)
 
 
@@ -99,7 +99,7 @@ def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
     )
     for group, key, effective, pointer in switches:
         if facts.config.get(group, {}).get(key) is False and effective:
-            what = f"The manifest states true; config.yaml states false at /{group}/{key}."
+            what = f"The manifest states true; config.yaml states false at {group}.{key}."
             yield finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected="false", pointer=pointer)
 
 

@@ -66,7 +66,7 @@ def test_a_key_that_no_table_names_is_compared_in_the_tree(facts: Facts):
     other = with_group(facts, optimizer__beta1=0.8)
     (problem,) = declared_is_effective(other)
     assert (problem.code, problem.pointer) == ("TP303", "/effective/optimizer/beta1")
-    assert problem.what == "The manifest states 0.8; config.yaml states 0.9 at /optimizer/beta1."
+    assert problem.what == "The manifest states 0.8; config.yaml states 0.9 at optimizer.beta1."
 
 
 def test_the_group_states_what_the_other_groups_state(facts: Facts):

@@ -112,7 +112,7 @@ PLANTED: dict[str, tuple[Callable[[], tools.Folder], str]] = {
         },
         "TP371 config.yml: training.learning_rate is 0.0002",
     ),
-    "Axolotl batch": (lambda: tools.axolotl(batch=64), "that of a device is 64 (config.yml at /micro_batch_size"),
+    "Axolotl batch": (lambda: tools.axolotl(batch=64), "that of a device is 64 (config.yml at micro_batch_size"),
     "Axolotl rank": (
         lambda: changed(tools.axolotl(), "adapter_config.json", lambda one: one.update(r=64)),
         "lora.rank is 64 in adapter_config.json",

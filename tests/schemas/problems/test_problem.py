@@ -32,3 +32,18 @@ def test_a_problem_cannot_be_changed():
 )
 def test_pointers_are_those_of_rfc_6901(path, pointer):
     assert pointer_to(path) == pointer
+
+
+@pytest.mark.parametrize(
+    ("file", "pointer", "path"),
+    [
+        ("runs/a/config.yaml", "/optimizer/learning_rate", "optimizer.learning_rate"),
+        ("c.yml", "/data/rows/0/a~1b", "data.rows[0].a/b"),
+        ("--set", "/seed", "seed"),
+        ("c.yaml", "", ""),
+        ("run_manifest.json", "/dataset/split", "/dataset/split"),
+    ],
+)
+def test_a_place_is_written_as_its_file_writes_keys(file: str, pointer: str, path: str):
+    problem = Problem(code="TP120", severity="error", file=file, what="x.", next="y.", pointer=pointer)
+    assert problem.key_path == path

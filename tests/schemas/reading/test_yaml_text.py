@@ -138,7 +138,6 @@ def test_a_file_that_is_no_configuration_is_not_read():
     ("data", "code"),
     [
         (b"", "TP102"),
-        (b"\xef\xbb\xbfa: 1", "TP103"),
         ("a: 1".encode("utf-16"), "TP104"),
         ("a: 1".encode("utf-16-le"), "TP104"),
         (b"a: \xff", "TP105"),
@@ -149,6 +148,11 @@ def test_a_file_that_is_no_configuration_is_not_read():
 )
 def test_encodings_are_handled_as_in_json(data, code):
     assert [problem.code for problem in parse_yaml(data, file="c.yaml").problems] == [code]
+
+
+def test_a_byte_order_mark_is_allowed_in_yaml():
+    parsed = parse_yaml(b"\xef\xbb\xbfa: 1", file="c.yaml")
+    assert (parsed.value, parsed.problems, parsed.lines("/a")) == ({"a": 1}, (), 1)
 
 
 def test_json_and_yaml_agree_on_a_configuration_in_json():

@@ -156,7 +156,7 @@ def refusal(path: Path, **options) -> str:
 def test_a_fact_stated_under_two_names_is_refused(tmp_path: Path):
     path = written(tmp_path, "model: {name: demo}\ntraining: {num_steps: 5}\nlimits: {steps: 6}\n")
     assert refusal(path) == (
-        "error TP005: CONFIG at /training/num_steps (line 2): training.num_steps is 5, but limits.steps, "
+        "error TP005: CONFIG at training.num_steps (line 2): training.num_steps is 5, but limits.steps, "
         "which is the same setting, is 6.\n"
         "  Expected: one value.\n"
         "  Next: Keep limits.steps and remove training.num_steps.\n"
@@ -184,13 +184,13 @@ def test_a_document_that_is_no_mapping_is_refused_wherever_it_stands(tmp_path: P
     overlay.write_text("- limits\n- steps\n")
     assert refusal(base, overlay=overlay) == (
         f"error TP113: {overlay}: The document is a list of 2 items.\n"
-        "  Expected: an object: keys and values.\n"
+        "  Expected: lines of the form `key: value`.\n"
         "  Next: Put the values under their keys.\n"
     )
     base.write_text("# nothing yet\n")
     assert refusal(base) == (
         "error TP113: CONFIG: The document does not hold a value.\n"
-        "  Expected: an object: keys and values.\n"
+        "  Expected: lines of the form `key: value`.\n"
         "  Next: Put the values under their keys.\n"
     )
 
@@ -205,21 +205,21 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         settings=["optimizer.learning_rate=abc", "optimizer.learnig_rate=1", "training.warmup_steps=-1"],
     ).replace(str(overlay), "SMOKE")
     assert [line for line in text.splitlines() if line.startswith("error")] == [
-        'error TP120: CONFIG at /seed (line 2): "one" is not a whole number.',
-        'error TP120: SMOKE at /limits/steps (line 2): "few" is not a whole number.',
-        'error TP120: SMOKE at /training/batch_size (line 4): "some" is not a whole number.',
-        'error TP121: --device at /mesh/device: "quantum" is not an allowed value.',
-        'error TP120: --set at /optimizer/learning_rate: "abc" is not a number.',
-        "error TP125: --set at /training/warmup_steps: -1 is below 0.",
-        'error TP123: --set at /optimizer/learnig_rate: The key "learnig_rate" is unknown.',
+        'error TP120: CONFIG at seed (line 2): "one" is not a whole number.',
+        'error TP120: SMOKE at limits.steps (line 2): "few" is not a whole number.',
+        'error TP120: SMOKE at training.batch_size (line 4): "some" is not a whole number.',
+        'error TP121: --device at mesh.device: "quantum" is not an allowed value.',
+        'error TP120: --set at optimizer.learning_rate: "abc" is not a number.',
+        "error TP125: --set at training.warmup_steps: -1 is below 0.",
+        'error TP123: --set at optimizer.learnig_rate: The key "learnig_rate" is unknown.',
     ]
 
 
 def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
     base = written(tmp_path, "model: {name: demo}\n")
     said = (
-        "error TP127: --set at /seed: A whole number of more than 308 digits is not a JSON value.\n"
-        "  Expected: an object, a list, text, a finite number, true, false or null.\n"
+        "error TP127: --set at seed: A whole number of more than 308 digits is not a YAML value.\n"
+        "  Expected: a group of keys, a list, text, a finite number, true, false or null.\n"
         "  Next: Convert it first; write null for a number that is not finite.\n"
     )
     for digits in (400, 5000):
@@ -229,7 +229,7 @@ def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
 def test_null_is_a_value_that_another_name_may_not_replace(tmp_path: Path):
     path = written(tmp_path, "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n")
     assert refusal(path) == (
-        "error TP005: CONFIG at /training/max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
+        "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
         "optimizer.max_grad_norm, which is the same setting, is null.\n"
         "  Expected: one value.\n"
         "  Next: Keep optimizer.max_grad_norm and remove training.max_grad_norm.\n"
@@ -240,7 +240,7 @@ def test_null_is_a_value_that_another_name_may_not_replace(tmp_path: Path):
 def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_path: Path):
     old = "" if more else "training: {learning_rate: 0.1}\n"
     text = refusal(written(tmp_path, f"model: {{name: demo}}\noptimizer: adamw\n{old}"), **more)
-    assert text.startswith('error TP120: CONFIG at /optimizer (line 2): "adamw" is not an object.\n')
+    assert text.startswith('error TP120: CONFIG at optimizer (line 2): "adamw" is not a group of keys.\n')
     assert text.count("error") == 1
 
 
@@ -248,7 +248,7 @@ def test_a_key_that_is_missing_is_missed_in_the_file_that_has_the_group(tmp_path
     base, overlay = written(tmp_path, "seed: 1\nmodel:\n  revision: null\n"), tmp_path / "smoke.yaml"
     overlay.write_text("model: {weights: null}\n")
     assert refusal(base, overlay=overlay).startswith(
-        'error TP122: CONFIG at /model (line 2): The key "name" is missing.'
+        'error TP122: CONFIG at model (line 2): The key "name" is missing.'
     )
 
 

@@ -531,8 +531,8 @@ def test_what_is_wrong_in_a_configuration_stays_wrong_until_it_is_changed(opened
     for key, wrong in WRONG.items():
         assert resolved[key] == (resolved[key] | wrong if isinstance(wrong, dict) else wrong), key
     for text in (folded, unfolded):
-        found = ("/mode", "/mesh/device", "/batch/microbatch_size", "/batch/accumulation_steps", "/optimizer/name")
-        more = ("/optimizer/learning_rate", "/optimizer/max_grad_norm", "/data/shuffle", "/data/dataset", "/checkpoint")
+        found = ("mode", "mesh.device", "batch.microbatch_size", "batch.accumulation_steps", "optimizer.name")
+        more = ("optimizer.learning_rate", "optimizer.max_grad_norm", "data.shuffle", "data.dataset", "checkpoint")
         assert [place for place in (*found, *more) if f"at {place}</p>" not in text] == []
     assert "Start" not in labels(app)
     assert "Undo all changes" not in labels(app)
@@ -588,7 +588,7 @@ def test_a_number_out_of_range_is_kept_and_the_check_says_what_is_allowed(opened
     text = said(app)
     assert "Expected: a number above 0 and up to 10.</p>" in text
     assert "Expected: a whole number from 1 to 10000000.</p>" in text
-    assert [place for place in ("/optimizer/learning_rate", "/limits/steps") if f"at {place}</p>" not in text] == []
+    assert [place for place in ("optimizer.learning_rate", "limits.steps") if f"at {place}</p>" not in text] == []
     assert "Start" not in labels(app)
 
 
@@ -602,7 +602,7 @@ def test_what_is_named_and_is_not_there_keeps_the_run_from_being_started(
     text = said(app)
     assert "Error TP010: There is no dataset &#x27;rows.jsonl&#x27;: it is not built in, and no such file exi" in text
     assert f"A relative path starts at {tmp_path}, where this dashboard was started." in text
-    assert "config.yaml at /data/dataset</p>" in text
+    assert "config.yaml at data.dataset</p>" in text
     assert not {"Start", "Plan"} & set(labels(app))
     (tmp_path / "rows.jsonl").write_text("")
     assert "Start" in labels(app.run())
