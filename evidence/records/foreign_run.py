@@ -24,6 +24,7 @@ from foreign.readers.text import Text, read_text
 from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded_files
 from foreign.readers.training_tools import is_table
 from foreign.readers.view import FileReading, ForeignRun
+from foreign.readers.wandb_records import is_record_file, read_wandb_records
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, quantity
@@ -50,7 +51,7 @@ _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
 """Names that every system and every document can hold."""
 
 LARGEST_BYTES = 1 << 28
-"""An event file beyond this size (256 MiB) is not read: it may hold pictures."""
+"""A file of records beyond this size (256 MiB) is not read: it may hold pictures."""
 
 _NOT_ABOUT_THE_RUN = re.compile(
     r"^(?:tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|preprocessor_config|chat_template|"
@@ -178,11 +179,12 @@ def is_weights(name: str) -> bool:
 def _read(folder: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     path = folder / name
-    known = is_event_file(name) or is_of_mlflow(name) or is_card(name) or path.suffix.lower() in _TEXT_ENDS
+    has_records = is_event_file(name) or is_record_file(name)
+    known = has_records or is_of_mlflow(name) or is_card(name) or path.suffix.lower() in _TEXT_ENDS
     if not known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
         return FileReading()
     try:
-        most, size = LARGEST_BYTES if is_event_file(name) else LARGEST_DOCUMENT, path.stat().st_size
+        most, size = LARGEST_BYTES if has_records else LARGEST_DOCUMENT, path.stat().st_size
         if size > most:
             return _not_read(str(path), f"The file has {size:,} bytes", most)
         reading = _reading(path.read_bytes(), name, str(path))
@@ -200,6 +202,8 @@ def _not_read(where: str, size: str, most: int) -> FileReading:
 def _reading(data: bytes, name: str, where: str) -> FileReading:
     if is_event_file(name):
         return read_events(data, name, where)
+    if is_record_file(name):
+        return read_wandb_records(data, name, where)
     if (values := values_in(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
         return _not_read(where, f"The file has about {values:,} values and lines", MOST_VALUES)
     tracked = read_mlflow(data, name, where)

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,13 +23,14 @@ from evidence.run import layout
 from evidence.run.write import not_written, write_json
 from foreign import rules
 from foreign.readers.statement import Citation
+from foreign.readers.tracking import name_store
 from foreign.readers.view import ForeignRun
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_rows
 
-READERS = 3
+READERS = 4
 """Version of the readers: raised whenever the same files would be read in another way."""
 
 NOT_IMPORTED = Rule(
@@ -37,6 +41,7 @@ NOT_IMPORTED = Rule(
 )
 
 _BLOCK = 1 << 20
+_MOST_LOOKED_AT = 5000
 _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
 
 
@@ -124,7 +129,7 @@ def _source(source: Citation) -> dict[str, Any]:
 
 def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
     problems = []
-    if not folder.is_dir():
+    if not folder.is_dir() and not (problems := _stores(folder, [folder])):
         problems.append(_usage(folder, f"{folder} is no folder.", "Give the folder that the other tool wrote."))
     pattern = schema("types")["$defs"]["run_id"]["pattern"]
     if not re.search(pattern, run_id):
@@ -140,10 +145,35 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
         what = f"{folder} is a run of trainproof already."
         raise ProblemError([_usage(folder, what, f"Use it as it is: `trainproof check {folder}`.")])
     view = read_foreign(folder)
+    if not view.looks_like_run and (
+        stores := _stores(folder, islice(filter(Path.is_file, folder.rglob("*")), _MOST_LOOKED_AT))
+    ):
+        raise ProblemError(stores)
     if not view.looks_like_run:
         what = f"Nothing in {folder} is recognised as part of a run ({len(view.files)} files were looked at)."
         then = "Give the folder that holds the log, the metrics or the answers of the run."
         raise ProblemError([_usage(folder, what, then)])
+
+
+def _stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
+    """Return a problem that names what a folder holds, if that is the store of another tool that is not read."""
+    for path in paths:
+        try:
+            store = name_store(path.as_posix(), partial(_ends_of, path))
+        except OSError:
+            continue
+        if store:
+            name = path.relative_to(folder).as_posix() if path != folder else path.name
+            return [_usage(folder, f"{name} is {store[0]}, which trainproof cannot read.", f"To use it, {store[1]}.")]
+    return []
+
+
+def _ends_of(path: Path) -> bytes:
+    """Return the first and the last bytes of a file; a zip has its list of names at the end."""
+    with path.open("rb") as file:
+        head = file.read(_BLOCK)
+        file.seek(max(len(head), path.stat().st_size - _BLOCK))
+        return head + file.read()
 
 
 def _usage(folder: Path, what: str, then: str) -> Problem:

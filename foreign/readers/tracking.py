@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,52 @@ _RUN_OF = re.compile(
 )
 _OF_CHECKPOINT = re.compile(r"(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$")
 _WANDB_RUN = re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/")
+
+
+_EXPORT = "export its metrics as CSV, and import the folder with that file"
+_STORES: tuple[tuple[re.Pattern[str], bytes, str, str], ...] = (
+    (
+        re.compile(r"\.wandb$"),
+        b"",
+        "a W&B run that was never synced",
+        "run `wandb sync`, download the run's config.yaml and wandb-summary.json, and import the folder with these",
+    ),
+    (re.compile(r"(^|/)\.aim/|run_metadata\.sqlite$"), b"", "an Aim repository", _EXPORT),
+    (
+        re.compile(r"\.(db|sqlite3?)$"),
+        b"latest_metrics",
+        "a database of MLflow",
+        "write its runs out with `mlflow experiments csv`, and import the folder with that file",
+    ),
+    (re.compile(r"\.db$"), b"system_metrics", "a database of Trackio", _EXPORT),
+    (
+        re.compile(r"\.zip$"),
+        b"experiment.json",
+        "an offline experiment of Comet",
+        f"upload it with `comet upload`, {_EXPORT}",
+    ),
+    (
+        re.compile(r"\.zip$"),
+        b"task.json",
+        "an offline task of ClearML",
+        "send it with `Task.import_offline_session`, " + _EXPORT,
+    ),
+    (re.compile(r"(^|/)\.neptune/"), b"", "an offline run of Neptune", f"send it with `neptune sync`, {_EXPORT}"),
+)
+"""Stores of other trackers that are not read: the file's path, what it contains, what it is, and what to do with it."""
+
+
+def name_store(file: str, head: Callable[[], bytes]) -> tuple[str, str] | None:
+    """Return what a file is and what to do with it, if it belongs to a tracker's store that is not read.
+
+    Args:
+        file: Its path.
+        head: Reads its beginning, or its end for a zip, whose list of names is there.
+    """
+    for path, content, what, then in _STORES:
+        if path.search(file) and content in (head() if content else b""):
+            return what, then
+    return None
 
 
 def is_of_mlflow(file: str) -> bool:
@@ -113,6 +159,9 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             what = f"The folder holds {len(of_run)} runs of {tool}; not read: {shown}{more}."
             problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+    # A run that was synced, or written by an earlier W&B, has the same in files of its own.
+    summaries = {name.removesuffix("files/wandb-summary.json") for name in readings if name.endswith("-summary.json")}
+    left_out |= {name for name in readings if name.endswith(".wandb") and name[: name.rfind("/") + 1] in summaries}
     left_out |= _older_states(readings)
     if others := _other_trainings({name: readings[name] for name in readings if name not in left_out}):
         left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in others))}
