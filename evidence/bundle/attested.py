@@ -66,16 +66,15 @@ def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repo
     """
     roots = attestation_roots(root)
     found = attestations_in(path, roots)
-    by_digest = {sha256_file(verdict.path): None} | {run.run_sha256: run for run in verdict.runs if run.run_sha256}
+    of_zip = sha256_file(verdict.path) if verdict.path.is_file() else "no zip"
+    by_digest = {of_zip: None} | {run.run_sha256: run for run in verdict.runs if run.run_sha256}
     about = [each for each in found if each.digests & by_digest.keys()]
     if not about:
         attested = listed(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
-        what = f"It attests {attested}; the zip has {sha256_file(verdict.path)}."
+        what = f"It attests {attested}; the zip has {of_zip}."
         return _refuse(verdict, path, [refusal(OTHER_ATTESTED, str(path), what)])
     best = next((each for each in about if each.root), about[0])
-    covered = [
-        run for run in verdict.runs if sha256_file(verdict.path) in best.digests or run.run_sha256 in best.digests
-    ]
+    covered = [run for run in verdict.runs if of_zip in best.digests or run.run_sha256 in best.digests]
     problems = list(_problems(path, best, covered, repository))
     if problems:
         return _refuse(verdict, path, problems)

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from evidence.bundle.files import is_unpacked_bundle, open_bundle
 from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.archive import ArchiveError
-from evidence.bundle.zip.container import LocalHeader, ending, local_header, stream
-from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
+from evidence.bundle.zip.archive import ArchiveError, ArchiveLimits, safe_entries, stream
+from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
@@ -46,17 +46,17 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
     """Give the folder of a run.
 
     Args:
-        path: A run folder, which is given as it is, or a bundle.
+        path: A run folder, which is given as it is, or a bundle, packed or unpacked.
         run_id: Which run of the bundle. None: its only one.
 
     Raises:
         ProblemError: Exit code 2: there is nothing at the path, it is not readable, or the bundle holds several runs
             and none was named. Exit code 1: the bundle does not hold.
     """
-    if path.is_dir():
+    if path.is_dir() and not is_unpacked_bundle(path):
         yield path
         return
-    if not path.is_file():
+    if not path.exists():
         raise ProblemError([no_such_run(path)], exit_code=2)
     with scratch_folder("trainproof-run-") as scratch:
         try:
@@ -76,21 +76,8 @@ def _unpack(path: Path, run_id: str | None, folder: Path) -> Path:
         what = f"The bundle does not hold.{first}"
         raise ProblemError([problem_of(DOES_NOT_HOLD, file=str(path), what=what)], exit_code=1)
     chosen = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
-    inside = f"{RUNS}/{chosen}/"
-    with path.open("rb") as file:
-        entries, problems = harmless_entries(file, ArchiveLimits())
-        if problems:  # another file has taken its place since it was verified
-            raise ProblemError(problems, exit_code=1)
-        try:
-            for entry in entries:
-                if entry.name.startswith(inside) and not entry.is_directory:
-                    target = folder / entry.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with target.open("xb") as copy:
-                        for block in stream(file, entry):
-                            copy.write(block)
-        except ArchiveError as error:
-            raise ProblemError([refusal(error.rule, error.entry or "", error.what)], exit_code=1) from error
+    with open_bundle(path) as files:  # Another file that has taken its place since is refused as ever.
+        files.write_to(folder, lambda name: name.startswith(f"{RUNS}/{chosen}/"))
     return folder / RUNS / chosen
 
 
@@ -170,7 +157,7 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
 
 def _unpack_states(path: Path, folder: Path) -> None:
     with path.open("rb") as file:
-        entries, problems = harmless_entries(file, ArchiveLimits(entries=MOST_STATES + 1))
+        entries, problems = safe_entries(file, ArchiveLimits(entries=MOST_STATES + 1))
         if problems:
             raise ProblemError(problems, exit_code=1)
         if ANSWER not in {entry.name for entry in entries}:
@@ -185,4 +172,4 @@ def _unpack_states(path: Path, folder: Path) -> None:
                     for block in stream(file, entry):
                         copy.write(block)
             except ArchiveError as error:
-                raise ProblemError([refusal(error.rule, error.entry or "", error.what)], exit_code=1) from error
+                raise ProblemError([error.problem], exit_code=1) from error

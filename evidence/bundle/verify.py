@@ -1,4 +1,4 @@
-"""Verifying a bundle with nothing but the zip: is it whole, is it ours, are its runs what it states they are.
+"""Verifying a bundle with nothing but its files: is it whole, is it ours, are its runs what it states they are.
 
 Nothing is written to disk before the archive has been found harmless and every content has been read once; then the
 run documents go to a private temporary folder, are checked and graded again, and the folder is removed.
@@ -7,9 +7,10 @@ run documents go to a private temporary folder, are checked and graded again, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
+from evidence.bundle.files import MOST_LIST_BYTES, BundleFiles, open_bundle
 from evidence.bundle.format.documents import FileHash, program_build, program_version
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.format.rules import (
@@ -19,9 +20,7 @@ from evidence.bundle.format.rules import (
     OTHER_GRADE,
     OTHER_REPORT,
     OTHER_VERSION,
-    REPACKED,
     UNLABELLED,
-    UNLISTED_FILE,
     refusal,
 )
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
@@ -45,23 +44,18 @@ from evidence.bundle.secrets.redact import (
 )
 from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
-from evidence.bundle.zip.archive import ArchiveEntry, ArchiveError
-from evidence.bundle.zip.container import Progress, has_our_form, hash_entries, stream
-from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
+from evidence.bundle.zip.container import Progress
 from evidence.judge.grade import FORMER_NAMES
 from evidence.proof.stamps.record import stamps_of
 from evidence.proof.verification import graded_with, proofs_of
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
 from evidence.run.scratch import scratch_folder
-from schemas.problems.problem import Problem, worst_first
+from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
 MOST_UNPACKED_BYTES = 8 << 30
 """Most bytes of run documents, weights left out, that are unpacked to be checked."""
-MOST_LIST_BYTES = 256 << 20
-"""Most bytes of a list (MANIFEST.sha256, bundle_manifest.json), report or crate that are read into memory."""
-
 SELF_LISTED = frozenset({HASHES, BUNDLE_MANIFEST, CRATE})
 """Files that the crate cannot describe by size, because they depend on it."""
 
@@ -72,27 +66,24 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerd
     """Return the verdict on a bundle.
 
     Args:
-        path: The zip.
+        path: The zip, or the folder that it was unpacked into.
         progress: Told how many bytes of content have been hashed.
 
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
     """
-    with path.open("rb") as file:
-        entries, problems = harmless_entries(file, ArchiveLimits())
-        if problems:
-            return _refuse(path, entries, problems)
-        try:
-            found = hash_entries(file, entries, progress)
-        except ArchiveError as error:
-            return _refuse(path, entries, [refusal(error.rule, error.entry or "", error.what)])
-        if too_large := _too_large(entries):
-            return _refuse(path, entries, [too_large])
-        with scratch_folder("trainproof-verify-") as scratch:
-            return _check_archive(path, file, entries, found, scratch)
+    try:
+        with open_bundle(path) as files:
+            found = files.hashes(progress)
+            if too_large := _too_large(files):
+                return _refuse(path, [too_large])
+            with scratch_folder("trainproof-verify-") as scratch:
+                return _check_files(path, files, found, scratch)
+    except ProblemError as error:
+        return _refuse(path, error.problems)
 
 
-def _refuse(path: Path, entries: Sequence[ArchiveEntry], problems: Sequence[Problem]) -> BundleVerdict:
+def _refuse(path: Path, problems: Sequence[Problem]) -> BundleVerdict:
     return BundleVerdict(
         path=path,
         findings=worst_first(problems),
@@ -101,38 +92,33 @@ def _refuse(path: Path, entries: Sequence[ArchiveEntry], problems: Sequence[Prob
         manifest_sha256=None,
         partial=False,
         redactions=(),
-        files=len(entries),
-        size_bytes=sum(entry.size_bytes for entry in entries),
+        files=0,
+        size_bytes=0,
     )
 
 
-def _too_large(entries: Sequence[ArchiveEntry]) -> Problem | None:
-    """Return why an archive is too large to be checked, or None."""
-    unpacked = sum(entry.size_bytes for entry in entries if _is_run_document(entry.name))
+def _too_large(files: BundleFiles) -> Problem | None:
+    """Return why a bundle is too large to be checked, or None."""
+    unpacked = sum(size for path, size in files.sizes.items() if _is_run_document(path))
     if unpacked > MOST_UNPACKED_BYTES:
         expected = f"at most {MOST_UNPACKED_BYTES:,} bytes"
         return refusal(BOMB, RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
-    for entry in entries:
-        if entry.name in {HASHES, BUNDLE_MANIFEST, CRATE, REPORT} and entry.size_bytes > MOST_LIST_BYTES:
-            expected = f"at most {MOST_LIST_BYTES:,} bytes"
-            return refusal(BOMB, entry.name, f"The file has {entry.size_bytes:,} bytes.", expected=expected)
+    for path in (HASHES, BUNDLE_MANIFEST, CRATE, REPORT):
+        if (size := files.sizes.get(path, 0)) > MOST_LIST_BYTES:
+            return refusal(BOMB, path, f"The file has {size:,} bytes.", expected=f"at most {MOST_LIST_BYTES:,} bytes")
     return None
 
 
-def _check_archive(
-    path: Path, file: BinaryIO, entries: Sequence[ArchiveEntry], found: Mapping[str, FileHash], folder: Path
-) -> BundleVerdict:
-    """Return the verdict on an archive that is harmless; `folder` is empty and ours."""
-    by_name = {entry.name: entry for entry in entries}
-    problems = list(list_problems(found, _content(file, by_name.get(HASHES))))
-    problems += _empty_folders(entries, found)
-    manifest, shape = _manifest(file, by_name.get(BUNDLE_MANIFEST), folder)
+def _check_files(path: Path, files: BundleFiles, found: Mapping[str, FileHash], folder: Path) -> BundleVerdict:
+    """Return the verdict on a bundle whose files were read once; `folder` is empty and ours."""
+    problems = [*list_problems(found, files.content(HASHES)), *files.problems]
+    manifest, shape = _manifest(files.content(BUNDLE_MANIFEST), folder)
     problems += shape
     if manifest:
         problems += manifest_problems(found, manifest)
-    _unpack_runs(file, entries, folder)
+    files.write_to(folder, _is_run_document)
     redactions = stated_redactions(manifest or {})
-    masks = {each.path: _masks(file, by_name.get(each.path)) for each in redactions if may_be_redacted(each.path)}
+    masks = {each.path: _masks(files, each.path) for each in redactions if may_be_redacted(each.path)}
     if unfit := list(redaction_problems(redactions, found, masks)):
         problems += unfit
         redactions = ()
@@ -140,10 +126,8 @@ def _check_archive(
     verified = [_verify_run(run, manifest or {}, found, folder) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
-        made = {name: _content(file, by_name.get(name)) for name in (REPORT, CRATE)}
+        made = {name: files.content(name) for name in (REPORT, CRATE)}
         problems += _made_problems(runs, manifest, found, made)
-    if not has_our_form(file, entries):
-        problems.append(refusal(REPACKED, "", "The zip is not byte for byte as trainproof writes it."))
     broken = any(problem.severity == "error" for problem in problems)
     return BundleVerdict(
         path=path,
@@ -158,32 +142,14 @@ def _check_archive(
     )
 
 
-def _content(file: BinaryIO, entry: ArchiveEntry | None) -> bytes | None:
-    """Return the content of an entry whose size has been found bearable, or None if there is no such entry."""
-    return b"".join(stream(file, entry)) if entry else None
-
-
-def _masks(file: BinaryIO, entry: ArchiveEntry | None) -> int:
-    """Return how often the mask of a redaction stands in an entry, in UTF-8 or UTF-16; 0 if it is too large for one."""
-    if entry is None or entry.size_bytes > 2 * MOST_BYTES:
-        return 0
-    content = _content(file, entry) or b""
+def _masks(files: BundleFiles, path: str) -> int:
+    """Return how often the mask of a redaction stands in a file, in UTF-8 or UTF-16; 0 if it is too large for one."""
+    content = (files.content(path) or b"") if files.sizes.get(path, 0) <= 2 * MOST_BYTES else b""
     return content.decode(encoding_of(content[:2]) or "utf-8", "replace").count(MASK)
 
 
-def _empty_folders(entries: Sequence[ArchiveEntry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
-    """Yield folders without a file: no list can name them, so they were added."""
-    filled = {f"{parent}/" for path in found for parent in PurePosixPath(path).parents}
-    for entry in entries:
-        if entry.is_directory and entry.name not in filled:
-            yield refusal(UNLISTED_FILE, entry.name, f"{HASHES} names no file in this folder.")
-
-
-def _manifest(
-    file: BinaryIO, entry: ArchiveEntry | None, folder: Path
-) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
+def _manifest(content: bytes | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
     """Return bundle_manifest.json if it is valid, and what is wrong with it."""
-    content = _content(file, entry)
     if content is None:
         return None, [refusal(NO_BUNDLE, BUNDLE_MANIFEST, f"The archive has no {BUNDLE_MANIFEST}.")]
     (folder / BUNDLE_MANIFEST).write_bytes(content)
@@ -196,17 +162,6 @@ def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run: in a run folder, and no weights."""
     top, _, rest = path.partition("/")
     return top == RUNS and not path.endswith("/") and not in_weight_folder(rest.partition("/")[2])
-
-
-def _unpack_runs(file: BinaryIO, entries: Sequence[ArchiveEntry], folder: Path) -> None:
-    """Write the documents of the runs below a folder; names were found harmless before."""
-    for entry in entries:
-        if _is_run_document(entry.name):
-            target = folder / entry.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as copy:
-                for block in stream(file, entry):
-                    copy.write(block)
 
 
 def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequence[Redaction]) -> list[ReportRun]:

@@ -12,7 +12,7 @@ from trainproof.verbs.options import AsJson
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="The zip.")],
+    bundle: Annotated[Path, typer.Argument(help="The zip, or the folder it was unpacked into.")],
     signature: Annotated[Path | None, typer.Option(help="Its signature. Default: the zip's .sig.")] = None,
     public_key: Annotated[Path | None, typer.Option(help="Public key of whoever is to have signed it.")] = None,
     tsa_root: Annotated[Path | None, typer.Option(help="Root certificate of the time authority (PEM).")] = None,

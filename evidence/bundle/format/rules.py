@@ -71,18 +71,19 @@ STRAY_BYTES = Rule(
     "TP814",
     "Bytes outside the entries",
     "Comments, or bytes before, between or after the entries: a place to hide a second archive.",
-    _REBUILD,
+    "Ask for the bundle again, or unpack it and verify the folder: `trainproof verify FOLDER`.",
 )
 UNKNOWN_COMPRESSION = Rule(
     "TP815",
     "Unknown compression",
     "An entry is neither stored nor deflated.",
-    "Pack it again with stored or deflated entries; the content digest stays the same.",
+    "Unpack it and verify the folder: `trainproof verify FOLDER`.",
 )
 REPACKED = Rule(
     "TP816",
     "Packed again",
-    "The archive is not as it was built: other order, compression, dates or modes. The files are not affected.",
+    "It is not packed as it was built, or it is unpacked: other order, compression, dates or folder. "
+    "The files of the bundle are not affected.",
     "Nothing, unless the bytes of the zip itself were to be compared.",
     severity="note",
 )

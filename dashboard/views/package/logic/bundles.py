@@ -6,14 +6,15 @@ import re
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dashboard.shared.charts.contents_figure import Content
+from evidence.bundle.files import open_bundle
 from evidence.bundle.format.layout import RUNS, files_of_run
 from evidence.bundle.inspection import ChecklistItem
 from evidence.bundle.integrity import published_schemas
 from evidence.bundle.verify import BundleVerdict, verify_bundle
-from evidence.bundle.zip.hostile import harmless_entries
 from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
@@ -65,11 +66,10 @@ def made_bundles() -> list[Path]:
 def runs_in(path: Path) -> frozenset[str]:
     """Return the names of the runs in a bundle; empty for a file that is not a bundle, or that cannot be read."""
     try:
-        with path.open("rb") as file:
-            entries, _ = harmless_entries(file)
-    except OSError:
+        with open_bundle(path) as files:
+            parts = [name.split("/") for name in files.sizes]
+    except (OSError, ProblemError):
         return frozenset()
-    parts = (entry.name.split("/") for entry in entries)
     return frozenset(part[1] for part in parts if len(part) > 2 and part[0] == RUNS)
 
 
@@ -154,12 +154,11 @@ def verdict_on(content: bytes, name: str) -> BundleVerdict:
         ProblemError: It unpacks to more than the page verifies.
     """
     with tempfile.TemporaryDirectory(prefix="trainproof-upload-") as folder:
-        path = Path(folder) / "upload.zip"
+        path, unpacked = Path(folder) / "upload.zip", 0
         path.write_bytes(content)
-        with path.open("rb") as file:
-            entries, hostile = harmless_entries(file)
-        unpacked = sum(entry.size_bytes for entry in entries)
-        if not hostile and unpacked > MOST_UNPACKED_BYTES:
+        with suppress(ProblemError), open_bundle(path) as files:
+            unpacked = sum(files.sizes.values())
+        if unpacked > MOST_UNPACKED_BYTES:
             raise ProblemError([_too_large(name, unpacked)])
         return verify_bundle(path)
 

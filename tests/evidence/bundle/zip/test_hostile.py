@@ -11,7 +11,7 @@ import pytest
 from hostile_zips import CASES, FOLDER, Part, raw_zip
 
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
+from evidence.bundle.zip.archive import ArchiveLimits, safe_entries
 from schemas.problems.render import as_text
 
 TEXTS = Path(__file__).parents[3] / "cases" / "zips"
@@ -50,7 +50,7 @@ def archive_of(**contents: bytes) -> io.BytesIO:
 
 
 def test_ordinary_archives_are_harmless():
-    entries, problems = harmless_entries(archive_of(a=b"one", b=bytes(1000)))
+    entries, problems = safe_entries(archive_of(a=b"one", b=bytes(1000)))
     assert problems == []
     assert [(entry.name, entry.size_bytes) for entry in entries] == [("a", 3), ("b", 1000)]
 
@@ -75,13 +75,13 @@ def test_streamed_archives_with_data_descriptors_are_harmless(compression: int):
     with zipfile.ZipFile(pipe, "w", compression) as archive:
         archive.writestr("a.txt", b"hello" * 100)
         archive.writestr("b.txt", b"")
-    _, problems = harmless_entries(io.BytesIO(pipe.written))
+    _, problems = safe_entries(io.BytesIO(pipe.written))
     assert problems == []
 
 
 def test_folders_are_harmless():
     folder = Part(name="runs/", content=b"", mode=FOLDER)
-    _, problems = harmless_entries(io.BytesIO(raw_zip([folder, Part(name="runs/a.txt")])))
+    _, problems = safe_entries(io.BytesIO(raw_zip([folder, Part(name="runs/a.txt")])))
     assert problems == []
 
 
@@ -89,17 +89,17 @@ def test_zip64_is_read():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive, archive.open("a.txt", "w", force_zip64=True) as entry:
         entry.write(b"hello")
-    _, problems = harmless_entries(buffer)
+    _, problems = safe_entries(buffer)
     assert problems == []
 
 
 def test_limits_are_the_callers():
-    _, problems = harmless_entries(archive_of(a=bytes(100_000)), ArchiveLimits(ratio=2, ratio_floor_bytes=10))
+    _, problems = safe_entries(archive_of(a=bytes(100_000)), ArchiveLimits(ratio=2, ratio_floor_bytes=10))
     assert [problem.code for problem in problems] == ["TP812"]
-    _, problems = harmless_entries(archive_of(a=b"1", b=b"2"), ArchiveLimits(entries=1))
+    _, problems = safe_entries(archive_of(a=b"1", b=b"2"), ArchiveLimits(entries=1))
     assert [problem.code for problem in problems] == ["TP813"]
 
 
 def test_more_than_a_bundle_may_hold_is_refused_by_its_total():
-    _, problems = harmless_entries(archive_of(a=bytes(600), b=bytes(600)), ArchiveLimits(total_bytes=1000))
+    _, problems = safe_entries(archive_of(a=bytes(600), b=bytes(600)), ArchiveLimits(total_bytes=1000))
     assert [(problem.code, problem.what) for problem in problems] == [("TP812", "The archive declares 1,200 bytes.")]
