@@ -23,6 +23,7 @@ from evidence.bundle.format.rules import (
 )
 from evidence.bundle.zip.archive import BLOCK_BYTES, ArchiveError, safe_entries, stream
 from evidence.bundle.zip.container import Progress, has_our_form
+from evidence.run.layout import holds_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity
@@ -111,8 +112,10 @@ def open_bundle(path: Path) -> Iterator[BundleFiles]:
 
 
 def is_unpacked_bundle(folder: Path) -> bool:
-    """Return whether a folder holds what a bundle holds, and not the files of one run."""
-    return (folder / HASHES).is_file()
+    """Return whether a folder holds an unpacked bundle, perhaps in another folder, and is not itself a run."""
+    if holds_run(child.name.lower() for child in folder.iterdir()):
+        return False
+    return any(next(folder.glob(f"{above}{HASHES}"), None) for above in ("", "*/", "*/*/"))
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, int]]:

@@ -21,7 +21,6 @@ from evidence.bundle.files import is_unpacked_bundle, open_bundle
 from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.archive import ArchiveError, ArchiveLimits, safe_entries, stream
 from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
@@ -156,20 +155,15 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
 
 
 def _unpack_states(path: Path, folder: Path) -> None:
-    with path.open("rb") as file:
-        entries, problems = safe_entries(file, ArchiveLimits(entries=MOST_STATES + 1))
-        if problems:
-            raise ProblemError(problems, exit_code=1)
-        if ANSWER not in {entry.name for entry in entries}:
-            raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=f"It holds no {ANSWER}.")], exit_code=2)
-        (folder / STATES).mkdir()
-        for entry in entries:
-            if entry.name != ANSWER and not _NAME.fullmatch(entry.name):
-                what = f"It holds {entry.name}, which is not a state."
-                raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)
-            try:
-                with (folder / entry.name).open("xb") as copy:
-                    for block in stream(file, entry):
-                        copy.write(block)
-            except ArchiveError as error:
-                raise ProblemError([error.problem], exit_code=1) from error
+    with open_bundle(path) as files:
+        strange = [name for name in files.sizes if name != ANSWER and not _NAME.fullmatch(name)]
+        if ANSWER not in files.sizes:
+            what = f"It holds no {ANSWER}."
+        elif strange or len(files.sizes) > MOST_STATES + 1:
+            what = (
+                f"It holds {strange[0]}, which is not a state." if strange else f"It holds over {MOST_STATES} states."
+            )
+        else:
+            files.write_to(folder, lambda _: True)
+            return
+        raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)

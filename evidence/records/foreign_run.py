@@ -24,7 +24,7 @@ from foreign.readers.text import Text, read_text
 from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded_files
 from foreign.readers.training_tools import is_table
 from foreign.readers.view import FileReading, ForeignRun
-from foreign.readers.wandb_records import is_record_file, read_wandb_records
+from foreign.readers.wandb_records import read_wandb_records
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, quantity
@@ -179,7 +179,7 @@ def is_weights(name: str) -> bool:
 def _read(folder: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     path = folder / name
-    has_records = is_event_file(name) or is_record_file(name)
+    has_records = is_event_file(name) or name.endswith(".wandb")
     known = has_records or is_of_mlflow(name) or is_card(name) or path.suffix.lower() in _TEXT_ENDS
     if not known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
         return FileReading()
@@ -202,7 +202,7 @@ def _not_read(where: str, size: str, most: int) -> FileReading:
 def _reading(data: bytes, name: str, where: str) -> FileReading:
     if is_event_file(name):
         return read_events(data, name, where)
-    if is_record_file(name):
+    if name.endswith(".wandb"):
         return read_wandb_records(data, name, where)
     if (values := values_in(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
         return _not_read(where, f"The file has about {values:,} values and lines", MOST_VALUES)

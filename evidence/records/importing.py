@@ -164,7 +164,8 @@ def _stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
             continue
         if store:
             name = path.relative_to(folder).as_posix() if path != folder else path.name
-            return [_usage(folder, f"{name} is {store[0]}, which trainproof cannot read.", f"To use it, {store[1]}.")]
+            then = f"Export its metrics as CSV{store[1]}, and import the folder with that file."
+            return [_usage(folder, f"{name} is {store[0]}, which trainproof cannot read.", then)]
     return []
 
 

@@ -146,13 +146,7 @@ def _sharing(
 
 
 def _others(one: Fingerprint, group: _Group, *, unchanged: bool = False) -> str:
-    """Return the other folders of a group, a few of many by name; empty for a run that is alone.
-
-    Args:
-        one: The run.
-        group: The runs that share a value with it.
-        unchanged: Whether to name its unchanged copies, which are left out otherwise.
-    """
+    """Return the other folders of a group, a few of many by name, either unchanged copies of a run or all others."""
     if not group:
         return ""
     here = one.folder.resolve()

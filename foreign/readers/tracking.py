@@ -31,50 +31,29 @@ _OF_CHECKPOINT = re.compile(r"(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$")
 _WANDB_RUN = re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/")
 
 
-_EXPORT = "export its metrics as CSV, and import the folder with that file"
-_STORES: tuple[tuple[re.Pattern[str], bytes, str, str], ...] = (
-    (
-        re.compile(r"\.wandb$"),
-        b"",
-        "a W&B run that was never synced",
-        "run `wandb sync`, download the run's config.yaml and wandb-summary.json, and import the folder with these",
-    ),
-    (re.compile(r"(^|/)\.aim/|run_metadata\.sqlite$"), b"", "an Aim repository", _EXPORT),
-    (
-        re.compile(r"\.(db|sqlite3?)$"),
-        b"latest_metrics",
-        "a database of MLflow",
-        "write its runs out with `mlflow experiments csv`, and import the folder with that file",
-    ),
-    (re.compile(r"\.db$"), b"system_metrics", "a database of Trackio", _EXPORT),
-    (
-        re.compile(r"\.zip$"),
-        b"experiment.json",
-        "an offline experiment of Comet",
-        f"upload it with `comet upload`, {_EXPORT}",
-    ),
-    (
-        re.compile(r"\.zip$"),
-        b"task.json",
-        "an offline task of ClearML",
-        "send it with `Task.import_offline_session`, " + _EXPORT,
-    ),
-    (re.compile(r"(^|/)\.neptune/"), b"", "an offline run of Neptune", f"send it with `neptune sync`, {_EXPORT}"),
+_SYNC = " after `wandb sync`, or download its config.yaml and wandb-summary.json"
+_STORES = (
+    (r"\.wandb$", b"", "a W&B run that was never synced", _SYNC),
+    (r"(^|/)\.aim/|run_metadata\.sqlite$", b"", "an Aim repository", ""),
+    (r"\.(db|sqlite3?)$", b"latest_metrics", "a database of MLflow", " with `mlflow experiments csv`"),
+    (r"\.db$", b"system_metrics", "a database of Trackio", ""),
+    (r"\.zip$", b"experiment.json", "an offline experiment of Comet", " after `comet upload`"),
+    (r"\.zip$", b"task.json", "an offline task of ClearML", " after `Task.import_offline_session`"),
+    (r"(^|/)\.neptune/", b"", "an offline run of Neptune", " after `neptune sync`"),
 )
-"""Stores of other trackers that are not read: the file's path, what it contains, what it is, and what to do with it."""
+"""Stores of other trackers that are not read: the file's path, what it contains, what it is, and how to get at it."""
 
 
-def name_store(file: str, head: Callable[[], bytes]) -> tuple[str, str] | None:
-    """Return what a file is and what to do with it, if it belongs to a tracker's store that is not read.
+def name_store(file: str, ends: Callable[[], bytes]) -> tuple[str, str] | None:
+    """Return what a file is and how to get at its contents, if it belongs to a tracker's store that is not read.
 
     Args:
         file: Its path.
-        head: Reads its beginning, or its end for a zip, whose list of names is there.
+        ends: Reads its beginning and its end.
     """
-    for path, content, what, then in _STORES:
-        if path.search(file) and content in (head() if content else b""):
-            return what, then
-    return None
+    matching = [store for store in _STORES if re.search(store[0], file)]
+    content = ends() if any(store[1] for store in matching) else b""
+    return next(((what, how) for _, holds, what, how in matching if holds in content), None)
 
 
 def is_of_mlflow(file: str) -> bool:

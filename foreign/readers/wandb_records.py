@@ -26,15 +26,10 @@ from schemas.problems.rule import problem_of
 
 HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK_BYTES, _CHUNK = 1 << 15, struct.Struct("<IHB")
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_FULL, _FIRST, _LAST = 1, 2, 4
 _HISTORY, _SUMMARY, _CONFIG, _RUN = 2, 3, 5, 17
 _RUN_ID, _RUN_CONFIG, _RUN_NAME, _RUN_START = 1, 4, 6, 17
 _KEY, _NESTED_KEY, _JSON = 1, 2, 16
-
-
-def is_record_file(name: str) -> bool:
-    """Return whether a file is the record file of a W&B run, by its name."""
-    return name.endswith(".wandb")
 
 
 def read_wandb_records(data: bytes, file: str, where: str) -> FileReading:
@@ -67,16 +62,15 @@ def read_wandb_records(data: bytes, file: str, where: str) -> FileReading:
         what = f"The records of this W&B run cannot be read to the end ({error}); those before it were read."
         then = "Sync the run with `wandb sync`, download its config.yaml and wandb-summary.json, and import those."
         problems.append(problem_of(rules.NOT_READ, file=where, what=what, next=then))
-    parts = [
-        document_reading({key: value for key, value in config.items() if key != "_wandb"}, unknown_lines, file, where),
-        read_wandb_summary(read_text(json.dumps(summary).encode(), file=where), file, where),
-        rows_reading(list(enumerate(rows, start=1)), file),
-    ]
+    config.pop("_wandb", None)
+    settings = document_reading(config, unknown_lines, file, where)
+    last = read_wandb_summary(read_text(json.dumps(summary).encode(), file=where), file, where)
+    metrics = rows_reading(list(enumerate(rows, start=1)), file).metrics
     return FileReading(
         tool=WANDB if rows or config or summary or facts else None,
-        facts=(*facts, *(replace(one, source=_in_records(one.source)) for part in parts for one in part.facts)),
-        metrics=tuple(replace(one, source=_in_records(one.source)) for part in parts for one in part.metrics),
-        scores=tuple(replace(one, source=_in_records(one.source)) for part in parts for one in part.scores),
+        facts=(*facts, *(replace(fact, source=_in_records(fact.source)) for fact in (*settings.facts, *last.facts))),
+        metrics=tuple(replace(row, source=_in_records(row.source)) for row in metrics),
+        scores=tuple(replace(score, source=_in_records(score.source)) for score in last.scores),
         problems=tuple(problems),
     )
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.build import BuildReport
+from evidence.bundle.files import is_unpacked_bundle
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.container import Progress
-from evidence.index.check import read_is_run
 from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
@@ -38,7 +38,7 @@ def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
     Raises:
         ProblemError: Exit code 2: the file cannot be read, or there is no room to check it.
     """
-    if not path.exists() or (path.is_dir() and read_is_run(path)):
+    if not path.exists() or (path.is_dir() and not is_unpacked_bundle(path)):
         raise ProblemError([_no_file(path)], exit_code=2)
     try:
         return verify_bundle(path, progress=progress)
@@ -162,7 +162,7 @@ def progress_bar(words: str) -> Iterator[Progress | None]:
 def _no_file(path: Path) -> Problem:
     what, then = "This does not exist.", "Give the path of a bundle, a zip that `trainproof package` built."
     if path.is_dir():
-        what, then = "This is a run, not a bundle.", f"Check it with `trainproof check {path}`."
+        what, then = "This folder is not an unpacked bundle.", f"To check runs, use `trainproof check {path}`."
     return problem_of(NO_SUCH_PATH, file=str(path), what=what, why=None, next=then)
 
 

@@ -80,26 +80,16 @@ class ArchiveLimits:
 class ArchiveEntry:
     """One file or directory of an archive, as its central and local header agree."""
 
-    name: str
-    """Path with forward slashes, as written; a directory ends in a slash."""
+    name: str  # Path with forward slashes, as written; a directory ends in a slash.
     method: int
-    """Compression method: 0 stored, 8 deflated."""
     flags: int
-    """General purpose bit flags."""
     crc32: int
-    """Declared checksum of the content."""
     packed_bytes: int
-    """Declared size inside the archive."""
     size_bytes: int
-    """Declared size of the content."""
-    unix_mode: int
-    """Unix file type and permissions; 0 where the archive states none."""
-    start: int
-    """Offset of the local header."""
+    unix_mode: int  # File type and permissions; 0 where the archive states none.
+    start: int  # Offset of the local header.
     data_start: int = 0
-    """Offset of the first byte of packed content."""
-    end: int = 0
-    """Offset after the content and its data descriptor."""
+    end: int = 0  # Offset after the content and its data descriptor.
 
     @property
     def is_directory(self) -> bool:
@@ -256,19 +246,9 @@ def _read_central(data: bytes, at: int) -> tuple[ArchiveEntry, int]:
     if fields[12]:
         raise ArchiveError(STRAY_BYTES, f"The entry has a comment of {fields[12]:,} bytes.", entry=name)
     size, packed, start = _resolve_zip64(data[name_end:extra_end], name, (fields[9], fields[8], fields[16]))
+    declared = {"flags": fields[3], "method": fields[4], "crc32": fields[7], "packed_bytes": packed, "size_bytes": size}
     # Where Unix states its modes, other systems state nothing; tools differ in which of them they believe (4.4.2).
-    mode = fields[15] >> 16
-    entry = ArchiveEntry(
-        name=name,
-        method=fields[4],
-        flags=fields[3],
-        crc32=fields[7],
-        packed_bytes=packed,
-        size_bytes=size,
-        unix_mode=mode,
-        start=start,
-    )
-    return entry, extra_end
+    return ArchiveEntry(name=name, **declared, unix_mode=fields[15] >> 16, start=start), extra_end
 
 
 def _decode(raw: bytes, flags: int) -> str:

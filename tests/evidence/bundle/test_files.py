@@ -156,7 +156,10 @@ def test_a_run_is_not_taken_for_an_unpacked_bundle(tmp_path: Path, capsys: pytes
     run = write_run(tmp_path, "demo-1")
     with pytest.raises(SystemExit, match="2"):
         main(["verify", str(run)])
-    assert f"This is a run, not a bundle.\n  Next: Check it with `trainproof check {run}`." in capsys.readouterr().err
+    assert (
+        f"This folder is not an unpacked bundle.\n  Next: To check runs, use `trainproof check {run}`."
+        in capsys.readouterr().err
+    )
 
 
 def test_weights_of_a_bundle_that_was_packed_again_are_unpacked_too(tmp_path: Path):
