@@ -190,11 +190,11 @@ def test_a_root_that_cannot_hold_jobs_stops_no_page(opened: Open, root: Path) ->
     root.mkdir()
     (root / ".launch").write_text("")
     text = said(press(opened(state.LAUNCH), "Just start a smoke run"))
-    assert "The run could not be started: [Errno 17] File exists: " in text
+    assert "The run could not be started: [Errno 20] Not a directory: " in text
     stopped = write_run(root, "alpha", status="interrupted")
     (stopped / "checkpoints" / "10").mkdir(parents=True)
     text = said(press(opened(state.RUN, run="alpha"), "Resume"))
-    assert "The run could not be resumed: [Errno 17] File exists: " in text
+    assert "The run could not be resumed: [Errno 20] Not a directory: " in text
 
 
 def test_a_job_is_resumed_where_its_run_can_be(opened: Open, root: Path) -> None:
