@@ -1,4 +1,4 @@
-"""What checking gives: a report for each run and one for all, as text, JSON, SARIF, JUnit or GitHub annotations.
+"""What checking gives: a report for each run and one for all, as text, JSON, SARIF or GitHub annotations.
 
 Nothing is checked or printed here.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from evidence.judge.grade import GRADES, Grade
 from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_github, as_junit, as_sarif, as_text
+from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines
 from schemas.problems.words import listed, quantity
@@ -72,7 +72,7 @@ class Report:
 
 
 SEVERAL_FORMS = Rule(
-    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
+    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif."
 )
 
 
@@ -90,7 +90,7 @@ def report_text(report: Report) -> str:
 
 
 def report_as(report: Report, forms: Sequence[str]) -> str:
-    """Return a report in the one form requested: json, github, sarif or junit; as text where none is.
+    """Return a report in the one form requested: json, github or sarif; as text where none is.
 
     Raises:
         ProblemError: More than one form was requested (exit code 2).
@@ -101,7 +101,6 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         "json": lambda report: as_json_text(report.to_json()),
         "github": lambda report: as_github(report.all_findings),
         "sarif": lambda report: as_sarif(report.all_findings),
-        "junit": lambda report: as_junit(report.all_findings),
     }
     return writers[forms[0]](report) if forms else report_text(report)
 

@@ -1,91 +1,61 @@
-"""What the built-in datasets, evaluation sets and models are, as hashes and counts, by their names.
+"""Content of the built-in datasets, evaluation sets and models, read from the files that ship with trainproof.
 
-`built_in.json` is made by `docs/make_registry.py` from the files and programs that the trainer uses; a test makes it
-again. The names are versioned: what has another content gets another name, so these facts never change.
+The names are versioned: other content gets another name, so these facts never change.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from evidence.run.hashes import sha256_lines
+from evidence.run.hashes import sha256_file, sha256_lines
 from evidence.scores.reading import expected_line
+from schemas.names import DATASETS, EVAL_SETS
 
-DIGITS = 16
-"""Hexadecimal digits that are kept of the hash of one row: two rows share them once in 2^64."""
 LABELS = ("section", "category", "difficulty")
-"""Of an evaluation item besides id, prompt and expected answer; the scores of groups follow from these."""
+"""Labels of an evaluation item, which group scores follow from."""
+GENERATOR_SEED_OFFSET = 1_000_003
+"""Added to the seed of a run to give the seed of its generated rows."""
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},
+    "tiny-gpt2": {"family": "gpt2", "parameters": 169_728, "weights": "random"},
+}
+_DATA = Path(__file__).parents[2] / "trainer" / "data"
 
 
+@cache
 def dataset(name: str) -> Mapping[str, Any] | None:
-    """Return rows, hash and, row by row, the hashes of the texts of a built-in dataset; None for any other name."""
-    known: Mapping[str, Any] | None = _facts()["datasets"].get(name)
-    return known
-
-
-def eval_set(name: str) -> Mapping[str, Any] | None:
-    """Return items, hashes and, by id, the hash of each item of a built-in evaluation set; None for any other name."""
-    known: Mapping[str, Any] | None = _facts()["eval_sets"].get(name)
-    return known
-
-
-def model(name: str) -> Mapping[str, Any] | None:
-    """Return family, sizes and start weights (by dtype, version of jax and seed) of a built-in model, or None."""
-    known: Mapping[str, Any] | None = _facts()["models"].get(name)
-    return known
-
-
-def jax_version(stated: str) -> str:
-    """Return the part of a version of jax that decides what a seed draws: `jax_version("0.12.0.1")` is `0.12`."""
-    return ".".join(stated.split(".")[:2])
-
-
-def generated_counts(name: str, rows: int, seed: int) -> Mapping[str, Any] | None:
-    """Return the counts and first texts of a dataset with generated rows; None where it is not in the table.
-
-    Args:
-        name: of the dataset.
-        rows: generated ones.
-        seed: of the generator.
-    """
-    wanted = {"dataset": name, "generated_rows": rows, "generator_seed": seed}
-    return next((each for each in _facts()["generated"] if wanted.items() <= each.items()), None)
-
-
-def generator_seed(seed: int) -> int:
-    """Return the seed of the generator of a run with this seed."""
-    return seed + int(_facts()["generator_seed_offset"])
-
-
-def item_hash(item: Mapping[str, Any]) -> str:
-    """Return the hash of an evaluation item, or of the item in a row of predictions: prompt, answer and labels."""
-    return sha256_lines([item["prompt"], expected_line(item), *(item.get(name) or "" for name in LABELS)])[:DIGITS]
-
-
-def text_hash(text: str) -> str:
-    """Return the hash of a rendered training row."""
-    return sha256_lines([text])[:DIGITS]
-
-
-def spell(ids: Sequence[int]) -> str | None:
-    """Return the text of tokens under the tokenizer of the built-in models; None where an id is of no token."""
-    tokens = _tokens()
-    if any(not 0 <= each < len(tokens) for each in ids):
+    """Return hash, split and number of rows of a built-in dataset, or None for any other name."""
+    if name not in DATASETS:
         return None
-    return b"".join(tokens[each] for each in ids).decode("utf-8", "replace")
+    path = _DATA / f"{name}.jsonl"
+    return {"sha256": sha256_file(path), "rows": len(_rows(path)), "split": "all"}
 
 
 @cache
-def _tokens() -> tuple[bytes, ...]:
-    """Return the bytes of each token by its id; a token may hold a part of a character."""
-    return tuple(bytes.fromhex(each) for each in _facts()["tokens"])
+def eval_set(name: str) -> Mapping[str, Any] | None:
+    """Return hashes and items by id of a built-in evaluation set, or None for any other name."""
+    if name not in EVAL_SETS:
+        return None
+    path = _DATA / f"{name}.jsonl"
+    items = _rows(path)
+    return {
+        "items": len(items),
+        "sha256": sha256_file(path),
+        "ids_sha256": sha256_lines(item["id"] for item in items),
+        "prompts_sha256": sha256_lines(item["prompt"] for item in items),
+        "expected_sha256": sha256_lines(expected_line(item) for item in items),
+        "rows": {item["id"]: item_key(item) for item in items},
+    }
 
 
-@cache
-def _facts() -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((files("evidence") / "registry" / "built_in.json").read_text(encoding="utf-8"))
-    return facts
+def item_key(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return prompt, expected answer and labels of an evaluation item or of a row of predictions."""
+    return (item["prompt"], expected_line(item), *(item.get(name) or "" for name in LABELS))
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -40,12 +40,6 @@ def parameters_by_short_name(name: str) -> int | None:
     return parameters_of(short.get(name.lower(), name))
 
 
-def vocabulary_of(name: str) -> int | None:
-    """Return the rows of a known model's token table."""
-    folder = folder_of(name)
-    return None if folder is None else int(_config(folder)["vocab_size"])
-
-
 def family_of(name: str) -> str | None:
     """Return the `model_type` of a known model; that of Gemma 3 without its images is `gemma3` too."""
     folder = folder_of(name)

@@ -1,4 +1,4 @@
-"""How problems are reported: text for people, JSON, GitHub annotations, SARIF 2.1.0 and JUnit for programs.
+"""How problems are reported: text for people, JSON, GitHub annotations and SARIF 2.1.0 for programs.
 
 Each function takes problems in the order in which they are to appear and returns one string. Nothing is printed here.
 """
@@ -18,8 +18,6 @@ FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expecte
 
 DRIVE = re.compile("[A-Za-z]:/")
 """The beginning of an absolute path on Windows."""
-
-NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
 def as_text(problems: Iterable[Problem]) -> str:
@@ -62,14 +60,6 @@ def as_sarif(problems: Sequence[Problem]) -> str:
         ],
     }
     return json.dumps(log, ensure_ascii=False, indent=2) + "\n"
-
-
-def as_junit(problems: Sequence[Problem]) -> str:
-    """Return a JUnit XML report with one test case for each problem; errors are failures, the rest is output."""
-    cases = "".join(_junit_case(problem) for problem in problems)
-    failures = sum(problem.severity == "error" for problem in problems)
-    head = f'<testsuite name="trainproof" tests="{len(problems)}" failures="{failures}" errors="0" skipped="0">'
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{head}\n{cases}</testsuite>\n</testsuites>\n'
 
 
 def _place(problem: Problem) -> str:
@@ -151,7 +141,7 @@ def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
 
 def _uri(file: str) -> str:
     """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
-    # Imported here and in `_xml`, as few callers need it and text for the terminal is to come at once.
+    # Imported here, as few callers need it and text for the terminal is to come at once.
     from urllib.parse import quote
 
     path = file.replace("\\", "/")
@@ -159,20 +149,3 @@ def _uri(file: str) -> str:
         return f"file:///{path[:2]}{quote(path[2:], errors='surrogateescape')}"
     uri = quote(path, errors="surrogateescape")
     return f"file://{uri}" if uri.startswith("/") else uri
-
-
-def _junit_case(problem: Problem) -> str:
-    name = f"{problem.code} {problem.key_path}" if problem.pointer else problem.code
-    words = _xml(as_sentence(problem))
-    if problem.severity == "error":
-        body = f'<failure message="{_xml(problem.what)}" type="{_xml(problem.code)}">{words}</failure>'
-    else:
-        body = f"<system-out>{words}</system-out>"
-    return f'<testcase classname="{_xml(problem.file)}" name="{_xml(name)}">{body}</testcase>\n'
-
-
-def _xml(words: str) -> str:
-    """Return the text escaped for XML 1.0, with a replacement sign for each character that XML cannot hold."""
-    import html
-
-    return html.escape(NOT_IN_XML.sub("\ufffd", words))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from evidence.registry.built_in import GENERATOR_SEED_OFFSET
 from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
@@ -34,9 +35,6 @@ from trainer.objectives import objective_of
 from trainer.objectives.items import Items, items_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
-
-GENERATOR_SEED_OFFSET = 1_000_003
-"""Added to the run's seed for generated rows, so that they never repeat the committed file's own seed."""
 
 TOO_LONG = Rule(
     "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."

@@ -16,13 +16,12 @@ def check(
     as_json: AsJson = False,
     as_github: Annotated[bool, typer.Option("--github", help="Print annotations for GitHub Actions.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")] = False,
-    as_junit: Annotated[bool, typer.Option("--junit", help="Print a JUnit report.")] = False,
 ) -> None:
     """Check runs against their own evidence. Exit 1: something is wrong."""
     from evidence.index.check import check_paths
     from evidence.judge.report import report_as
 
     report = check_paths(paths)
-    form = {"json": as_json, "github": as_github, "sarif": as_sarif, "junit": as_junit}
+    form = {"json": as_json, "github": as_github, "sarif": as_sarif}
     sys.stdout.write(report_as(report, [name for name, asked in form.items() if asked]))
     raise typer.Exit(0 if report.ok else 1)

@@ -19,8 +19,11 @@ from adversary_parts.gpu_variants import GPU_VARIANTS
 
 sys.path.remove(LAB)
 
-UNNAMED = {"as told", "an unknown commit"}
-"""What a folder cannot contradict: these need somebody outside."""
+UNNAMED = {
+    *("as told", "an unknown commit", "one byte of memory", "random weights", "a day after its last event"),
+    *("version 99", "jax 0.0.1 on Python 2.7", "a chip of no table"),
+}
+"""What no other file contradicts: repeating the run shows it (`trainproof replay`)."""
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -33,9 +36,9 @@ def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 UNNAMED_AGAIN = {
     *("as told", "three items", "a card of no name", "one fingerprint", "a half that comes again", "an exponential"),
-    "a commit of one digit",
+    *("a commit of one digit", "a first loss of 80", "losses of next to nothing", "100 kB of memory", "Python 2.7"),
+    *("jax 0.1", "50 answers in no time", "one gradient norm", "losses of three decimals"),
 }
-"""A small set and a new card may be; with parameters in bfloat16 rows may come again, and a curve may be smooth."""
 
 
 @pytest.mark.parametrize("name", GPU_VARIANTS)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.catalog import DOCUMENTS, ROWS
-from schemas.problems.render import as_github, as_junit, as_sarif, as_text
+from schemas.problems.render import as_github, as_sarif, as_text
 from schemas.reading.parse import parse_json, parse_yaml
 from schemas.validate import read_document, read_rows
 
@@ -50,7 +50,7 @@ BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).
 
 
 def say(problems) -> None:
-    for render in (as_text, as_github, as_sarif, as_junit):
+    for render in (as_text, as_github, as_sarif):
         render(problems).encode("utf-8")
 
 

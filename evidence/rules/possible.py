@@ -1,8 +1,9 @@
-"""TP416, TP417 and TP730 of a run: what it states compared with the figures of the device that it states."""
+"""Check that a run is possible: speed, memory and element type of the stated device, and dates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from evidence.records.facts import Facts, finding
 from evidence.rules.spending.device import TYPE_ABSENT
@@ -12,6 +13,7 @@ from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.words import listed
+from schemas.reading.times import moment
 
 FASTER_THAN_DEVICE = Rule(
     "TP416",
@@ -25,6 +27,17 @@ MORE_MEMORY_THAN_DEVICE = Rule(
     "A program that needs more than the device has does not run.",
     "Restore the manifest as the run wrote it.",
 )
+
+NOT_NOW = Rule(
+    "TP442",
+    "Impossible date",
+    "A run cannot end in the future, or start before its software was written.",
+    "Set the clock of this machine, or prove the time of the run with `trainproof stamp`.",
+    "warning",
+)
+FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
+"""No commit of trainproof, and no version of jax that it supports, is older."""
+CLOCK_DAYS = 1.0
 
 OPERATIONS = 2
 """For each parameter and token at least: a token table may be half of all parameters and is only looked up; the other
@@ -91,6 +104,22 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
         )
 
 
+def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning if the run starts before its software was written, or ends after today."""
+    if facts.manifest is None:
+        return
+    for key in ("started_at", "finished_at"):
+        at = moment(facts.manifest[key] or "")
+        if at is None:
+            continue
+        ahead = (at - datetime.now(UTC)).total_seconds() / 86400
+        if ahead > CLOCK_DAYS or at < FIRST_DAY:
+            days = f"{ahead:,.0f} days from now" if ahead > 0 else f"before {FIRST_DAY:%B %Y}, when its software began"
+            what = f"{key} is {facts.manifest[key]}, {days}."
+            yield finding(facts.folder, NOT_NOW, layout.MANIFEST, what, pointer=f"/{key}")
+            return
+
+
 def target_of(facts: Facts) -> Target | None:
     """Return the machine of the table whose devices the run states, or None if it is missing, as for a CPU."""
     if facts.manifest is None:
@@ -108,4 +137,9 @@ def _tokens(facts: Facts) -> int:
     return int(steps * facts.training["tokens_per_step"])
 
 
-CHECKS = (speed_is_within_the_device, memory_is_within_the_device, compute_type_is_one_of_the_device)
+CHECKS = (
+    speed_is_within_the_device,
+    memory_is_within_the_device,
+    compute_type_is_one_of_the_device,
+    days_are_those_of_runs,
+)
