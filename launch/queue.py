@@ -135,7 +135,6 @@ def _put(
     If no worker can be started, the job waits and the page offers to continue the queue; an error here would make
     a user queue it twice.
     """
-    (root / LAUNCH).mkdir(parents=True, exist_ok=True)
     refuse_without_locks(root / LAUNCH)
     now = datetime.now(UTC)
     folder = new_job_folder(root.resolve(), now)

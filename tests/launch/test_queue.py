@@ -324,7 +324,8 @@ def test_a_root_without_locks_takes_no_job(root: Path, monkeypatch: pytest.Monke
     with pytest.raises(ProblemError) as refused:
         control.start(root, {"name": "a"})
     [problem] = refused.value.problems
-    assert (problem.code, problem.file) == ("TP724", str(launch_folder(root)))
+    assert problem.code == "TP724"
+    assert root.is_relative_to(problem.file)
     assert jobs(root) == []
     with pytest.raises(ProblemError):
         working.start_worker(root)

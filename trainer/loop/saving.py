@@ -80,6 +80,7 @@ class Checkpoints:
         with quiet_writers():
             error = self._write(step, state, sha256)
             if error is not None:
+                time.sleep(_LAST_WRITERS_SECONDS)
                 gc.collect()  # Tasks that no one awaited complain when they are collected: here, unheard.
         if error is not None:
             raise error
