@@ -86,7 +86,7 @@ def test_another_set_than_the_declared_one_is_refused_before_anything_is_read(
     folder = shutil.copytree(finished(declared), tmp_path / "run")
     (folder / layout.EVAL_SUMMARY).unlink()
     assert refusal(lambda: evaluate_run(folder, "eval_v2", QUIET)) == (
-        f"error TP074: {folder / layout.CONFIG} at /evaluation/eval_set: The run's configuration declares eval_v1, "
+        f"error TP074: {folder / layout.CONFIG} at evaluation.eval_set: The run's configuration declares eval_v1, "
         "and eval_v2 was asked for.\n"
         "  Next: Leave --eval-set out, or train another run with --set evaluation.eval_set=eval_v2.\n"
     )

@@ -78,11 +78,11 @@ def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) ->
         bar = page.get_by_text("Those read so far are shown; copies are known at the end.")
         expect(bar).to_be_visible()
         expect(page.locator(".st-key-runs_table [data-testid=stDataFrame]")).to_be_visible()
-        search(page, "grade:consistent")
+        search(page, "grade:contradictory")
         expect(page.get_by_text("800 runs in")).to_be_visible(timeout=120_000)
         expect(bar).to_have_count(0)
         expect(page.get_by_text("No run matches")).to_be_visible()
-        assert page.get_by_role("textbox", name="Search").input_value() == "grade:consistent"
+        assert page.get_by_role("textbox", name="Search").input_value() == "grade:contradictory"
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
     text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
     assert text.startswith(
-        f"error TP052: {first.folder / layout.CONFIG} at /method/rank: method.rank is 5; the run to continue has 4.\n"
+        f"error TP052: {first.folder / layout.CONFIG} at method.rank: method.rank is 5; the run to continue has 4.\n"
     )
     assert text.count("error") == 1
     said: list[str] = []
