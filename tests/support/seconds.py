@@ -119,7 +119,7 @@ def combined(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
     files: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for document in cold:
         for name, spent in document["files"].items():
-            files[name] += Counter(spent)
+            files[name].update(spent)
     slowest = sorted((pair for one in cold for pair in one["slowest"].items()), key=lambda pair: -pair[1]["processor"])
     first = next(iter(documents.values()))
     return {
