@@ -19,7 +19,7 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope
 # What checks and tests keep for every clone: types here; compiled programs and stamps by tests/support.
 KEPT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainproof-tests
 # How long every test took; benchmarks/results/test_seconds.json is made of these two.
-SECONDS_OF := --seconds .pytest_cache/seconds_
+SECONDS_OF := --seconds=.pytest_cache/seconds_
 
 # uv installs sources. Python keeps what it compiled of them beside them; where a shell or a container forbids it, every
 # command would compile them anew, which for training takes longer than all its imports.
