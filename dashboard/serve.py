@@ -18,14 +18,7 @@ from typing import Any, NoReturn
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
 from launch.jobs.program import PROGRAM
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-PORT_IS_TAKEN = Rule(
-    "TP081",
-    "Port is taken",
-    "Another program listens there, perhaps another dashboard.",
-    "Stop that program, or give another --port.",
-)
+from schemas.problems.rule import problem_of
 
 APP = Path(__file__).parent / "app.py"
 FIRST_PORT = 8501
@@ -120,7 +113,7 @@ def _free_port(address: str, port: int | None) -> int:
         if _is_free(address, candidate):
             return candidate
     asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
-    problem = problem_of(PORT_IS_TAKEN, file="", what=f"{asked} is in use on {address}, or cannot be used.")
+    problem = problem_of("TP081", file="", what=f"{asked} is in use on {address}, or cannot be used.")
     raise ProblemError([problem], exit_code=2)
 
 

@@ -1,14 +1,12 @@
-"""Writes docs/rules.md from the rules that the code declares: `python docs/make_rules.py`. A test holds it current."""
+"""Writes docs/rules.md from schemas/rules.toml: `python docs/make_rules.py`. A test holds it current."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
-from schemas.problems.rule import Rule, declared_rules
+from schemas.problems.rule import Rule, all_rules
 
 PAGE = Path(__file__).parent / "rules.md"
-PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
 
 FAMILIES = {
     "0": "Usage and configuration",
@@ -24,15 +22,6 @@ FAMILIES = {
 }
 
 
-def all_rules() -> list[Rule]:
-    """Return the rules of every package by code: those of each module that declares one."""
-    for package in PACKAGES:
-        for path in sorted(Path(package).rglob("*.py")):
-            if "Rule(" in path.read_text(encoding="utf-8"):
-                importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
-    return list(declared_rules())
-
-
 def page() -> str:
     """Return the text of docs/rules.md."""
     lines = [
@@ -40,7 +29,7 @@ def page() -> str:
         "",
         "Every problem that trainproof reports has a code. An *error* makes a check fail; a *warning* or a *note*",
         "does not.",
-        "This page is made from the code by `docs/make_rules.py`.",
+        "This page is generated from `schemas/rules.toml` by `docs/make_rules.py`.",
     ]
     for family, title in FAMILIES.items():
         lines += [
@@ -50,13 +39,13 @@ def page() -> str:
             "| code | severity | title | meaning | what to do |",
             "|---|---|---|---|---|",
         ]
-        lines += [row(rule) for rule in all_rules() if rule.code[2] == family]
+        lines += [row(rule) for rule in all_rules().values() if rule.code[2] == family]
     return "\n".join(lines) + "\n"
 
 
 def row(rule: Rule) -> str:
     """Return one rule as a line of the table."""
-    cells = (rule.code, rule.severity, rule.title, rule.meaning, rule.fix)
+    cells = (rule.code, rule.severity, rule.title, rule.why, rule.fix)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

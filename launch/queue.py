@@ -15,7 +15,6 @@ from typing import Any
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
 from evidence.run.lock import refuse_without_locks
-from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
 from evidence.run.write import write_text
 from launch.jobs import process, working
 from launch.jobs.files import no_link
@@ -36,15 +35,8 @@ from launch.jobs.folder import (
 from launch.places import PLACES
 from launch.resuming import can_resume, is_forced
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.yaml_text import write_yaml
-
-NO_SUCH_PLACE = Rule(
-    "TP768",
-    "Unknown place",
-    "A job runs at a place that the program knows; no other program is started.",
-    "Name one of the places in the message.",
-)
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
@@ -238,7 +230,7 @@ def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 def _no_job(root: Path, name: str) -> Problem:
     return problem_of(
-        NO_SUCH_PATH,
+        "TP091",
         file=str(root),
         what=f"The queue of this root has no job {name}.",
         why=None,
@@ -247,12 +239,12 @@ def _no_job(root: Path, name: str) -> Problem:
 
 
 def _no_place(name: str) -> Problem:
-    return problem_of(NO_SUCH_PLACE, file=name, what=f"The place {name} is unknown.", expected=", ".join(PLACES))
+    return problem_of("TP768", file=name, what=f"The place {name} is unknown.", expected=", ".join(PLACES))
 
 
 def _not_resumable(root: Path, folder: Path) -> Problem:
     return problem_of(
-        NO_CHECKPOINT,
+        "TP050",
         file=str(folder),
         what=f"The run cannot be continued by the queue of {root}.",
         why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",

@@ -12,15 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-
-NO_ROWS = Rule("TP010", "No such dataset", "The name is neither built in nor a file.", "Check the name or the path.")
-NO_MODEL = Rule(
-    "TP040",
-    "No such model",
-    "It is not built in, not on this machine, and not written like a hub name (owner/model).",
-    "Name a built-in model, a folder or a GGUF file.",
-)
+from schemas.problems.rule import problem_of
 
 DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v1", "countdown-solved-v1")
 EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1")
@@ -88,10 +80,10 @@ def no_model(name: str) -> Problem | None:
         kind, way = form
         what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; what it holds is {kind}."
         why = "A model is a folder with config.json and safetensors, or a GGUF file."
-        return problem_of(NO_MODEL, file=name, what=what, why=why, next=way)
+        return problem_of("TP040", file=name, what=what, why=why, next=way)
     if name in MODELS or path is not None or is_hub_name(name):
         return None
-    return problem_of(NO_MODEL, file=name, what=f"There is no model {name}.", next=other_models(name))
+    return problem_of("TP040", file=name, what=f"There is no model {name}.", next=other_models(name))
 
 
 def model_path(name: str) -> Path | None:
@@ -183,7 +175,7 @@ def _no_rows(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Pr
     near = difflib.get_close_matches(name, builtin, n=1)
     hint = f"Did you mean {near[0]}? Else give" if near else "Give"
     return problem_of(
-        NO_ROWS,
+        "TP010",
         file=name,
         what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
         why=None,

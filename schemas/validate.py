@@ -16,7 +16,7 @@ from schemas.catalog import VERSIONS, schema
 from schemas.explain.sentences import YAML_KINDS
 from schemas.explain.violations import violations
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines, worst_first
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, show
 from schemas.reading.json_text import LONE_SURROGATE
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_DIGITS, MOST_VALUES, too_large, values_in
@@ -27,30 +27,6 @@ from schemas.reading.unreadable import cannot_read
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
 
-NOT_AN_OBJECT = Rule(
-    "TP113",
-    "Not an object",
-    "The document is a list, a text, a number, a truth value or null.",
-    "Put the values under their keys.",
-)
-NO_VERSION = Rule(
-    "TP114",
-    "No schema version",
-    "Without the version of the schema nothing else can be checked.",
-    "If trainproof did not write this file, it does not belong here; otherwise restore it as it was written.",
-)
-OTHER_VERSION = Rule(
-    "TP115",
-    "Other schema version",
-    "What the fields mean may differ in another version of the schema, so that a guess could be wrong without a sign.",
-    "Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.",
-)
-NOT_JSON_VALUE = Rule(
-    "TP127",
-    "Not a JSON value",
-    "A program handed over something that JSON cannot hold: NaN, bytes, an array.",
-    "Convert it first; write null for a number that is not finite.",
-)
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+")
 
@@ -176,7 +152,7 @@ def not_json(value: Any) -> tuple[str, Any] | None:
 def _not_a_json_value(kind: str, pointer: str, value: Any, file: str) -> Problem:
     of, group = ("YAML", "a group of keys") if kind in YAML_KINDS else ("JSON", "an object")
     return problem_of(
-        NOT_JSON_VALUE,
+        "TP127",
         file=file,
         pointer=pointer,
         what=f"{_kind_of_value(value)} is not a {of} value.",
@@ -216,7 +192,7 @@ def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines)
 
 def _no_version(file: str) -> Problem:
     return problem_of(
-        NO_VERSION,
+        "TP114",
         file=file,
         what="The document does not say which version of the schema it follows; nothing else was checked.",
         why=None,
@@ -226,7 +202,7 @@ def _no_version(file: str) -> Problem:
 
 def _other_version(version: str, file: str, line: int | None) -> Problem:
     return problem_of(
-        OTHER_VERSION,
+        "TP115",
         file=file,
         line=line,
         pointer="/schema_version",
@@ -239,7 +215,7 @@ def _other_version(version: str, file: str, line: int | None) -> Problem:
 def _not_a_version(version: Any, file: str, line: int | None) -> Problem:
     quoted = isinstance(version, int | float) and str(version) in VERSIONS
     return problem_of(
-        OTHER_VERSION,
+        "TP115",
         file=file,
         line=line,
         pointer="/schema_version",
@@ -257,4 +233,4 @@ def _versions() -> str:
 def _not_an_object(kind: str, value: Any, file: str) -> Problem:
     what = "The document does not hold a value." if value is None else f"The document is {show(value)}."
     expected = "lines of the form `key: value`" if kind in YAML_KINDS else "an object: keys and values"
-    return problem_of(NOT_AN_OBJECT, file=file, what=what, why=None, expected=expected)
+    return problem_of("TP113", file=file, what=what, why=None, expected=expected)

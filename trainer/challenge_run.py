@@ -13,7 +13,7 @@ from evidence.run import layout
 from evidence.scores.claims import ExactMatch
 from evidence.scores.reading import scoring_of
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
@@ -37,13 +37,6 @@ from trainer.model.params import Params
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.progress import Watch
 from trainer.recorder.receipt import receipt_of
-
-NOTHING_STATED = Rule(
-    "TP083",
-    "No score to question",
-    "A challenge holds a stated score against what the model does.",
-    "Take a run that was evaluated; `trainproof show RUN` says whether it was.",
-)
 
 Tell = Callable[[dict[str, Any]], None]
 """Told what happens, as an object with the key `event`."""
@@ -159,7 +152,7 @@ def stated_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def nothing_stated(folder: Path, what: str) -> Problem:
     """Return the problem of a run that states no score."""
-    return problem_of(NOTHING_STATED, file=str(folder), what=what)
+    return problem_of("TP083", file=str(folder), what=what)
 
 
 def form_stated(folder: Path, config: Config) -> PromptForm:

@@ -10,7 +10,7 @@ from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form
@@ -30,9 +30,6 @@ from trainer.model.files.source import ModelSource, resolve
 from trainer.model.params import Params, flatten
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
-
-NO_ADAPTER = Rule("TP068", "No adapter", "Only a run of LoRA has adapters beside its model.", "Leave --adapter out.")
-STOPPED = Rule("TP049", "Export stopped", "It was stopped before it was whole.", "Run the same command again.")
 
 
 def export_run(
@@ -112,7 +109,7 @@ def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int
 def no_adapter(folder: Path) -> Problem:
     """Return the problem of requesting the adapter of a run that trained the model itself."""
     what = "The run trained no adapter: method.kind is not lora."
-    return problem_of(NO_ADAPTER, file=str(folder / layout.CONFIG), pointer="/method/kind", what=what)
+    return problem_of("TP068", file=str(folder / layout.CONFIG), pointer="/method/kind", what=what)
 
 
 def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
@@ -124,5 +121,5 @@ def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
 def export_stopped(target: Path, reason: str) -> Problem:
     """Return the problem of an export that was interrupted."""
     return problem_of(
-        STOPPED, file=str(target), what=f"The export was stopped ({reason}); nothing of it is left.", why=None
+        "TP049", file=str(target), what=f"The export was stopped ({reason}); nothing of it is left.", why=None
     )

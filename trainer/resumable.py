@@ -15,22 +15,21 @@ from typing import Any
 
 from evidence.run.layout import CHECKPOINTS, CONFIG, MANIFEST
 from evidence.run.lock import is_alive
-from evidence.run.unreadable import NO_CHECKPOINT
 from evidence.run.write import not_written
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated
-from trainer.loop.restoring import ANOTHER_BASE, DAMAGED, latest_step
+from trainer.loop.restoring import latest_step
 from trainer.recorder.attached import attached_folder, walk_attached
 from trainer.recorder.recorder import refuse_folder
-from trainer.resume import ANOTHER_STATE, NO_STEP_LEFT, OTHER_ROWS, manifest_of
+from trainer.resume import manifest_of
 
 AUTO = "auto"
 """What `--resume` takes instead of a folder."""
 
-UNFIT = frozenset(rule.code for rule in (NO_CHECKPOINT, NO_STEP_LEFT, ANOTHER_STATE, DAMAGED, OTHER_ROWS, ANOTHER_BASE))
+UNFIT = frozenset({"TP050", "TP051", "TP052", "TP053", "TP054", "TP055"})
 """Problems of a run to continue, all found before anything is written: the next one is tried."""
 
 SPOILED = "non_finite"

@@ -16,7 +16,7 @@ from evidence.records.ours import read_run
 from evidence.run.hashes import link_of
 from evidence.run.layout import CONFIG, MANIFEST
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
@@ -26,17 +26,6 @@ from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name
 
 ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
-
-NO_STEP_LEFT = Rule(
-    "TP051", "No step left", "limits.steps counts from the first step of the first run.", "Raise limits.steps."
-)
-ANOTHER_STATE = Rule(
-    "TP052",
-    "Checkpoint of another state",
-    "A checkpoint holds params and opt_state of one model, optimizer and element type.",
-    "Continue it with the same ones, or begin anew.",
-)
-OTHER_ROWS = Rule("TP054", "Continued with other rows", ROWS_FOLLOW, "Continue it with the same ones, or begin anew.")
 
 
 def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
@@ -190,7 +179,7 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
     unasked = config.evaluation.eval_set is not None and not is_evaluated(resume)
     evaluate = f" To answer {config.evaluation.eval_set} as it is: trainproof evaluate {resume}." if unasked else ""
     return problem_of(
-        NO_STEP_LEFT,
+        "TP051",
         file=str(resume),
         what=f"The newest checkpoint is at step {step} and limits.steps is {config.limits.steps}: no step is left.",
         expected=f"limits.steps above {step}",
@@ -202,7 +191,7 @@ def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the checkpoint cannot be the new run's."""
     as_given = show(before).strip('"')
     return problem_of(
-        ANOTHER_STATE,
+        "TP052",
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
         what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
@@ -213,7 +202,7 @@ def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
 def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the steps before would have seen other rows."""
     return problem_of(
-        OTHER_ROWS,
+        "TP054",
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
         what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
@@ -224,7 +213,7 @@ def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
 def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -> Problem:
     """Return the problem of a dataset that is not the one that the run to continue read."""
     return problem_of(
-        OTHER_ROWS,
+        "TP054",
         file=str(resume / MANIFEST),
         pointer="/dataset/sha256",
         what=f"The dataset {after['name']} has {after['rows']} rows with the SHA-256 {after['sha256']}; the run to "
@@ -237,7 +226,7 @@ def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -
 def other_batch(resume: Path, before: int, after: int) -> Problem:
     """Return the problem of steps with another number of sequences, as on another number of devices."""
     return problem_of(
-        OTHER_ROWS,
+        "TP054",
         file=str(resume / MANIFEST),
         pointer="/training/batch_size",
         what=f"A step has {after} sequences over all devices; the run to continue has {before}.",

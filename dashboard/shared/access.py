@@ -18,21 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-
-OPEN_ADDRESS = Rule(
-    "TP080",
-    "Open address",
-    "Anyone who reaches it can start and stop runs on this machine.",
-    "Leave --address out, or configure a login.",
-)
-NO_ROLE = Rule(
-    "TP085",
-    "No role",
-    "An account that logged in to the dashboard is listed neither as operator nor as viewer.",
-    "Ask the owner of this dashboard to list the account under operators or viewers in the [roles] section of "
-    ".streamlit/secrets.toml.",
-)
+from schemas.problems.rule import problem_of
 
 LOOPBACK = "127.0.0.1"
 Role = Literal["operator", "viewer"]
@@ -57,7 +43,7 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
     if is_loopback(address) or has_login:
         return None
     return problem_of(
-        OPEN_ADDRESS,
+        "TP080",
         file="",
         what=f"The dashboard will not listen on {address or 'every interface'} without a login.",
         next=f"Leave the address at {LOOPBACK} and reach it through an SSH tunnel, or configure a login: "
@@ -87,7 +73,7 @@ def no_role(claims: Mapping[str, Any]) -> Problem:
     who = email if isinstance(email, str) and email else "an account without an e-mail address"
     verified = claims.get("email_verified") not in {False, "false"}
     return problem_of(
-        NO_ROLE,
+        "TP085",
         file="",
         what=f"You are logged in as {who}, and that account has no role here.",
         why="Only accounts that are listed may see runs."

@@ -10,7 +10,7 @@ from typing import Any
 from evidence.bundle.verdict import AttestationCheck, BundleVerdict, StampCheck, VerifiedRun
 from evidence.judge.grade import Grade
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
-from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refusal
+from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import stamp_path
 from evidence.proof.stamps.record import stamp_beside, stamp_is_refuted, stamp_sentence, stamp_worth, trusted_roots
 from evidence.proof.verification import Proof, graded_with
@@ -44,7 +44,7 @@ def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
         sentence = stamp_sentence(stamp, worth, asked=root is not None)
         told.append(f"{name}: {sentence}")
         if stamp_is_refuted(stamp, worth, asked=root is not None):
-            found = refusal(BAD_STAMP, file, sentence)
+            found = refusal("TP862", file, sentence)
             # What only lies beside the zip can warn, and never fails it.
             unasked = stamp is beside and root is None
             problems.append(replace(found, severity="warning") if unasked else found)
@@ -72,7 +72,7 @@ def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repo
     if not about:
         attested = listed(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
         what = f"It attests {attested}; the zip has {of_zip}."
-        return _refuse(verdict, path, [refusal(OTHER_ATTESTED, str(path), what)])
+        return _refuse(verdict, path, [refusal("TP864", str(path), what)])
     best = next((each for each in about if each.root), about[0])
     covered = [run for run in verdict.runs if of_zip in best.digests or run.run_sha256 in best.digests]
     problems = list(_problems(path, best, covered, repository))
@@ -98,15 +98,15 @@ def _problems(
     """Return in what an attestation does not hold, or does not fit the runs."""
     problems = []
     if attestation.problem:
-        problems.append(refusal(BAD_ATTESTATION, str(path), attestation.problem))
+        problems.append(refusal("TP863", str(path), attestation.problem))
     if repository is not None and repository != attestation.repository:
         what = f"The workflow is one of {attestation.repository}, and {repository} was asked for."
-        problems.append(refusal(OTHER_ATTESTED, str(path), what))
+        problems.append(refusal("TP864", str(path), what))
     for run in covered:
         if run.commit != attestation.commit:
             stated = f"states the commit {run.commit}" if run.commit else "states no commit"
             what = f"The workflow ran at commit {attestation.commit}, and the run {run.run_id} {stated}."
-            problems.append(refusal(OTHER_ATTESTED, str(path), what))
+            problems.append(refusal("TP864", str(path), what))
     return problems
 
 

@@ -16,21 +16,12 @@ from typing import BinaryIO
 
 from evidence.bundle.format.documents import StatedRun, content_sha256
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
-from evidence.bundle.format.rules import (
-    CHANGED_WHILE_PACKED,
-    EMPTY_SELECTION,
-    LINK_IN_RUN,
-    NAME_IN_RUN,
-    STILL_RUNNING,
-    UNREADABLE_FILE,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import Advance, ChecklistItem, Inspection, challenge_line, folder_problems, inspect_runs
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import LocalHeader, Progress, ending, local_header
-from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST
 from evidence.run.scratch import scratch_folder
@@ -137,21 +128,21 @@ def refuse(problems: Sequence[Problem], *, exit_code: int) -> None:
 
 def _selection_problems(folders: Sequence[Path]) -> list[Problem]:
     if not folders:
-        return [refusal(EMPTY_SELECTION, "", "No run folder was given.")]
+        return [refusal("TP851", "", "No run folder was given.")]
     return folder_problems(folders)
 
 
 def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]:
     """Yield why the output cannot lie where it was requested."""
     if output.is_dir():
-        yield refusal(BAD_OUTPUT, str(output), "The output is a folder.")
+        yield refusal("TP848", str(output), "The output is a folder.")
     elif output.exists() and not _is_zip(output):
-        yield refusal(BAD_OUTPUT, str(output), "The file there is not a zip, and would be replaced.")
+        yield refusal("TP848", str(output), "The file there is not a zip, and would be replaced.")
     above = output.resolve().parents
     inside = next((folder for folder in folders if folder.resolve() in above), None)
     inside = inside or next((folder for folder in above[:_LEVELS] if (folder / MANIFEST).exists()), None)
     if inside:
-        yield refusal(BAD_OUTPUT, str(output), f"The output lies inside the run folder {inside}.")
+        yield refusal("TP848", str(output), f"The output lies inside the run folder {inside}.")
 
 
 def _is_zip(path: Path) -> bool:
@@ -185,7 +176,7 @@ def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
         _in_run(problem, each, [each.folder])
         for each in inspections
         for problem in each.never
-        if problem.code in {rule.code for rule in (LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, STILL_RUNNING)}
+        if problem.code in {"TP844", "TP845", "TP854", "TP843"}
     ]
 
 
@@ -263,7 +254,7 @@ def _write(file: BinaryIO, sources: Sequence[PackedFile], advance: Advance) -> N
                 advance(len(block))
         if digest.hexdigest() != source.sha256:
             what = "The file has other content than when it was checked a moment ago."
-            raise ProblemError([refusal(CHANGED_WHILE_PACKED, str(source.disk), what)])
+            raise ProblemError([refusal("TP850", str(source.disk), what)])
     file.write(ending(stored))
 
 
@@ -286,4 +277,4 @@ def _verify_own(path: Path, advance: Advance) -> None:
 
 def _cannot_write(output: Path, error: OSError) -> ProblemError:
     what = f"The bundle cannot be written: {error.strerror or error}."
-    return ProblemError([refusal(BAD_OUTPUT, str(output), what)], exit_code=2)
+    return ProblemError([refusal("TP848", str(output), what)], exit_code=2)

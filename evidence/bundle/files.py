@@ -15,12 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from evidence.bundle.format.documents import FileHash, read_hash_lines
 from evidence.bundle.format.layout import HASHES
-from evidence.bundle.format.rules import (
-    REPACKED,
-    SPECIAL_FILE,
-    UNLISTED_FILE,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.zip.archive import BLOCK_BYTES, ArchiveError, safe_entries, stream
 from evidence.bundle.zip.container import Progress, has_our_form
 from evidence.run.layout import holds_run
@@ -124,7 +119,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, int]]:
         inside = each.relative_to(folder).as_posix()
         if each.is_symlink() or not (each.is_file() or each.is_dir()):
             kind = "a symbolic link" if each.is_symlink() else "a device, pipe or socket"
-            raise ProblemError([refusal(SPECIAL_FILE, inside, f"This is {kind}.")])
+            raise ProblemError([refusal("TP804", inside, f"This is {kind}.")])
         if each.is_file():
             yield inside, each.stat().st_size
 
@@ -148,21 +143,19 @@ def _bundle(
     # A run may hold a file of such a name; then the list names it.
     ignored = {name for name in sizes if _OF_SYSTEM.search(name) and name.removeprefix(outer) not in (named or {})}
     problems = [
-        refusal(UNLISTED_FILE, name, f"The file is beside the folder `{visible(outer)}`, which holds the bundle.")
+        refusal("TP822", name, f"The file is beside the folder `{visible(outer)}`, which holds the bundle.")
         for name in sizes.keys() - ignored
         if not name.startswith(outer)
     ]
     filled = {f"{parent}/" for name in sizes for parent in PurePosixPath(name).parents}
     problems += [
-        refusal(UNLISTED_FILE, name, f"{HASHES} names no file in this folder.")
-        for name in folders
-        if name not in filled
+        refusal("TP822", name, f"{HASHES} names no file in this folder.") for name in folders if name not in filled
     ]
     if packed == "again" or outer or ignored:
         what = "The bundle was packed again" if packed == "again" else "The bundle is unpacked"
         what += f" in the folder `{visible(outer)}`" if outer else ""
         what += f", with {quantity(len(ignored), 'file')} of the operating system, left aside here" if ignored else ""
-        problems.append(refusal(REPACKED, "", f"{what}."))
+        problems.append(refusal("TP816", "", f"{what}."))
     return BundleFiles(
         sizes={
             name.removeprefix(outer): size

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from evidence.bundle.format.rules import CHANGED_FILE
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
-from evidence.rules.contradiction.scores import OTHER_SCORE
 from schemas.problems.problem import Problem
 from schemas.problems.words import quantity
 
@@ -33,7 +31,7 @@ def headline(verdict: BundleVerdict) -> str:
 
 def _scores(run: VerifiedRun) -> Iterator[str]:
     for found in _errors(run):
-        score = _SCORE.fullmatch(found.what) if found.code == OTHER_SCORE.code else None
+        score = _SCORE.fullmatch(found.what) if found.code == "TP340" else None
         if score is not None:
             what = "" if score[1] == "exact_match" else f" as {score[1].replace('_', ' ')}"
             answers = (
@@ -44,7 +42,7 @@ def _scores(run: VerifiedRun) -> Iterator[str]:
 
 
 def _changed_lines(verdict: BundleVerdict) -> Iterator[str]:
-    files = [found.file for found in verdict.findings if found.code == CHANGED_FILE.code]
+    files = [found.file for found in verdict.findings if found.code == "TP823"]
     if files:
         more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
         yield f"{files[0]}{more} changed since the bundle was built."

@@ -19,20 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from evidence.bundle.format.layout import RunFiles, files_of_run
-from evidence.bundle.format.rules import (
-    CONTRADICTORY_RUN,
-    GRADE_REFUSED,
-    INVALID_RUN,
-    NAME_IN_RUN,
-    NO_SUCH_FOLDER,
-    NOT_A_RUN,
-    PERSONAL_DETAIL,
-    SAME_NAME_TWICE,
-    SECRET,
-    STILL_RUNNING,
-    UNREADABLE_FILE,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
@@ -43,7 +30,6 @@ from evidence.rules.hygiene import unlisted_files
 from evidence.run import layout
 from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity
 from schemas.reading.values import text_at
@@ -53,7 +39,7 @@ FIT_GRADES = frozenset({"consistent", "measured"})
 LABELLED_GRADES = frozenset({"partial", "template"})
 """Grades that are packed with the label `partial` only; the others are never packed."""
 
-GRADES_REFUSED = (NOT_A_RUN, CONTRADICTORY_RUN, GRADE_REFUSED)
+GRADES_REFUSED = ("TP853", "TP852", "TP841")
 """Codes that speak of a grade."""
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
@@ -92,18 +78,18 @@ class Inspection:
         if _RUN_NAME.fullmatch(self.name):
             return ()
         what = f"The run folder is named `{visible(self.name)}`, which is not a run id."
-        return (refusal(NAME_IN_RUN, self.name, what),)
+        return (refusal("TP845", self.name, what),)
 
     @property
     def never(self) -> tuple[Problem, ...]:
         """Why the run cannot be packed at all."""
         problems = [*self.secrets, *self.files.problems, *self.unreadable, *self.name_problems]
         if self.run.alive:
-            problems.append(refusal(STILL_RUNNING, self.name, "A process holds this run folder."))
+            problems.append(refusal("TP843", self.name, "A process holds this run folder."))
         if self.grade.name == "not a run":
-            problems.append(refusal(NOT_A_RUN, self.name, "This is not a run."))
+            problems.append(refusal("TP853", self.name, "This is not a run."))
         elif self.grade.name not in FIT_GRADES | LABELLED_GRADES:
-            problems.append(refusal(CONTRADICTORY_RUN, self.name, self._graded()))
+            problems.append(refusal("TP852", self.name, self._graded()))
         return tuple(problems)
 
     @property
@@ -111,7 +97,7 @@ class Inspection:
         """Why the run can be packed with a label only."""
         problems = []
         if self.grade.name in LABELLED_GRADES:
-            problems.append(refusal(GRADE_REFUSED, self.name, self._graded()))
+            problems.append(refusal("TP841", self.name, self._graded()))
         if self.grade.name in FIT_GRADES | LABELLED_GRADES:
             problems += self.error_problems
         return tuple(problems)
@@ -125,7 +111,7 @@ class Inspection:
         what = f"The run has {quantity(len(errors), 'error')}; the first: {errors[0].what}"
         fit = self.grade.name in FIT_GRADES | LABELLED_GRADES
         then = None if fit else "Run `trainproof check` on the folder and repair what it names; no label makes it fit."
-        return (refusal(INVALID_RUN, self.name, what, next=then),)
+        return (refusal("TP842", self.name, what, next=then),)
 
     def _graded(self) -> str:
         reasons = "; ".join(reason.rstrip(".") for reason in self.grade.reasons)
@@ -183,9 +169,9 @@ def inspect_runs(
                 # What stays here is not the bundle's affair: its verifier will not see it.
                 findings=tuple(each for each in judged.findings if each.file not in files.left_out),
                 files=files,
-                secrets=tuple(problem for problem in found if problem.code == SECRET.code),
-                unreadable=tuple(problem for problem in found if problem.code == UNREADABLE_FILE.code),
-                details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL.code),
+                secrets=tuple(problem for problem in found if problem.code == "TP846"),
+                unreadable=tuple(problem for problem in found if problem.code == "TP854"),
+                details=tuple(problem for problem in found if problem.code == "TP847"),
             )
         )
     return inspections
@@ -194,13 +180,13 @@ def inspect_runs(
 def folder_problems(folders: Sequence[Path]) -> list[Problem]:
     """Return which of the folders are missing, and which share a name."""
     problems = [
-        refusal(NO_SUCH_FOLDER, str(folder), "This is not a folder." if folder.exists() else "This does not exist.")
+        refusal("TP840", str(folder), "This is not a folder." if folder.exists() else "This does not exist.")
         for folder in folders
         if not folder.is_dir()
     ]
     names = [folder.resolve().name for folder in folders]
     repeated = sorted(name for name, times in Counter(names).items() if times > 1)
-    return problems + [refusal(SAME_NAME_TWICE, name, "Several of the folders have this name.") for name in repeated]
+    return problems + [refusal("TP849", name, "Several of the folders have this name.") for name in repeated]
 
 
 def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[ChecklistItem]:
@@ -219,7 +205,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     lines = [
         _line(name, "grade", _first(by_code, GRADES_REFUSED), f"The run is graded {grade.name}."),
         _line(name, "errors", next(iter(inspection.error_problems), None), "`trainproof check` finds no error."),
-        _line(name, "end of the run", _first(by_code, [STILL_RUNNING]), "Nothing writes to the folder."),
+        _line(name, "end of the run", _first(by_code, ["TP843"]), "Nothing writes to the folder."),
         *(_blocked_item(name, "secrets", problem) for problem in inspection.secrets),
     ]
     if not inspection.secrets:
@@ -272,7 +258,7 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[P
             if advance:
                 advance((folder / name).stat().st_size)
         except OSError as error:
-            problems.append(refusal(UNREADABLE_FILE, name, f"The file cannot be read: {error.strerror}."))
+            problems.append(refusal("TP854", name, f"The file cannot be read: {error.strerror}."))
     return problems
 
 
@@ -281,8 +267,8 @@ def _is_binary(path: Path) -> bool:
         return b"\0" in file.read(1 << 16)
 
 
-def _first(by_code: Mapping[str, Problem], rules: Sequence[Rule]) -> Problem | None:
-    return next((by_code[rule.code] for rule in rules if rule.code in by_code), None)
+def _first(by_code: Mapping[str, Problem], codes: Sequence[str]) -> Problem | None:
+    return next((by_code[code] for code in codes if code in by_code), None)
 
 
 def _line(run: str, what: str, problem: Problem | None, good: str) -> ChecklistItem:

@@ -9,16 +9,7 @@ from typing import Any
 
 from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
-from evidence.bundle.format.rules import (
-    CHANGED_FILE,
-    LISTS_DISAGREE,
-    MISSING_FILE,
-    NO_BUNDLE,
-    OTHER_SCHEMA,
-    RUN_NOT_LISTED,
-    UNLISTED_FILE,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from schemas.catalog import VERSION, folder_of, kind_of
 from schemas.problems.problem import Problem
 
@@ -34,20 +25,20 @@ def list_problems(found: Mapping[str, FileHash], hash_text: bytes | None) -> Ite
         hash_text: Content of MANIFEST.sha256. None: it is missing.
     """
     if hash_text is None:
-        yield refusal(NO_BUNDLE, HASHES, f"The archive has no {HASHES}.")
+        yield refusal("TP820", HASHES, f"The archive has no {HASHES}.")
         return
     stated = read_hash_lines(hash_text.decode("utf-8", "replace"))
     if stated is None:
-        yield refusal(NO_BUNDLE, HASHES, f"{HASHES} has a line that is not `<sha256>  <path>`, or a path twice.")
+        yield refusal("TP820", HASHES, f"{HASHES} has a line that is not `<sha256>  <path>`, or a path twice.")
         return
     for path in sorted(stated.keys() - found.keys()):
-        yield refusal(MISSING_FILE, path, f"{HASHES} names this file, and the archive does not hold it.")
+        yield refusal("TP821", path, f"{HASHES} names this file, and the archive does not hold it.")
     for path in sorted(found.keys() - stated.keys() - {HASHES}):
-        yield refusal(UNLISTED_FILE, path, f"{HASHES} does not name this file.")
+        yield refusal("TP822", path, f"{HASHES} does not name this file.")
     for path in sorted(found.keys() & stated.keys()):
         if found[path].sha256 != stated[path]:
             expected = f"SHA-256 {stated[path]}"
-            yield refusal(CHANGED_FILE, path, f"The file has SHA-256 {found[path].sha256}.", expected=expected)
+            yield refusal("TP823", path, f"The file has SHA-256 {found[path].sha256}.", expected=expected)
 
 
 def manifest_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any]) -> Iterator[Problem]:
@@ -58,19 +49,19 @@ def manifest_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any]
     by_path = {each.path: each for each in stated}
     actual = {path: each for path, each in found.items() if path not in {HASHES, BUNDLE_MANIFEST}}
     if len(by_path) < len(stated):
-        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, "A file is listed twice.")
+        yield refusal("TP824", BUNDLE_MANIFEST, "A file is listed twice.")
     for path in sorted(by_path.keys() ^ actual.keys()):
         where = "and the archive does not hold it" if path in by_path else "though the archive holds it"
         verb = "names" if path in by_path else "does not name"
-        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, f"It {verb} `{path}`, {where}.")
+        yield refusal("TP824", BUNDLE_MANIFEST, f"It {verb} `{path}`, {where}.")
     for path in sorted(by_path.keys() & actual.keys()):
         if by_path[path] != actual[path]:
             what = f"It states another size or hash of `{path}` than the file has."
-            yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, what)
+            yield refusal("TP824", BUNDLE_MANIFEST, what)
     digest = content_sha256(stated)
     if digest != manifest["content_sha256"]:
         what = f"It states the content digest {manifest['content_sha256']}."
-        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, what, expected=f"{digest}, which follows from its files")
+        yield refusal("TP824", BUNDLE_MANIFEST, what, expected=f"{digest}, which follows from its files")
     yield from _run_list_problems(found, manifest)
 
 
@@ -79,14 +70,14 @@ def _run_list_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any
     stated = [run["run_id"] for run in manifest["runs"]]
     actual = run_names(found)
     if len(set(stated)) < len(stated):
-        yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, "A run is listed twice.")
+        yield refusal("TP829", BUNDLE_MANIFEST, "A run is listed twice.")
     for name in sorted(set(stated) ^ actual):
         what = f"It names the run `{name}`, which is not inside." if name in stated else f"It does not name `{name}`."
-        yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, what)
+        yield refusal("TP829", BUNDLE_MANIFEST, what)
     for run in manifest["runs"]:
         if run["path"] != f"{RUNS}/{run['run_id']}":
             what = f"It states `{run['path']}` as the folder of the run `{run['run_id']}`."
-            yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
+            yield refusal("TP829", BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
 
 
 def needed_schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
@@ -96,7 +87,7 @@ def needed_schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
     for kind in sorted(kinds | {"bundle_manifest", "types"}):
         path = f"{SCHEMAS}/{folder_of(VERSION)}/{kind}.schema.json"
         if path not in found:
-            yield refusal(OTHER_SCHEMA, path, "The schema is missing.")
+            yield refusal("TP828", path, "The schema is missing.")
 
 
 def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
@@ -104,11 +95,11 @@ def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
     ours, theirs = published_schemas(), {path for path in found if path.startswith(f"{SCHEMAS}/")}
     for path in sorted(ours.keys() | theirs):
         if path not in ours:
-            yield refusal(OTHER_SCHEMA, path, "No schema of this name was published.")
+            yield refusal("TP828", path, "No schema of this name was published.")
         elif path not in theirs:
-            yield refusal(OTHER_SCHEMA, path, "The schema is missing.")
+            yield refusal("TP828", path, "The schema is missing.")
         elif hashlib.sha256(ours[path]).hexdigest() != found[path].sha256:
-            yield refusal(OTHER_SCHEMA, path, "The schema differs from the published one.")
+            yield refusal("TP828", path, "The schema differs from the published one.")
 
 
 def published_schemas(version: str = VERSION) -> dict[str, bytes]:

@@ -13,7 +13,6 @@ from evidence.bundle.judgement import JudgedRun, judged_together
 from evidence.bundle.report.page import ReportRun, report_html
 from evidence.bundle.secrets.redact import masked_text
 from evidence.compare.comparison import Pair, compare_runs
-from evidence.proof.rules import BAD_OUTPUT
 from evidence.records.facts import facts_of
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_bytes
@@ -54,17 +53,17 @@ def write_report(folders: Sequence[Path], output: Path) -> None:
         write_bytes(output, page)
     except OSError as error:
         what = f"The report cannot be written: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_OUTPUT, str(output), what)], exit_code=2) from error
+        raise ProblemError([refusal("TP848", str(output), what)], exit_code=2) from error
 
 
 def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]:
     if output.is_dir():
-        yield refusal(BAD_OUTPUT, str(output), "The output is a folder.")
+        yield refusal("TP848", str(output), "The output is a folder.")
     elif output.exists() and output.suffix not in {".html", ".htm"}:
-        yield refusal(BAD_OUTPUT, str(output), "The file there is not HTML, and would be replaced.")
+        yield refusal("TP848", str(output), "The file there is not HTML, and would be replaced.")
     inside = next((folder for folder in folders if folder.resolve() in output.resolve().parents), None)
     if inside is not None:
-        yield refusal(BAD_OUTPUT, str(output), f"The output lies inside the run folder {inside}.")
+        yield refusal("TP848", str(output), f"The output lies inside the run folder {inside}.")
 
 
 def describe_pair(pair: Pair) -> str:

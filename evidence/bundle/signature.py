@@ -26,7 +26,7 @@ from evidence.proof.envelope import (
     statement_text,
 )
 from evidence.proof.keys import PublicKey, limited_content, private_key
-from evidence.proof.rules import BAD_SIGNATURE, NOTHING_TO_SIGN, OTHER_CONTENT_SIGNED, refusal
+from evidence.proof.rules import refusal
 from evidence.proof.statement import RUN_PREDICATE
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, ProblemError
@@ -74,7 +74,7 @@ def check_signature(
     unknown = max(len(envelope.signatures) - len(by), 0)
     if not by and asked:
         what = "No signature in it was made with this key for this content."
-        return _failed_check(signature, [refusal(BAD_SIGNATURE, str(signature), what)], asked=asked)
+        return _failed_check(signature, [refusal("TP834", str(signature), what)], asked=asked)
     problems = list(_other_content(verdict, signature, envelope)) if by else []
     return replace(
         _failed_check(signature, problems, asked=asked),
@@ -119,17 +119,17 @@ def _other_content(verdict: BundleVerdict, path: Path, envelope: Envelope) -> Se
     if statement.get("predicateType") == RUN_PREDICATE:
         return _other_run(verdict, path, predicate)
     if statement.get("predicateType") != PREDICATE:
-        return [refusal(OTHER_CONTENT_SIGNED, str(path), "What was signed is no statement about a bundle or its runs.")]
+        return [refusal("TP835", str(path), "What was signed is no statement about a bundle or its runs.")]
     signed = predicate.get("content_sha256")
     # The content digest, not the zip's hash: packed again, it is the same evidence, and `verify` states it.
     if not isinstance(signed, str) or signed != verdict.content_sha256:
         actual = f"content digest {verdict.content_sha256}" if verdict.content_sha256 else "no digest that holds"
         what = f"The signature is for the content digest {signed}; this bundle has {actual}."
-        return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
+        return [refusal("TP835", str(path), what)]
     # Signatures made before it was signed too state nothing of it.
     if predicate.get("bundle_manifest_sha256", verdict.manifest_sha256) != verdict.manifest_sha256:
         what = f"The signature is for another {BUNDLE_MANIFEST}: label, version, grades or reasons were changed."
-        return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
+        return [refusal("TP835", str(path), what)]
     return []
 
 
@@ -141,7 +141,7 @@ def _other_run(verdict: BundleVerdict, path: Path, predicate: dict[str, Any]) ->
         return []
     found = f"the manifest of its run has {there[0]}" if len(there) == 1 else f"the bundle holds {len(there)} runs"
     what = f"The signature is for the run whose manifest has the hash {signed}; {found}."
-    return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
+    return [refusal("TP835", str(path), what)]
 
 
 RECEIPT_PREDICATE = "https://trainproof.example/receipt/v1"
@@ -168,7 +168,7 @@ def sign_document(path: Path, key: Path, now: datetime) -> SignedStatement:
             signature_of(path), statement_text(statement), private, same=lambda other: _digests(other) == subject
         )
     what = "This is neither a bundle nor a receipt nor a statement about a run."
-    raise ProblemError([refusal(NOTHING_TO_SIGN, str(path), what)], exit_code=2)
+    raise ProblemError([refusal("TP871", str(path), what)], exit_code=2)
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _document(path: Path) -> dict[str, Any]:
         return parsed_object(limited_content(path))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(NOTHING_TO_SIGN, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP871", str(path), what)], exit_code=2) from None
 
 
 def _receipt_statement(path: Path, receipt: dict[str, Any], now: datetime) -> dict[str, Any]:

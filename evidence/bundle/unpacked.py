@@ -19,7 +19,7 @@ from pathlib import Path
 
 from evidence.bundle.files import is_unpacked_bundle, open_bundle
 from evidence.bundle.format.layout import RUNS
-from evidence.bundle.format.rules import UNREADABLE, refusal
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.run.layout import STATES
@@ -27,17 +27,7 @@ from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
 from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-DOES_NOT_HOLD = Rule(
-    "TP856",
-    "Bundle does not hold",
-    "What was changed since it was packed is not the run that was handed in.",
-    "See `trainproof verify`, and ask for the bundle again.",
-)
-WHICH_RUN = Rule(
-    "TP857", "Which run of the bundle", "The bundle holds several runs, or none of that name.", "Name one with --run."
-)
+from schemas.problems.rule import problem_of
 
 
 @contextmanager
@@ -62,7 +52,7 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
             folder = _unpack(path, run_id, scratch)
         except OSError as error:
             what = f"The bundle cannot be unpacked: {error.strerror or error}."
-            raise ProblemError([refusal(UNREADABLE, str(path), what)], exit_code=2) from None
+            raise ProblemError([refusal("TP801", str(path), what)], exit_code=2) from None
         yield folder
 
 
@@ -73,7 +63,7 @@ def _unpack(path: Path, run_id: str | None, folder: Path) -> Path:
         errors = [each for each in verdict.findings if each.severity == "error"]
         first = f" The first error is {errors[0].code}: {errors[0].what}" if errors else ""
         what = f"The bundle does not hold.{first}"
-        raise ProblemError([problem_of(DOES_NOT_HOLD, file=str(path), what=what)], exit_code=1)
+        raise ProblemError([problem_of("TP856", file=str(path), what=what)], exit_code=1)
     chosen = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
     with open_bundle(path) as files:  # Another file that has taken its place since is refused as ever.
         files.write_to(folder, lambda name: name.startswith(f"{RUNS}/{chosen}/"))
@@ -86,7 +76,7 @@ def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
         return run_id or runs[0]
     held = ", ".join(runs) or "none"
     what = f"The bundle holds {len(runs)} runs: {held}." if run_id is None else f"The bundle holds no run {run_id!r}."
-    raise ProblemError([problem_of(WHICH_RUN, file=str(path), what=what, expected=f"one of: {held}")], exit_code=2)
+    raise ProblemError([problem_of("TP857", file=str(path), what=what, expected=f"one of: {held}")], exit_code=2)
 
 
 ANSWER = "answer.json"
@@ -96,13 +86,6 @@ MOST_STATES = 64
 """States in one answer."""
 
 _NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
-
-OTHER_ANSWER = Rule(
-    "TP858",
-    "Not the states of this run",
-    "An answer holds answer.json with the hash of the run's manifest, and the states that a judge named; nothing else.",
-    "Ask the run's maker for `trainproof answer RUN --states STEPS`.",
-)
 
 
 def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
@@ -145,12 +128,12 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
             stated = json.loads((scratch / ANSWER).read_text(encoding="utf-8"))
         except OSError as error:
             what = f"The states cannot be read: {error.strerror or error}."
-            raise ProblemError([refusal(UNREADABLE, str(path), what)], exit_code=2) from None
+            raise ProblemError([refusal("TP801", str(path), what)], exit_code=2) from None
         except (ValueError, RecursionError):
             stated = None
         if not isinstance(stated, dict) or stated.get("run_sha256") != run_sha256:
             what = f"The answer is not for the run whose manifest has the SHA-256 {run_sha256}."
-            raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)
+            raise ProblemError([problem_of("TP858", file=str(path), what=what)], exit_code=2)
         yield scratch
 
 
@@ -166,4 +149,4 @@ def _unpack_states(path: Path, folder: Path) -> None:
         else:
             files.write_to(folder, lambda _: True)
             return
-        raise ProblemError([problem_of(OTHER_ANSWER, file=str(path), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP858", file=str(path), what=what)], exit_code=2)

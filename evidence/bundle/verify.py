@@ -13,16 +13,7 @@ from typing import Any
 from evidence.bundle.files import MOST_LIST_BYTES, BundleFiles, open_bundle
 from evidence.bundle.format.documents import FileHash, program_build, program_version
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.format.rules import (
-    BOMB,
-    NO_BUNDLE,
-    OTHER_CRATE,
-    OTHER_GRADE,
-    OTHER_REPORT,
-    OTHER_VERSION,
-    UNLABELLED,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
 from evidence.bundle.integrity import (
     list_problems,
@@ -102,10 +93,12 @@ def _too_large(files: BundleFiles) -> Problem | None:
     unpacked = sum(size for path, size in files.sizes.items() if _is_run_document(path))
     if unpacked > MOST_UNPACKED_BYTES:
         expected = f"at most {MOST_UNPACKED_BYTES:,} bytes"
-        return refusal(BOMB, RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
+        return refusal("TP812", RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
     for path in (HASHES, BUNDLE_MANIFEST, CRATE, REPORT):
         if (size := files.sizes.get(path, 0)) > MOST_LIST_BYTES:
-            return refusal(BOMB, path, f"The file has {size:,} bytes.", expected=f"at most {MOST_LIST_BYTES:,} bytes")
+            return refusal(
+                "TP812", path, f"The file has {size:,} bytes.", expected=f"at most {MOST_LIST_BYTES:,} bytes"
+            )
     return None
 
 
@@ -151,7 +144,7 @@ def _masks(files: BundleFiles, path: str) -> int:
 def _manifest(content: bytes | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
     """Return bundle_manifest.json if it is valid, and what is wrong with it."""
     if content is None:
-        return None, [refusal(NO_BUNDLE, BUNDLE_MANIFEST, f"The archive has no {BUNDLE_MANIFEST}.")]
+        return None, [refusal("TP820", BUNDLE_MANIFEST, f"The archive has no {BUNDLE_MANIFEST}.")]
     (folder / BUNDLE_MANIFEST).write_bytes(content)
     document = read_document(folder / BUNDLE_MANIFEST, "bundle_manifest")
     problems = [within_run(problem, folder) for problem in document.problems]
@@ -208,14 +201,14 @@ def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[P
         place = f"{RUNS}/{run.run_id}"
         if run.stated_grade not in {None, run.grade_alone}:
             what = f"The bundle states `{run.stated_grade}`; the run is graded `{run.grade_alone}`."
-            yield refusal(OTHER_GRADE, place, what)
+            yield refusal("TP825", place, what)
         errors = any(finding.severity == "error" for finding in run.findings)
         if run.grade_alone not in FIT_GRADES | LABELLED_GRADES:
             what = f"The run is graded `{run.grade_alone}`, which no bundle may hold."
-            yield refusal(UNLABELLED, place, what, next="Ask for a bundle without this run; no label makes it fit.")
+            yield refusal("TP826", place, what, next="Ask for a bundle without this run; no label makes it fit.")
         elif not partial and (errors or run.grade_alone not in FIT_GRADES):
             state = "has errors" if errors else f"is graded `{run.grade_alone}`"
-            yield refusal(UNLABELLED, place, f"The run {state}, and the bundle is not labelled partial.")
+            yield refusal("TP826", place, f"The run {state}, and the bundle is not labelled partial.")
 
 
 def _made_problems(
@@ -228,20 +221,20 @@ def _made_problems(
     made_by = manifest["made_by"]
     version = made_by["version"]
     missing = [name for name, content in made.items() if content is None]
-    yield from (refusal(NO_BUNDLE, name, f"The archive has no {name}.") for name in missing)
+    yield from (refusal("TP820", name, f"The archive has no {name}.") for name in missing)
     if version != program_version():
         what = f"The bundle was built by version {version}, and this is {program_version()}."
-        yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
+        yield refusal("TP830", BUNDLE_MANIFEST, what)
         yield from needed_schema_problems(found)
     elif made_by.get("build") != program_build():
         what = f"The bundle was built by another build of version {version}."
-        yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
+        yield refusal("TP830", BUNDLE_MANIFEST, what)
         yield from needed_schema_problems(found)
     elif not missing:
         yield from schema_problems(found)
         partial = manifest["partial"]
         others = [file for path, file in found.items() if not path.startswith(f"{RUNS}/") and path not in SELF_LISTED]
         if report_html(runs, partial=partial).encode("utf-8") != made[REPORT]:
-            yield refusal(OTHER_REPORT, REPORT, "The report differs from the one that the runs inside give.")
+            yield refusal("TP827", REPORT, "The report differs from the one that the runs inside give.")
         if crate_text(runs, others, partial=partial).encode("utf-8") != made[CRATE]:
-            yield refusal(OTHER_CRATE, CRATE, "The crate differs from the one that the files inside give.")
+            yield refusal("TP831", CRATE, "The crate differs from the one that the files inside give.")

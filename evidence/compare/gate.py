@@ -18,7 +18,7 @@ from evidence.records.facts import Document, facts_of
 from evidence.records.ours import Run
 from evidence.scores.recompute import result_of, scores_of
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
 SCORES = ("exact_match", "format_compliance")
 """Metrics of eval_summary.json."""
@@ -39,14 +39,6 @@ _NEXT = 'Write figure, sign and number, as in --require "exact_match>=0.4" or --
 
 _Figure = tuple[float, str]
 """A value, and of how many items it is."""
-
-
-NOT_A_REQUIREMENT = Rule(
-    "TP094",
-    "Requirement that cannot be understood",
-    "A requirement is a figure of a run, a sign and a number; a baseline comes with a margin.",
-    'Write it as in --require "exact_match>=0.4", or --baseline RUN --no-worse-than 0.02.',
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,4 +186,4 @@ def _line(name: str, grade: str, requirement: Requirement, figure: _Figure | Non
 
 
 def _problem(what: str, then: str) -> Problem:
-    return problem_of(NOT_A_REQUIREMENT, file="", what=what, why=None, next=then)
+    return problem_of("TP094", file="", what=what, why=None, next=then)

@@ -10,9 +10,7 @@ from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
 from evidence.proof.verification import with_proofs
-from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.run import layout
-from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.problems.rule import problem_of
@@ -69,10 +67,10 @@ def read_is_run(folder: Path) -> bool:
 
 def _bystander(report: RunReport) -> RunReport:
     """Return the report of a folder among runs that is not a run: a note instead of an error."""
-    if report.grade.name != "not a run" or any(problem.code != NOT_A_RUN.code for problem in report.findings):
+    if report.grade.name != "not a run" or any(problem.code != "TP501" for problem in report.findings):
         return report
     what = report.findings[0].what
-    return replace(report, findings=(problem_of(BYSTANDER, file=str(report.path), what=what),))
+    return replace(report, findings=(problem_of("TP502", file=str(report.path), what=what),))
 
 
 def _refuse_unknown(paths: Sequence[Path]) -> None:
@@ -93,4 +91,4 @@ def _unusable(path: Path) -> list[Problem]:
         then = "Give a run folder, a folder of runs, or a document under the name that a run gives it."
     else:
         return []
-    return [problem_of(NO_SUCH_PATH, file=str(path), what=what, why=None, next=then)]
+    return [problem_of("TP091", file=str(path), what=what, why=None, next=then)]

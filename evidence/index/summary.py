@@ -21,7 +21,6 @@ from evidence.records.by_name import Scalar, figures_of, settings_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
-from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.reading.columns import Array
@@ -184,7 +183,7 @@ def run_folders(root: Path, *, follow_links: bool) -> list[str]:
 def unreadable_root(root: Path, error: OSError) -> RunSummary:
     """Return what stands in place of the runs of a root that cannot be read."""
     what = f"The folder cannot be read: {error.strerror or error}."
-    problem = problem_of(UNREADABLE_FOLDER, file=str(root), what=what)
+    problem = problem_of("TP209", file=str(root), what=what)
     return RunSummary(
         path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
     )
@@ -194,4 +193,4 @@ def no_root(root: Path) -> Problem:
     """Return the problem of a root that is missing."""
     what = f"{root} is not a folder of runs: there is no such folder."
     then = "Check the path; `trainproof demo` makes two runs in submission_runs."
-    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
+    return problem_of("TP091", file=str(root), what=what, why=None, next=then)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from evidence.records.facts import Facts
-from evidence.rules import integrity
 from evidence.rules.contradiction.log import SEALED
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from foreign.readers.view import ForeignRun
@@ -36,9 +35,7 @@ IN_THEIR_PLACE: dict[str, tuple[str, ...]] = {
 }
 """What stands in the place of each in a run of another tool."""
 
-_DIFFER = {
-    rule.code for rule in (integrity.CHANGED, integrity.LINE_ENDS, integrity.LFS_POINTER, integrity.UNREADABLE_FILE)
-}
+_DIFFER = {"TP201", "TP202", "TP213", "TP210"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +126,7 @@ def _seal(facts: Facts, name: str, findings: Sequence[Problem]) -> Seal:
     if not facts.is_sealed:
         return "not sealed"
     if name == MANIFEST:
-        if any(problem.code == integrity.MANIFEST_CHANGED.code for problem in findings):
+        if any(problem.code == "TP212" for problem in findings):
             return "differs"
         records = facts.log or []
         is_stated = any(one["event"] == SEALED and "manifest_sha256" in one["fields"] for one in records)

@@ -16,10 +16,9 @@ import numpy as np
 
 from evidence.records.facts import Facts
 from evidence.records.ours import Run
-from evidence.rules import completeness, integrity
+from evidence.rules import completeness
 from evidence.rules.imported import NOT_INTACT
-from evidence.rules.placeholders import PLACEHOLDER
-from evidence.run import layout, unreadable
+from evidence.run import layout
 from foreign.checks.judgement import worth_of
 from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
@@ -52,27 +51,27 @@ NEVER_STATED = (
 UNMEASURED = "No step and no answer was measured."
 
 _CONTRADICTIONS = (
-    integrity.CHANGED,
-    integrity.MANIFEST_CHANGED,
-    integrity.WRONG_SIZE,
-    integrity.WRONG_ROLE,
-    integrity.OTHER_PREDICTIONS,
+    "TP201",
+    "TP212",
+    "TP207",
+    "TP208",
+    "TP211",
 )
 """Outside TP3xx: a hash, a size or a role that the manifest states and the file does not have."""
 
 _UNFINISHED = (
-    integrity.MISSING,
-    integrity.LFS_POINTER,
-    completeness.NO_MANIFEST,
-    completeness.NO_DOCUMENT,
-    completeness.NO_ROWS,
-    completeness.NO_EVALUATION,
-    completeness.NO_PREDICTIONS,
-    PLACEHOLDER,
+    "TP203",
+    "TP213",
+    "TP503",
+    "TP504",
+    "TP505",
+    "TP508",
+    "TP510",
+    "TP507",
 )
 """What leaves a run partial: something that the run wrote, or was to write, is not there."""
 
-_SHAPES = (unreadable.NOT_A_FILE.code, unreadable.UNREADABLE_FOLDER.code, integrity.UNREADABLE_FILE.code)
+_SHAPES = ("TP206", "TP209", "TP210")
 """Outside TP1xx: a file that cannot be read as what it is to be."""
 
 _MOST_REASONS = 5
@@ -121,7 +120,7 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
 
 def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
     """Return what a folder of another tool, or an import of one, is worth: `measured` at best."""
-    changed = [problem for problem in findings if problem.code in {rule.code for rule in NOT_INTACT}]
+    changed = [problem for problem in findings if problem.code in NOT_INTACT]
     if changed:
         return Grade(name="contradictory", reasons=sentences(changed))
     if unreadable := [problem for problem in findings if problem.severity == "error" and _is_about_shape(problem.code)]:
@@ -131,7 +130,7 @@ def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
 
 
 def _contradicts(problem: Problem) -> bool:
-    return problem.code.startswith("TP3") or problem.code in {rule.code for rule in _CONTRADICTIONS}
+    return problem.code.startswith("TP3") or problem.code in _CONTRADICTIONS
 
 
 def _is_measured(run: Run) -> bool:
@@ -162,7 +161,7 @@ def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
     """Return the errors that leave a run partial: something missing, or a required document that cannot be read."""
     if not errors:
         return []
-    codes = {rule.code for rule in _UNFINISHED}
+    codes = _UNFINISHED
     required = {str(facts.folder / name) for name in completeness.REQUIRED}
     return [
         problem

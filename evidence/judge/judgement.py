@@ -10,8 +10,7 @@ from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
 from evidence.rules.across import Fingerprint, copies, fingerprint_of
-from evidence.rules.catalog import CHECKS
-from evidence.rules.completeness import NOT_A_RUN
+from evidence.rules.catalog import check
 from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
 from evidence.run import layout
@@ -52,11 +51,10 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
 def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:
     if not run.is_run:
         what = f"{run.path.name or run.path} holds none of the files that a run writes."
-        yield from run.problems or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]
+        yield from run.problems or [problem_of("TP501", file=str(run.path), what=what)]
         return
     yield from (*run.problems, *run.row_problems(), *placeholders(run))
-    for check in CHECKS:
-        yield from map(run.with_line_of_row, check(facts))
+    yield from map(run.with_line_of_row, check(facts))
 
 
 def report_of(run: Run) -> RunReport:

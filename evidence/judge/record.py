@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.rules.integrity import LINE_ENDS
 from evidence.run import layout
 from evidence.run.figures import Figures
 from evidence.scores.recompute import result_of
@@ -73,7 +72,7 @@ def trace(facts: Facts, findings: Iterable[Problem]) -> tuple[Facts, tuple[str, 
 
     Converted line ends leave every figure traceable: each was computed again from the same rows.
     """
-    errors = [problem for problem in findings if problem.severity == "error" and problem.code != LINE_ENDS.code]
+    errors = [problem for problem in findings if problem.severity == "error" and problem.code != "TP202"]
     faulty = {Path(problem.file).name for problem in errors}
     result = (facts.manifest or {}).get("result", {})
     wrong = [name for name in result if any(_states_result(problem, name) for problem in errors)]

@@ -15,7 +15,7 @@ from evidence.judge.grade import GRADES, Grade
 from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines
 from schemas.problems.words import listed, quantity
 
@@ -71,11 +71,6 @@ class Report:
         }
 
 
-SEVERAL_FORMS = Rule(
-    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif."
-)
-
-
 def report_text(report: Report) -> str:
     """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
     width = max((len(str(run.path)) for run in report.runs), default=0)
@@ -129,7 +124,7 @@ def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
     asked = listed([f"--{form}" for form in forms], last="and")
     what = f"{asked} were given; one output has one form."
     then = "Give one of them; run the command again for another form."
-    return problem_of(SEVERAL_FORMS, file="", what=what, why=None, next=then)
+    return problem_of("TP092", file="", what=what, why=None, next=then)
 
 
 def _verdict(run: RunReport) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from evidence.proof.envelope import parsed_object
 from evidence.proof.keys import limited_content, needed_module
-from evidence.proof.rules import BAD_ATTESTATION, refusal
+from evidence.proof.rules import refusal
 from evidence.proof.trust import json_parts, roots_of, trust_path, trusted_entries
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible
@@ -73,7 +73,7 @@ def attestations_in(path: Path, roots: Mapping[str, Any]) -> list[Attestation]:
         content = limited_content(path)
     except OSError as error:
         what = f"The attestation cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP863", str(path), what)], exit_code=2) from None
     return [_attestation(part, path, roots) for part in json_parts(content)[:MOST_BUNDLES]]
 
 
@@ -100,7 +100,7 @@ def _text(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The trusted root cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP863", str(path), what)], exit_code=2) from None
 
 
 def _attestation(part: bytes, path: Path, roots: Mapping[str, Any]) -> Attestation:
@@ -109,12 +109,12 @@ def _attestation(part: bytes, path: Path, roots: Mapping[str, Any]) -> Attestati
     statement = _statement(bundle)
     if certificate is None or not statement:
         what = "This is not a Sigstore bundle with a certificate and a signed statement."
-        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=1)
+        raise ProblemError([refusal("TP863", str(path), what)], exit_code=1)
     said = _identity(certificate)
     if said["issuer"] != ISSUER or not said["repository"].startswith(HOST):
         issuer = said["issuer"] or "nobody"
         what = f"{issuer} vouched for whoever signed it, and not GitHub for a workflow."
-        raise ProblemError([refusal(BAD_ATTESTATION, str(path), what)], exit_code=1)
+        raise ProblemError([refusal("TP863", str(path), what)], exit_code=1)
     root, problem = _verify_part(part, roots)
     repository = said["repository"].removeprefix(HOST)
     return Attestation(

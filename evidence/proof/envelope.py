@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.proof.keys import PrivateKey, PublicKey, limited_content
-from evidence.proof.rules import BAD_OUTPUT, BAD_SIGNATURE, NO_SIGNATURE, SIGNATURE_OF_OTHERS, refusal
+from evidence.proof.rules import refusal
 from evidence.run.write import write_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
@@ -109,11 +109,11 @@ def read_envelope(path: Path) -> Envelope | Problem:
     try:
         content = limited_content(path)
     except OSError as error:
-        return refusal(NO_SIGNATURE, str(path), f"The signature cannot be read: {error.strerror or error}.")
+        return refusal("TP869", str(path), f"The signature cannot be read: {error.strerror or error}.")
     envelope = parsed_object(content)
     payload, signatures = _decode(envelope.get("payload")), envelope.get("signatures")
     if envelope.get("payloadType") != PAYLOAD_TYPE or payload is None or not isinstance(signatures, list):
-        return refusal(BAD_SIGNATURE, str(path), "This is no DSSE envelope of an in-toto statement.")
+        return refusal("TP834", str(path), "This is no DSSE envelope of an in-toto statement.")
     return Envelope(payload=payload, signatures=tuple(_signatures(signatures)))
 
 
@@ -186,11 +186,11 @@ def _write(path: Path, envelope: Envelope) -> None:
         write_text(path, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         what = f"The signature cannot be written: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_OUTPUT, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP848", str(path), what)], exit_code=2) from None
 
 
 def _in_the_way(path: Path, what: str) -> Problem:
-    return refusal(SIGNATURE_OF_OTHERS, str(path), what)
+    return refusal("TP870", str(path), what)
 
 
 def _decode(text: Any) -> bytes | None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.proof.rules import BAD_KEY, BAD_OUTPUT, refusal
-from evidence.run.extras import NOT_INSTALLED, Extra, install_command
+from evidence.proof.rules import refusal
+from evidence.run.extras import Extra, install_command
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 
@@ -125,7 +125,7 @@ def new_key(path: Path) -> PublicKey:
     public_path = public_of(path)
     if there := [each for each in (path, public_path) if each.exists()]:
         what = "This file exists, and a key is never overwritten."
-        raise ProblemError([refusal(BAD_OUTPUT, str(each), what) for each in there], exit_code=2)
+        raise ProblemError([refusal("TP848", str(each), what) for each in there], exit_code=2)
     ed25519, serialization = crypto()
     key = ed25519.Ed25519PrivateKey.generate()
     form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -139,7 +139,7 @@ def new_key(path: Path) -> PublicKey:
         for each in (path, public_path):
             each.unlink(missing_ok=True)  # neither was there before
         what = f"The key cannot be written: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_OUTPUT, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP848", str(path), what)], exit_code=2) from None
     return made
 
 
@@ -181,7 +181,7 @@ def public_key_in(pem: bytes, path: Path) -> PublicKey:
     raw = _key(pem, path, serialization.load_pem_public_key, ed25519.Ed25519PublicKey, "public").public_bytes_raw()
     if why := weakness(raw):
         then = "Ask its owner for another key; do not rely on anything that it signed."
-        raise ProblemError([refusal(BAD_KEY, str(path), f"This key proves nothing. {why}", next=then)], exit_code=2)
+        raise ProblemError([refusal("TP855", str(path), f"This key proves nothing. {why}", next=then)], exit_code=2)
     return PublicKey(raw)
 
 
@@ -218,7 +218,7 @@ def needed_module(name: str, what_needs_it: str, *, extra: Extra) -> Any:
         package = name.partition(".")[0].replace("_", "-")
         what = f"{what_needs_it} need the package `{package}`, which is not installed."
         then = f"Install it: {install_command(extra)}."
-        problem = problem_of(NOT_INSTALLED, file="", what=what, why=None, next=then)
+        problem = problem_of("TP095", file="", what=what, why=None, next=then)
         raise ProblemError([problem], exit_code=2) from None
 
 
@@ -227,7 +227,7 @@ def _content(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The key cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_KEY, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP855", str(path), what)], exit_code=2) from None
 
 
 def _key(pem: bytes, path: Path, load: Any, kind: type, word: str) -> Any:
@@ -243,5 +243,5 @@ def _key(pem: bytes, path: Path, load: Any, kind: type, word: str) -> Any:
         key = None
     if not isinstance(key, kind):
         what = f"This is not a {word} key of Ed25519 in PEM form, or a password locks it."
-        raise ProblemError([refusal(BAD_KEY, str(path), what)], exit_code=2)
+        raise ProblemError([refusal("TP855", str(path), what)], exit_code=2)
     return key

@@ -12,7 +12,7 @@ from typing import Any
 
 from evidence.judge.judgement import report_of
 from evidence.proof.envelope import STATEMENT
-from evidence.proof.rules import NOTHING_TO_STATE, refusal
+from evidence.proof.rules import refusal
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
@@ -41,7 +41,7 @@ def run_statement(run: Run, now: datetime) -> dict[str, Any]:
     manifest = facts.manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest." if manifest is None else "The run is not sealed: it lists no files."
-        raise ProblemError([refusal(NOTHING_TO_STATE, str(run.path), what)], exit_code=1)
+        raise ProblemError([refusal("TP872", str(run.path), what)], exit_code=1)
     digest = sha256_file(run.path / layout.MANIFEST)
     files = {layout.MANIFEST: digest} | {each["path"]: each["sha256"] for each in manifest["artifacts"]}
     return {

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from evidence.proof.envelope import read_envelope
 from evidence.proof.keys import PublicKey, limited_content, needed_module, public_key, public_key_in
-from evidence.proof.rules import BAD_TRUST, TRUST_LIST_BROKEN, refusal
+from evidence.proof.rules import refusal
 from evidence.run import seal
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
@@ -68,7 +68,7 @@ def trusted_entries(kind: Kind | None = None) -> tuple[TrustedEntry, ...]:
     document = read_document(path, "trust")
     if document.value is None or document.problems:
         what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
-        raise ProblemError([refusal(TRUST_LIST_BROKEN, str(path), what)], exit_code=2)
+        raise ProblemError([refusal("TP860", str(path), what)], exit_code=2)
     entries = [TrustedEntry(**each) for each in document.value["trusted"]]
     return tuple(each for each in entries if kind in (None, each.kind))
 
@@ -83,9 +83,7 @@ def trust(file: Path, name: str, now: datetime) -> TrustedEntry:
     if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name or is_taken:
         what = f"{show(name)} cannot be a name on the trust list."
         expected = f"one line of at most {LONGEST_NAME} characters, and not {listed(sorted(OUR_OWN), last='or')}"
-        raise ProblemError(
-            [refusal(BAD_TRUST, "", what, expected=expected, next="Give another `--name`.")], exit_code=2
-        )
+        raise ProblemError([refusal("TP859", "", what, expected=expected, next="Give another `--name`.")], exit_code=2)
     kind, identity, content = _recognise(file)
     added_at = now.isoformat(timespec="seconds")
     entry = TrustedEntry(kind=kind, name=name.strip(), id=identity, content=content, added_at=added_at)
@@ -105,7 +103,7 @@ def distrust(name_or_id: str) -> tuple[TrustedEntry, ...]:
         names = ", ".join(each.name for each in entries) or "nobody"
         what = f"{show(name_or_id)} is not on the trust list, which holds {names}."
         then = "Name an entry of `trainproof trust list`."
-        raise ProblemError([refusal(BAD_TRUST, "", what, next=then)], exit_code=2)
+        raise ProblemError([refusal("TP859", "", what, next=then)], exit_code=2)
     _write([each for each in entries if each not in gone])
     return gone
 
@@ -142,7 +140,7 @@ def _recognise(file: Path) -> tuple[Kind, str, str]:
         text = limited_content(file).decode("utf-8", "replace")
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_TRUST, str(file), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP859", str(file), what)], exit_code=2) from None
     if "BEGIN CERTIFICATE" in text:
         pem, digest = certificate_of(file)
         return "time authority", f"SHA256:{digest}", pem
@@ -152,7 +150,7 @@ def _recognise(file: Path) -> tuple[Kind, str, str]:
     if "PRIVATE KEY" in text:
         what = "This is a private key: only its owner may have it, and nobody else is trusted by it."
         then = f"Add the public key, for example {file}.pub."
-        raise ProblemError([refusal(BAD_TRUST, str(file), what, next=then)], exit_code=2)
+        raise ProblemError([refusal("TP859", str(file), what, next=then)], exit_code=2)
     key = public_key(file)
     return "key", key.key_id, key.pem
 
@@ -188,7 +186,7 @@ def loaded_certificate(pem: bytes, file: str) -> Any:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise ProblemError([refusal(BAD_TRUST, file, "This is not a certificate in PEM form.")], exit_code=2) from None
+        raise ProblemError([refusal("TP859", file, "This is not a certificate in PEM form.")], exit_code=2) from None
 
 
 def roots_of(text: bytes, file: str) -> list[Any]:
@@ -204,7 +202,7 @@ def roots_of(text: bytes, file: str) -> list[Any]:
         return [models.TrustedRoot(inner.TrustedRoot.from_json(part)) for part in json_parts(text)]
     except (ValueError, errors.Error):
         what = "This is not a trusted root of Sigstore in JSON."
-        raise ProblemError([refusal(BAD_TRUST, file, what)], exit_code=2) from None
+        raise ProblemError([refusal("TP859", file, what)], exit_code=2) from None
 
 
 def json_parts(text: bytes) -> list[bytes]:
@@ -221,4 +219,4 @@ def _content(path: Path) -> bytes:
         return limited_content(path)
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal(BAD_TRUST, str(path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP859", str(path), what)], exit_code=2) from None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evidence.records.ours import Run
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.columns import Columns, columns_of
 
 Document = dict[str, Any]
@@ -167,9 +167,9 @@ TOLERANCE = 1e-9
 """Largest difference, relative for numbers above 1, between a stated number and the same number computed again."""
 
 
-def finding(folder: Path, rule: Rule, name: str, what: str, **more: Any) -> Problem:
+def finding(folder: Path, code: str, name: str, what: str, **more: Any) -> Problem:
     """Return the problem that a rule found in one file of a run folder, or in the folder itself where name is empty."""
-    return problem_of(rule, file=str(folder / name), what=what, **more)
+    return problem_of(code, file=str(folder / name), what=what, **more)
 
 
 def value_at(document: Any, pointer: str) -> Any:

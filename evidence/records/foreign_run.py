@@ -13,8 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from evidence.run import layout
-from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
-from foreign import rules
+from evidence.run.unreadable import too_deep
 from foreign.readers.console.log import read_log
 from foreign.readers.keys import is_set
 from foreign.readers.model_card import is_card, read_card
@@ -71,7 +70,7 @@ def read_foreign(folder: Path) -> ForeignRun:
     names = [name for name, _ in islice(entries(folder, problems), MOST_FILES)]
     if len(names) == MOST_FILES:
         what = f"The folder holds more files than the first {MOST_FILES}; the others were not read."
-        problems.append(problem_of(rules.NOT_READ, file=str(folder), what=what))
+        problems.append(problem_of("TP521", file=str(folder), what=what))
     readings = {name: _read(folder, name) for name in names}
     left_out, several = superseded_files(readings, folder)
     for name in left_out:
@@ -114,10 +113,10 @@ class _LeftOut:
         """Yield a warning for names that cannot be kept, and a note for what no run needs."""
         if self.unnameable:
             what = f"{_name_all(self.unnameable)} left out: not every system allows such a name."
-            yield replace(problem_of(rules.LEFT_OUT, file=str(folder), what=what), severity="warning")
+            yield replace(problem_of("TP524", file=str(folder), what=what), severity="warning")
         if self.unneeded:
             what = f"{_name_all(self.unneeded)} left out: hidden, temporary or of packages."
-            yield problem_of(rules.LEFT_OUT, file=str(folder), what=what)
+            yield problem_of("TP524", file=str(folder), what=what)
 
 
 def _name_all(names: list[str]) -> str:
@@ -138,7 +137,7 @@ def _below(
             found = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
         what = f"The folder cannot be read: {error.strerror or error}."
-        problems.append(problem_of(UNREADABLE_FOLDER, file=str(folder), what=what))
+        problems.append(problem_of("TP209", file=str(folder), what=what))
         return
     for entry in found:
         name = prefix + entry.name
@@ -153,9 +152,7 @@ def _below(
         else:
             kind = "symbolic link" if entry.is_symlink() else "special file"
             what = f"{name} is a {kind}; it was not read."
-            problems.append(
-                replace(problem_of(NOT_A_FILE, file=str(folder / entry.name), what=what), severity="warning")
-            )
+            problems.append(replace(problem_of("TP206", file=str(folder / entry.name), what=what), severity="warning"))
 
 
 def _is_our_run(folder: Path) -> bool:
@@ -191,12 +188,12 @@ def _read(folder: Path, name: str) -> FileReading:
         return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
-        return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
+        return FileReading(problems=(problem_of("TP521", file=str(path), what=what),))
 
 
 def _not_read(where: str, size: str, most: int) -> FileReading:
     what = f"{size}, more than the {most:,} that are read; it was not read."
-    return FileReading(problems=(problem_of(rules.NOT_READ, file=where, what=what),))
+    return FileReading(problems=(problem_of("TP521", file=where, what=what),))
 
 
 def _reading(data: bytes, name: str, where: str) -> FileReading:

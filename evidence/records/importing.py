@@ -21,24 +21,17 @@ from evidence.records.foreign_run import entries, is_weights, read_foreign
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.write import not_written, write_json
-from foreign import rules
 from foreign.readers.statement import Citation
 from foreign.readers.tracking import name_store
 from foreign.readers.view import ForeignRun
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.validate import read_rows
 
 READERS = 4
 """Version of the readers: raised whenever the same files would be read in another way."""
 
-NOT_IMPORTED = Rule(
-    "TP096",
-    "Folder that cannot be imported",
-    "An import needs a folder of another tool in which a log, metrics, scores or answers are recognised.",
-    "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
-)
 
 _BLOCK = 1 << 20
 _MOST_LOOKED_AT = 5000
@@ -178,7 +171,7 @@ def _ends_of(path: Path) -> bytes:
 
 
 def _usage(folder: Path, what: str, then: str) -> Problem:
-    return problem_of(NOT_IMPORTED, file=str(folder), what=what, why=None, next=then)
+    return problem_of("TP096", file=str(folder), what=what, why=None, next=then)
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -199,7 +192,7 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
         if not kept:
             (target / name).unlink()
             what = f"{name} ({size:,} bytes) was not copied."
-            notes.append(problem_of(rules.WEIGHTS_LEFT_OUT, file=str(folder / name), what=what))
+            notes.append(problem_of("TP523", file=str(folder / name), what=what))
         originals.append({"path": name, "bytes": size, "sha256": digest.hexdigest(), "kept": kept})
     return originals, notes
 

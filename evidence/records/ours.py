@@ -12,7 +12,7 @@ from evidence.records.foreign_run import read_foreign
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
-from evidence.run.unreadable import NOT_A_FILE, OTHER_CASE, UNREADABLE_FOLDER, no_such_run, too_deep
+from evidence.run.unreadable import no_such_run, too_deep
 from foreign.readers.view import ForeignRun
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
@@ -188,7 +188,7 @@ def read_run(folder: Path) -> Run:
     problems: list[Problem] = []
     lines: dict[str, Lines] = {}
     files = _files(folder, problems)
-    if any(problem.code == OTHER_CASE.code for problem in problems):
+    if any(problem.code == "TP214" for problem in problems):
         folder, files = AnyCase(folder), tuple(sorted({name.lower() for name in files}))
 
     def document(name: str) -> dict[str, Any] | None:
@@ -244,7 +244,7 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
         elif name in known:
             problems.append(
                 problem_of(
-                    NOT_A_FILE,
+                    "TP206",
                     file=str(folder / name),
                     what=f"{name} is a {_kind(entry)}, not a file; it was not read.",
                 )
@@ -254,7 +254,7 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
         what = (
             f"{len(others)} files have names of a run in other letters, such as {others[0]}; they were read as those."
         )
-        problems.append(problem_of(OTHER_CASE, file=str(folder), what=what))
+        problems.append(problem_of("TP214", file=str(folder), what=what))
     return tuple(sorted(found))
 
 
@@ -267,9 +267,7 @@ def _entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterato
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
         problems.append(
-            problem_of(
-                UNREADABLE_FOLDER, file=str(folder), what=f"The folder cannot be read: {error.strerror or error}."
-            )
+            problem_of("TP209", file=str(folder), what=f"The folder cannot be read: {error.strerror or error}.")
         )
         return
     for entry in entries:

@@ -23,30 +23,11 @@ from evidence.rewards.reward import Attempt, Reward, RewardRule, Row
 from evidence.rewards.steps import steps_of
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, show
 
 __all__ = ["REWARDS", "Attempt", "Reward", "advantages", "refuse_rows", "reward_parts", "rewards_of", "total_reward"]
 
-NO_REWARD = Rule(
-    "TP901",
-    "No such reward",
-    "The name is neither built in nor written as module:function.",
-    "Name a reward that there is.",
-)
-NOT_WEIGHED = Rule(
-    "TP902",
-    "Rewards that weigh nothing",
-    "What a completion is worth is the sum of its rewards, each with its weight; without one above 0 there is nothing "
-    "to learn.",
-    "Give one reward a weight above 0, and each reward one entry with a finite weight.",
-)
-LACKING = Rule(
-    "TP905",
-    "Row without what a reward needs",
-    "Every completion to it would be worth nothing, whatever it says.",
-    "Complete the row or take it out, or choose other rewards.",
-)
 
 RuleMaker = Callable[[RewardOptions, Scoring], RewardRule]
 
@@ -143,7 +124,7 @@ def _rule_of(options: RewardOptions, scoring: Scoring) -> RewardRule:
         what = f"There is no reward {options.name}."
         expected = f"{listed(REWARDS)}, or module:function"
         pointer = options.pointer.removesuffix("/options") + "/name"
-        found = problem_of(NO_REWARD, file=options.file, pointer=pointer, what=what, expected=expected)
+        found = problem_of("TP901", file=options.file, pointer=pointer, what=what, expected=expected)
         options.problems.append(found)
         return RewardRule(value=lambda _attempt: 0.0)
     options.refuse_rest()
@@ -154,8 +135,8 @@ def _lacking(reward: Reward, rows: Sequence[Row], file: str, lines: Sequence[int
     for number, row in enumerate(rows):
         if (lacks := reward.rule.lacks(row)) is not None:
             line = lines[number] if number < len(lines) else None
-            yield problem_of(LACKING, file=file, line=line, what=f"A row {lacks}; the reward {reward.name} needs it.")
+            yield problem_of("TP905", file=file, line=line, what=f"A row {lacks}; the reward {reward.name} needs it.")
 
 
 def _weighs_nothing(file: str, pointer: str, what: str) -> Problem:
-    return problem_of(NOT_WEIGHED, file=file, pointer=pointer, what=what)
+    return problem_of("TP902", file=file, pointer=pointer, what=what)

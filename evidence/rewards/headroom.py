@@ -12,23 +12,9 @@ from typing import Any
 from evidence.rewards.reward import Reward
 from evidence.scores.samples import pass_at, share_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 
-NOTHING_TO_REINFORCE = Rule(
-    "TP927",
-    "Nothing to reinforce",
-    "Learning from rewards makes likelier what the model writes now and then already; it adds nothing to that.",
-    "Train it on solutions first, take easier prompts or a larger model, or reward partial success.",
-    "warning",
-)
-NOTHING_TO_GAIN = Rule(
-    "TP928",
-    "Nothing to gain",
-    "Groups of which every completion is right have no spread and teach nothing.",
-    "Take harder prompts, or leave the training out.",
-    "warning",
-)
 NEAR_ZERO, NEAR_ONE = 0.05, 0.95
 """pass@k below which there is nothing to reinforce, pass@1 above which there is nothing to gain."""
 
@@ -72,9 +58,9 @@ def headroom_problems(found: Mapping[str, Any], *, file: str, of: str = "") -> I
     """
     said = f"{in_words(found)}{of}."
     if found["pass_k"] < NEAR_ZERO and not found["partial"]:
-        yield problem_of(NOTHING_TO_REINFORCE, file=file, pointer="/objective/rewards", what=said)
+        yield problem_of("TP927", file=file, pointer="/objective/rewards", what=said)
     if found["pass_1"] > NEAR_ONE:
-        yield problem_of(NOTHING_TO_GAIN, file=file, pointer="/objective/rewards", what=said)
+        yield problem_of("TP928", file=file, pointer="/objective/rewards", what=said)
 
 
 def in_words(found: Mapping[str, Any]) -> str:

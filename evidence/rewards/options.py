@@ -7,15 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, show
-
-ODD_OPTION = Rule(
-    "TP903",
-    "Option that the reward does not take",
-    "An option that is not used, or is of another kind, would be declared and not be true.",
-    "Correct the option, or leave it out; docs/rewards.md lists those of each reward.",
-)
 
 
 class RewardOptions:
@@ -97,7 +90,7 @@ class RewardOptions:
         """Add the problem of an option, or of all of them."""
         what = f"The reward {self.name} {why}." if key is None else f"{key} of the reward {self.name} {why}."
         pointer = self.pointer if key is None else f"{self.pointer}/{key}"
-        self.problems.append(problem_of(ODD_OPTION, file=self.file, pointer=pointer, what=what, expected=expected))
+        self.problems.append(problem_of("TP903", file=self.file, pointer=pointer, what=what, expected=expected))
 
     def _take(self, key: str, default: Any) -> Any:
         self._read.append(key)

@@ -13,15 +13,8 @@ from typing import Any
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import RewardRule
 from evidence.scores.reading import Scoring
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
-NOT_CALLABLE = Rule(
-    "TP904",
-    "Reward of one's own that cannot be called",
-    "It is named as module:function, and the function takes one Attempt: prompt, text, row and finished.",
-    "Put the module where Python finds it, such as the folder in which the command is started: "
-    "`def function(attempt) -> float`.",
-)
 WIDEST = 1e6
 """Largest end of a range."""
 
@@ -47,7 +40,7 @@ def function_of(options: RewardOptions) -> Callable[..., Any] | None:
     except BaseException as error:  # noqa: BLE001 - a module of a user's own may raise anything, SystemExit too
         what = f"The reward {options.name} cannot be called: {type(error).__name__}: {error}."
         pointer = options.pointer.removesuffix("/options") + "/name"
-        options.problems.append(problem_of(NOT_CALLABLE, file=options.file, pointer=pointer, what=what))
+        options.problems.append(problem_of("TP904", file=options.file, pointer=pointer, what=what))
         return None
     function: Callable[..., Any] = found
     return function

@@ -14,17 +14,10 @@ from typing import Any
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row
 from evidence.scores.reading import Scoring
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
 KIND = "reasoning_gym"
 PACKAGE = "reasoning_gym"
-
-NO_GYM = Rule(
-    "TP907",
-    "Package reasoning-gym not installed",
-    "Its tasks and the scores of their answers are computed by the package itself.",
-    "Install it: `pip install 'trainproof[reasoning-gym]'`.",
-)
 
 
 @cache
@@ -51,5 +44,5 @@ def reasoning_gym_of(options: RewardOptions, scoring: Scoring) -> RewardRule:
     """Return the reward; a problem is added where the package is not installed."""
     if options.executes and find_spec(PACKAGE) is None:
         what = f"The reward {KIND} needs the package reasoning-gym, which is not installed."
-        options.problems.append(problem_of(NO_GYM, file=options.file, pointer=options.pointer, what=what))
+        options.problems.append(problem_of("TP907", file=options.file, pointer=options.pointer, what=what))
     return RewardRule(value=partial(gym_score, scoring=scoring), lacks=lacks_entry, is_ours=False)

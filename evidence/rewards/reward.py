@@ -10,15 +10,8 @@ from typing import Any
 
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
-
-NOT_COMPUTED = Rule(
-    "TP906",
-    "Reward that cannot be computed",
-    "A reward is a finite number of the range that it states; any other would decide a whole group's advantages.",
-    "Correct the reward, or take the prompt out of the dataset.",
-)
 
 Row = Mapping[str, Any]
 LONGEST_ANSWER = 200
@@ -118,7 +111,7 @@ class Reward:
         own = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
         at = next((frame for frame in reversed(own) if frame.filename == own[0].filename), None)
         file, line = ("", None) if at is None else (at.filename, at.lineno)
-        return problem_of(NOT_COMPUTED, file=file, line=line, what=f"{what}{show(attempt.text)}.")
+        return problem_of("TP906", file=file, line=line, what=f"{what}{show(attempt.text)}.")
 
 
 def finite_number(value: Any) -> float | None:

@@ -7,14 +7,7 @@ import re
 from typing import Any
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-NO_SUM = Rule(
-    "TP909",
-    "Rewards that are no sum",
-    "What a completion is worth is a sum of terms: a weight, a reward and its options; only the reward is needed.",
-    "Write them as in `exact + 0.2*length(most=200)`.",
-)
+from schemas.problems.rule import problem_of
 
 TERM = re.compile(
     r"\s*(?:(?P<weight>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*\*\s*)?(?P<name>[A-Za-z_][\w.]*(?::\w+)?)"
@@ -39,7 +32,7 @@ def terms_of(text: str | None, *, file: str) -> list[dict[str, Any]]:
         options = None if term is None else _options_of(term["options"] or "")
         if term is None or options is None:
             what = f"objective.rewards is {text!r}; from {text[place:].strip()[:40]!r} on it is no term."
-            problem = problem_of(NO_SUM, file=file, pointer="/objective/rewards", what=what)
+            problem = problem_of("TP909", file=file, pointer="/objective/rewards", what=what)
             raise ProblemError([problem], exit_code=2)
         found.append({"name": term["name"], "weight": float(term["weight"] or 1), "options": options})
         if term["next"] != "+":

@@ -10,43 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 from evidence.records.facts import Facts, finding
-from evidence.rules.contradiction.identity import RENAMED
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import listed
 
-SAME_METRICS = Rule(
-    "TP421",
-    "The same metrics under two runs",
-    "Times and losses of two runs are never equal in every row, nor are losses and the seconds that steps took; one of "
-    "the folders is a copy, whatever its name and its times.",
-    "Remove the copy.",
-)
-SAME_TRAINING = Rule(
-    "TP422",
-    "The same training under two runs",
-    "The same settings, seed and rows give the same bits on one machine, so this is a run that was repeated, or a copy "
-    "with other times; it is one training, not two.",
-    "Count them once. If you did not repeat the run, remove the copy.",
-    "warning",
-)
-SAME_RUN_ID = Rule(
-    "TP309",
-    "One run id in two folders",
-    "A run id names one run; two folders that state the same cannot both be it.",
-    "Remove the copy.",
-)
-UNCHANGED_COPY = Rule(
-    "TP423",
-    "Unchanged copy of a run",
-    "The two folders state the same in every document, so neither contradicts the other. They are one training.",
-    "Remove the copy if you do not need it.",
-    "note",
-)
-
-CONTRADICTS_COPY = frozenset({SAME_METRICS.code, SAME_RUN_ID.code})
+CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
 """Codes of errors between two folders, of which one is a copy that states something else."""
 
 _NAMED = 3
@@ -78,7 +47,7 @@ def fingerprint_of(facts: Facts, findings: Sequence[Problem] = ()) -> Fingerprin
     seconds, losses = columns["step_seconds"], columns["loss"].tobytes()
     is_measured = len(seconds) > 1 and seconds.min() < seconds.max()
     metrics = hashlib.sha256(columns["seconds"].tobytes() + losses).hexdigest() if facts.metrics else None
-    found = sorted(f"{one.code} {one.line} {one.pointer} {one.what}" for one in findings if one.code != RENAMED.code)
+    found = sorted(f"{one.code} {one.line} {one.pointer} {one.what}" for one in findings if one.code != "TP302")
     content = f"{sha256_file(facts.folder / layout.MANIFEST)} {metrics} {found}" if facts.manifest else None
     return Fingerprint(
         folder=facts.folder,
@@ -107,19 +76,19 @@ def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
             are = "are unchanged copies" if " and " in others else "is an unchanged copy"
             is_original = name == one.run_id
             what = f"{others} {are} of {name}." if is_original else f"{name} is an unchanged copy of {others}."
-            problems[one.folder].append(finding(one.folder, UNCHANGED_COPY, layout.MANIFEST, what))
+            problems[one.folder].append(finding(one.folder, "TP423", layout.MANIFEST, what))
         if others := _others(one, same_rows.get(one.metrics, {})):
             what = f"Every row of {name} has the time and the loss of the same row in {others}."
-            problems[one.folder].append(finding(one.folder, SAME_METRICS, layout.METRICS, what))
+            problems[one.folder].append(finding(one.folder, "TP421", layout.METRICS, what))
         elif others := _others(one, same_seconds.get(one.measured, {})):
             what = f"Every row of {name} has the seconds and the loss of the same row in {others}."
-            problems[one.folder].append(finding(one.folder, SAME_METRICS, layout.METRICS, what))
+            problems[one.folder].append(finding(one.folder, "TP421", layout.METRICS, what))
         elif others := _others(one, same_state.get(one.state, {})):
             what = f"{name} ended in the same state as {others}, bit for bit."
-            problems[one.folder].append(finding(one.folder, SAME_TRAINING, layout.CHAIN, what))
+            problems[one.folder].append(finding(one.folder, "TP422", layout.CHAIN, what))
         if others := _others(one, same_id.get(one.run_id, {})):
             what = f"{name} states the run id {one.run_id}, which is also that of {others}."
-            problems[one.folder].append(finding(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
+            problems[one.folder].append(finding(one.folder, "TP309", layout.MANIFEST, what, pointer="/run_id"))
     return problems
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from evidence.records.facts import Facts
 from evidence.rules import (
+    checker,
     completeness,
     contradiction,
     hygiene,
@@ -15,6 +17,7 @@ from evidence.rules import (
     registry,
     rewarding,
 )
+from schemas.problems.problem import Problem
 
 CHECKS = (
     *integrity.CHECKS,
@@ -29,4 +32,9 @@ CHECKS = (
     *hygiene.CHECKS,
     *imported.CHECKS,
 )
-"""Functions from `Facts` to problems."""
+"""Functions from `Facts` to problems that are not registered with `@rule` yet."""
+
+
+def check(facts: Facts) -> list[Problem]:
+    """Return every problem that the rules find in a run."""
+    return [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)

@@ -10,105 +10,8 @@ import numpy as np
 from evidence.records.facts import Facts, finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
-
-NOT_A_RUN = Rule(
-    "TP501",
-    "Not a run",
-    "A run folder holds run_manifest.json and the other files that a run writes; this one holds none of them.",
-    "Give the folder of a run, or a folder of runs; `trainproof train` makes one.",
-)
-BYSTANDER = Rule(
-    "TP502",
-    "Folder that is not a run",
-    "The folder is among runs and holds none of the files that a run writes, so it was not graded.",
-    "Nothing to do, unless a run should be here.",
-    "note",
-)
-NO_MANIFEST = Rule(
-    "TP503",
-    "No manifest",
-    "Without run_manifest.json nobody knows what ran; the other files alone cannot be graded above partial.",
-    "Restore run_manifest.json as the run wrote it.",
-)
-NO_DOCUMENT = Rule(
-    "TP504",
-    "Document missing",
-    "Every run writes this file before or at its first step.",
-    "Restore the file as the run wrote it.",
-)
-NO_ROWS = Rule(
-    "TP505",
-    "No step recorded",
-    "A run that succeeded has a row in metrics.jsonl for its first and its last step.",
-    "Restore metrics.jsonl as the run wrote it.",
-)
-NO_EVENTS = Rule(
-    "TP515",
-    "No event recorded",
-    "Every run logs at least its start and its end.",
-    "Restore log.jsonl as the run wrote it.",
-)
-NOT_STATED = Rule(
-    "TP506",
-    "Result not stated",
-    "A run that succeeded measured this; null means that it was not measured.",
-    "Restore the manifest as the run wrote it.",
-)
-NO_EVALUATION = Rule(
-    "TP508",
-    "Evaluation missing",
-    "config.yaml asks for an evaluation, and the run says that it succeeded.",
-    "Restore eval_summary.json as the evaluation wrote it, or evaluate again with `trainproof evaluate`.",
-)
-NOT_EVALUATED = Rule(
-    "TP509",
-    "Run without evaluation",
-    "The run shows that training happened, not what the model can do.",
-    "Evaluate it with `trainproof evaluate`, or train with evaluation.eval_set.",
-    "note",
-)
-NO_PREDICTIONS = Rule(
-    "TP510",
-    "Scores without predictions",
-    "A score that cannot be computed again is not a result.",
-    "Restore the predictions as the evaluation wrote them, or evaluate again.",
-)
-NO_BASELINE = Rule(
-    "TP511",
-    "Baseline missing",
-    "config.yaml asks for the untrained model's answers too.",
-    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
-)
-ROWS_MISSING = Rule(
-    "TP512",
-    "Steps missing between rows",
-    "Rows are `recording.log_every_steps` steps apart, and the first step has one.",
-    "Restore metrics.jsonl as the run wrote it.",
-)
-KILLED = Rule(
-    "TP513",
-    "Run that was killed",
-    "The manifest says running and no process holds the folder, so the run ended without a chance to say so.",
-    "Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.",
-    "warning",
-)
-PARTIAL_EVALUATION = Rule(
-    "TP514",
-    "Evaluation not finished",
-    "The run stopped before every item was answered, so the score is of a part of the set.",
-    "Complete it with `trainproof evaluate RUN`, or continue the run with `trainproof train --resume`.",
-    "warning",
-)
-
-NO_CHAIN = Rule(
-    "TP531",
-    "No chain",
-    "A run whose configuration states how often the chain is written has written one; without it nobody can hold its "
-    "states against a repetition.",
-    "Restore chain.jsonl as the run wrote it.",
-)
 
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
 """Files without which a finished run cannot be followed."""
@@ -120,9 +23,9 @@ def required_files_are_there(facts: Facts) -> Iterator[Problem]:
         if name in facts.files or os.path.lexists(facts.folder / name):
             continue
         if name == layout.MANIFEST:
-            yield finding(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")
+            yield finding(facts.folder, "TP503", "", "The folder has no run_manifest.json.")
         elif facts.succeeded:
-            yield finding(facts.folder, NO_DOCUMENT, "", f"The folder has no {name}.")
+            yield finding(facts.folder, "TP504", "", f"The folder has no {name}.")
 
 
 def chain_is_there(facts: Facts) -> Iterator[Problem]:
@@ -130,7 +33,7 @@ def chain_is_there(facts: Facts) -> Iterator[Problem]:
     recording = (facts.config or {}).get("recording", {})
     if facts.succeeded and "chain_every_steps" in recording and layout.CHAIN not in facts.files:
         what = "The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."
-        yield finding(facts.folder, NO_CHAIN, "", what)
+        yield finding(facts.folder, "TP531", "", what)
 
 
 def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
@@ -138,9 +41,9 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
     if facts.metrics is None:
         return
     if facts.succeeded and not facts.metrics:
-        yield finding(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
+        yield finding(facts.folder, "TP505", layout.METRICS, "metrics.jsonl has no row.")
     if facts.succeeded and facts.log == []:
-        yield finding(facts.folder, NO_EVENTS, layout.LOG, "log.jsonl has no event.")
+        yield finding(facts.folder, "TP515", layout.LOG, "log.jsonl has no event.")
     yield from first_few(_gaps(facts))
 
 
@@ -150,15 +53,15 @@ def results_are_stated(facts: Facts) -> Iterator[Problem]:
         return
     for group in ("model", "training"):
         if facts.manifest[group] is None:
-            yield finding(facts.folder, NOT_STATED, layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
+            yield finding(facts.folder, "TP506", layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
     # The losses and tokens are compared with the rows by their own rule; these only the run itself can know.
     for key in ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"):
         if facts.manifest["result"][key] is None:
             what = f"result.{key} is null."
-            yield finding(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer=f"/result/{key}")
+            yield finding(facts.folder, "TP506", layout.MANIFEST, what, pointer=f"/result/{key}")
     if _eval_set(facts) is not None and facts.manifest["dataset"]["overlap_with_eval"] is None:
         what = "dataset.overlap_with_eval is null."
-        yield finding(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
+        yield finding(facts.folder, "TP506", layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
 def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
@@ -167,9 +70,9 @@ def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
         return
     if (asked := _eval_set(facts)) is not None:
         what = f"The run has no eval_summary.json; config.yaml asks for {show(asked)}."
-        yield finding(facts.folder, NO_EVALUATION, "", what)
+        yield finding(facts.folder, "TP508", "", what)
     else:
-        yield finding(facts.folder, NOT_EVALUATED, "", "The run has no eval_summary.json.")
+        yield finding(facts.folder, "TP509", "", "The run has no eval_summary.json.")
 
 
 def predictions_are_there(facts: Facts) -> Iterator[Problem]:
@@ -182,14 +85,14 @@ def predictions_are_there(facts: Facts) -> Iterator[Problem]:
         path = stated["predictions"]["path"]
         if name not in facts.files or path != name:
             what = f"There are scores and no {name}." if path == name else f"The scores name {path}, not {name}."
-            yield finding(facts.folder, NO_PREDICTIONS, layout.EVAL_SUMMARY, what)
+            yield finding(facts.folder, "TP510", layout.EVAL_SUMMARY, what)
     if _asks_for_baseline(facts) and evaluated["baseline"] is None:
         what = "There is no baseline; config.yaml asks for one."
-        yield finding(facts.folder, NO_BASELINE, layout.EVAL_SUMMARY, what, pointer="/baseline")
+        yield finding(facts.folder, "TP511", layout.EVAL_SUMMARY, what, pointer="/baseline")
     if evaluated["status"] == "partial":
         answered, items = evaluated["predictions"]["rows"], evaluated["eval_set"]["items"]
         what = f"{answered} of {items} items were answered."
-        yield finding(facts.folder, PARTIAL_EVALUATION, layout.EVAL_SUMMARY, what, pointer="/status")
+        yield finding(facts.folder, "TP514", layout.EVAL_SUMMARY, what, pointer="/status")
 
 
 def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
@@ -197,7 +100,7 @@ def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is not None and facts.manifest["status"] == "running" and facts.status == "interrupted":
         rows = len(facts.metrics or [])
         what = f"The run was killed; {rows} rows of metrics.jsonl are there."
-        yield finding(facts.folder, KILLED, layout.MANIFEST, what, pointer="/status")
+        yield finding(facts.folder, "TP513", layout.MANIFEST, what, pointer="/status")
 
 
 def _eval_set(facts: Facts) -> object:
@@ -222,7 +125,7 @@ def _gaps(facts: Facts) -> Iterator[Problem]:
         step, above = int(steps[index]), int(steps[index - 1]) if index else first
         missing = f"step {above + 1}" if step - above == 2 else f"steps {above + 1} to {step - 1}"
         what = f"Step {step} follows step {above}: {missing} left no row."
-        yield finding(facts.folder, ROWS_MISSING, layout.METRICS, what, line=index + 1, pointer="/step")
+        yield finding(facts.folder, "TP512", layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 CHECKS = (

@@ -7,24 +7,7 @@ from collections.abc import Iterator
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
-
-LEFT_OVER = Rule(
-    "TP601",
-    "Temporary file left over",
-    "A document was being replaced when the process was killed; the document itself is the old one, and whole.",
-    "Delete the temporary file.",
-    "note",
-)
-
-
-UNLISTED = Rule(
-    "TP602",
-    "File that no list names",
-    "The run did not write it, or wrote it after its end: no hash vouches for it, and nothing in it is evidence.",
-    "Remove it, or keep it elsewhere. A bundle leaves it out unless `--with-unlisted` is given.",
-    "warning",
-)
+from schemas.problems.rule import first_few
 
 _BESIDE = frozenset({layout.MANIFEST, layout.NOTES, layout.STAMPS, layout.LOCK, *layout.ROLES})
 """What a run's list need not name: itself, what is added later under known names; evidence has a rule of its own."""
@@ -49,7 +32,7 @@ def unlisted_files(facts: Facts) -> tuple[str, ...]:
 def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
     """Yield a warning for each file that a sealed run does not list."""
     yield from first_few(
-        finding(facts.folder, UNLISTED, name, f"{name} is in the folder and in no list of the run.")
+        finding(facts.folder, "TP602", name, f"{name} is in the folder and in no list of the run.")
         for name in unlisted_files(facts)
     )
 
@@ -57,7 +40,7 @@ def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
 def temporary_files(facts: Facts) -> Iterator[Problem]:
     """Yield a note for each temporary file of a write that was cut short."""
     yield from first_few(
-        finding(facts.folder, LEFT_OVER, name, "A temporary file was left over.")
+        finding(facts.folder, "TP601", name, "A temporary file was left over.")
         for name in facts.files
         if name.endswith(".tmp") and facts.status != "running"
     )

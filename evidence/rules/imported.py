@@ -11,7 +11,6 @@ from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from foreign import rules
 from foreign.checks.judgement import findings_of
 from foreign.readers.view import ForeignRun, absent_shards
 from schemas.problems.problem import Problem
@@ -19,11 +18,11 @@ from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity
 
 NOT_INTACT = (
-    rules.ORIGINAL_CHANGED,
-    rules.ORIGINAL_MISSING,
-    rules.ORIGINAL_UNLISTED,
-    rules.IMPORT_NOT_FOLLOWING,
-    rules.BESIDE_A_MANIFEST,
+    "TP231",
+    "TP232",
+    "TP233",
+    "TP375",
+    "TP376",
 )
 """Findings after which an import proves nothing."""
 
@@ -46,7 +45,7 @@ def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for an import.json in a folder that has a manifest."""
     if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
         what = "The folder holds import.json and run_manifest.json."
-        yield finding(facts.folder, rules.BESIDE_A_MANIFEST, layout.IMPORT, what)
+        yield finding(facts.folder, "TP376", layout.IMPORT, what)
 
 
 def _unimported_problem(run: Run, view: ForeignRun) -> Problem:
@@ -63,7 +62,7 @@ def _unimported_problem(run: Run, view: ForeignRun) -> Problem:
     held = f" with {listed(counts, last='and')}" if counts else ""
     what = f"trainproof did not write this folder; it holds {listed(parts, last='and')}{held}."
     then = f"Import it, which keeps the files with their hashes: `trainproof import {run.path} --name NAME`."
-    return problem_of(rules.OTHER_TOOL, file=str(run.path), what=what, next=then)
+    return problem_of("TP517", file=str(run.path), what=what, next=then)
 
 
 def _intact(run: Run, view: ForeignRun) -> Iterator[Problem]:
@@ -91,31 +90,31 @@ def _changed_originals(run: Run, document: dict[str, Any], view: ForeignRun) -> 
         if actual is None:
             what = f"{place} is listed and missing from the folder."
             pointer = f"/originals/{index}"
-            yield name, finding(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=pointer)
+            yield name, finding(run.path, "TP232", layout.IMPORT, what, pointer=pointer)
         elif actual != original["sha256"]:
             what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
-            yield name, finding(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
+            yield name, finding(run.path, "TP231", place, what, expected=original["sha256"])
     for name in sorted(view.files.keys() - listed_names):
         place = f"{layout.ORIGINAL}/{name}"
-        yield name, finding(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
+        yield name, finding(run.path, "TP233", place, f"{place} is not in import.json's list.")
 
 
 def _following(run: Run, document: dict[str, Any], view: ForeignRun, altered: set[str]) -> Iterator[Problem]:
     """Yield what in import.json the originals do not give; of altered ones that is not known and not compared."""
     if document["run_id"] != run.path.resolve().name:
         what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
-        yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")
+        yield finding(run.path, "TP375", layout.IMPORT, what, pointer="/run_id")
     if document["readers"] == READERS:
         for part, given in contents(view).items():
             stated, read = _of_others(document[part], altered), _of_others(given, altered)
             if stated != read:
                 what = f"{part} in import.json differs from what the originals give ({_difference(stated, read)})."
-                yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer=f"/{part}")
+                yield finding(run.path, "TP375", layout.IMPORT, what, pointer=f"/{part}")
     hashes = {original["sha256"] for original in document["originals"]}
     for name in (*layout.ROLES, layout.MANIFEST):
         if name in run.files and sha256_file(run.path / name) not in hashes:
             what = f"{name} is not one of the originals."
-            yield finding(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
+            yield finding(run.path, "TP375", name, what)
 
 
 def _of_others(items: list[Any], altered: set[str]) -> list[Any]:

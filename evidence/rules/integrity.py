@@ -17,78 +17,6 @@ from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.run.unreadable import is_lfs_pointer
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
-
-CHANGED = Rule(
-    "TP201",
-    "File changed after the run",
-    "The file is not the one that was hashed when the run was sealed.",
-    "Restore the file that the run wrote, for example from git; if it is lost, run again.",
-)
-LINE_ENDS = Rule(
-    "TP202",
-    "Line ends converted",
-    "Only the line ends differ from the file that was hashed; git or an editor converts them on some machines.",
-    "Restore LF line ends, and keep them with the line `submission_runs/** -text` in .gitattributes.",
-)
-MISSING = Rule(
-    "TP203",
-    "Listed file missing",
-    "The run wrote this file and listed it, and now it is missing.",
-    "Restore the file; if it is lost, run again.",
-)
-UNLISTED = Rule(
-    "TP204",
-    "Evidence file not listed",
-    "A sealed run lists every evidence file; this one came later or was taken off the list.",
-    "Remove the file if the run did not write it; otherwise restore the manifest that the run wrote.",
-)
-LISTED_TWICE = Rule(
-    "TP205",
-    "File listed twice",
-    "The artifact list names a file once, with one hash.",
-    "Restore the manifest that the run wrote.",
-)
-WRONG_SIZE = Rule(
-    "TP207",
-    "Size stated wrongly",
-    "The hash matches and the size does not, so the list was edited.",
-    "Restore the manifest that the run wrote.",
-)
-WRONG_ROLE = Rule(
-    "TP208",
-    "Role stated wrongly",
-    "The role in the artifact list does not fit the file's name.",
-    "Restore the manifest that the run wrote.",
-)
-UNREADABLE_FILE = Rule(
-    "TP210",
-    "File cannot be read",
-    "What cannot be read cannot be checked.",
-    "Check the file's permissions and the disk.",
-)
-"""The event by which a run states the hash of its manifest, in the field `manifest_sha256`."""
-
-LFS_POINTER = Rule(
-    "TP213",
-    "Git LFS pointer in place of a file",
-    "Git keeps the file elsewhere and a text that names it here; it was not fetched.",
-    "Fetch it with `git lfs pull`, and check again.",
-)
-OTHER_PREDICTIONS = Rule(
-    "TP211",
-    "Scores of another file",
-    "The summary names the hash of the predictions it was computed from; the manifest lists another one.",
-    "Restore both files as the evaluation wrote them, or evaluate again.",
-)
-
-
-MANIFEST_CHANGED = Rule(
-    "TP212",
-    "Manifest changed after the run",
-    "The log states the hash that the manifest had when the run was sealed; the manifest has another one now.",
-    "Restore the manifest that the run wrote, for example from git; if it is lost, run again.",
-)
 
 
 def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
@@ -105,7 +33,7 @@ def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
         row, sealed = stated[-1]
         place = f"line {facts.run.log().line_of(row - 1)} of log.jsonl"
         what = f"The manifest has the hash {_short(actual)}; {place} states {_short(str(sealed))}."
-        yield finding(facts.folder, MANIFEST_CHANGED, layout.MANIFEST, what, expected=str(sealed))
+        yield finding(facts.folder, "TP212", layout.MANIFEST, what, expected=str(sealed))
 
 
 def artifacts_match(facts: Facts) -> Iterator[Problem]:
@@ -120,7 +48,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
         elif not _is_link(facts.folder, path):
             yield finding(
                 facts.folder,
-                MISSING,
+                "TP203",
                 layout.MANIFEST,
                 f"{path} is listed and missing from the folder.",
                 expected=f"{path} with {artifact['bytes']} bytes",
@@ -135,7 +63,7 @@ def artifacts_are_complete(facts: Facts) -> Iterator[Problem]:
     listed = {artifact["path"] for artifact in _artifacts(facts)}
     for name in facts.files:
         if name in layout.ROLES and name not in listed:
-            yield finding(facts.folder, UNLISTED, name, f"{name} is not in the manifest's artifact list.")
+            yield finding(facts.folder, "TP204", name, f"{name} is not in the manifest's artifact list.")
 
 
 def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
@@ -148,7 +76,7 @@ def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
             reason = "a second time" if path in seen else "in itself"
             yield finding(
                 facts.folder,
-                LISTED_TWICE,
+                "TP205",
                 layout.MANIFEST,
                 f"The artifact list names {path} {reason}.",
                 pointer=pointer,
@@ -158,7 +86,7 @@ def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
         if role != right:
             yield finding(
                 facts.folder,
-                WRONG_ROLE,
+                "TP208",
                 layout.MANIFEST,
                 f"{path} has the role {role}.",
                 expected=right,
@@ -180,7 +108,7 @@ def scores_name_their_predictions(facts: Facts) -> Iterator[Problem]:
         if in_list and in_list != predictions["sha256"]:
             yield finding(
                 facts.folder,
-                OTHER_PREDICTIONS,
+                "TP211",
                 layout.EVAL_SUMMARY,
                 f"The scores were computed from a {name} with hash {_short(predictions['sha256'])}; "
                 f"the manifest lists one with {_short(in_list)}.",
@@ -196,28 +124,28 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
         actual = sha256_file(file)
         size = file.stat().st_size
     except OSError as error:
-        yield finding(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
+        yield finding(folder, "TP210", path, f"{path} cannot be read: {error.strerror or error}.")
         return
     if is_lfs_pointer(file):
-        yield finding(folder, LFS_POINTER, path, f"{path} is a Git LFS pointer of {size} bytes, not the file itself.")
+        yield finding(folder, "TP213", path, f"{path} is a Git LFS pointer of {size} bytes, not the file itself.")
         return
     if actual == artifact["sha256"]:
         if size != artifact["bytes"]:
             yield finding(
                 folder,
-                WRONG_SIZE,
+                "TP207",
                 layout.MANIFEST,
                 f"{path} has {size} bytes; the list states {artifact['bytes']}.",
                 expected=str(size),
                 pointer=f"{pointer}/bytes",
             )
     elif conversion := _line_end_conversion(file, artifact["sha256"]):
-        yield finding(folder, LINE_ENDS, path, f"{path} matches its hash after {conversion} conversion.")
+        yield finding(folder, "TP202", path, f"{path} matches its hash after {conversion} conversion.")
     else:
         sizes = "" if size == artifact["bytes"] else f", and {size} bytes instead of {artifact['bytes']}"
         yield finding(
             folder,
-            CHANGED,
+            "TP201",
             path,
             f"{path} has the hash {_short(actual)}; the manifest states {_short(artifact['sha256'])}{sizes}.",
             expected=artifact["sha256"],

@@ -16,15 +16,8 @@ from evidence.rules.contradiction.scores import each_answer
 from evidence.run import layout
 from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import listed, quantity
-
-LEFT_OUT = Rule(
-    "TP525",
-    "Fact left out that the recorder writes",
-    "The recorder of this version always writes it, and rules hold other statements against it.",
-    "Restore the file as the run wrote it; if it is lost, run again.",
-)
 
 OF_CODE = ("committed_at", "source")
 OF_DATASET = ("sequences", "tokens")
@@ -55,16 +48,16 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
         return
     if absent := _absent(facts.manifest["code"], OF_CODE):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the code."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/code")
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/code")
     if absent := _absent(facts.manifest["dataset"], OF_DATASET):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/dataset")
     yield from _of_overlap(facts, facts.manifest)
     yield from _of_scoring(facts, facts.manifest)
     yield from _of_rollouts(facts, facts.manifest)
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what)
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what)
     yield from first_few(_of_events(facts))
     yield from first_few(_of_rows(facts))
     both = {layout.PREDICTIONS: facts.predictions, layout.BASELINE_PREDICTIONS: facts.baseline_predictions}
@@ -80,7 +73,7 @@ def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
     is_counted = manifest["schema_version"] >= "1.2" and dataset["overlap_with_eval"] is not None
     if is_counted and "overlap" not in dataset:
         what = f"{layout.MANIFEST} does not state which evaluation items the rows are near."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/dataset")
 
 
 def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
@@ -89,7 +82,7 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
         return
     if "scoring" not in facts.eval_summary:
         what = f"{layout.EVAL_SUMMARY} does not state how answers were read (scoring)."
-        yield finding(facts.folder, LEFT_OUT, layout.EVAL_SUMMARY, what)
+        yield finding(facts.folder, "TP525", layout.EVAL_SUMMARY, what)
     for file, answers in (
         (layout.PREDICTIONS, facts.predictions),
         (layout.BASELINE_PREDICTIONS, facts.baseline_predictions),
@@ -97,14 +90,14 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
         without = [row["id"] for row in answers or () if "lenient_correct" not in row]
         if without:
             what = f"{len(without):,} answers do not state whether they are right leniently; the first is {without[0]}."
-            yield finding(facts.folder, LEFT_OUT, file, what)
+            yield finding(facts.folder, "TP525", file, what)
 
 
 def _of_events(facts: Facts) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [], start=1):
         if absent := _absent(record["fields"], OF_EVENTS.get(record["event"], ())):
             what = f"The event {record['event']} does not state {listed(absent, last='and')}."
-            yield finding(facts.folder, LEFT_OUT, layout.LOG, what, line=line, pointer="/fields")
+            yield finding(facts.folder, "TP525", layout.LOG, what, line=line, pointer="/fields")
 
 
 def _of_rows(facts: Facts) -> Iterator[Problem]:
@@ -115,7 +108,7 @@ def _of_rows(facts: Facts) -> Iterator[Problem]:
     for line, row in enumerate(facts.metrics or [], start=1):
         if absent := _absent(row, needed):
             what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
-            yield finding(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
+            yield finding(facts.folder, "TP525", layout.METRICS, what, line=line)
 
 
 def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
@@ -125,10 +118,10 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
     is_measured = facts.config["objective"].get("headroom_items") and not manifest["parent"]
     if is_measured and "headroom" not in manifest["result"]:
         what = f"{layout.MANIFEST} does not state what there was to gain before training (headroom)."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/result")
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/result")
     if layout.ROLLOUTS not in facts.files:
         what = f"{layout.ROLLOUTS} is not there: rewards and advantages cannot be computed again."
-        yield finding(facts.folder, LEFT_OUT, layout.ROLLOUTS, what)
+        yield finding(facts.folder, "TP525", layout.ROLLOUTS, what)
     if facts.rollouts is None:
         return
     first = manifest["parent"]["step"] if manifest["parent"] else 0
@@ -137,14 +130,14 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
     steps = written_steps(facts.training["steps_planned"], updates)
     if absent := [step for step in steps if first < step <= done and step not in there]:
         what = f"{layout.ROLLOUTS} has no completions of {quantity(len(absent), 'step')}; the first is {absent[0]}."
-        yield finding(facts.folder, LEFT_OUT, layout.ROLLOUTS, what)
+        yield finding(facts.folder, "TP525", layout.ROLLOUTS, what)
 
 
 def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
     for line, pointer, row in each_answer(answers):
         if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
             what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
-            yield finding(facts.folder, LEFT_OUT, file, what, line=line, pointer=pointer)
+            yield finding(facts.folder, "TP525", file, what, line=line, pointer=pointer)
 
 
 def _of_chain(facts: Facts) -> Iterator[Problem]:
@@ -160,7 +153,7 @@ def _of_chain(facts: Facts) -> Iterator[Problem]:
     for step in (first, *between, done):
         if step not in there:
             what = f"{layout.CHAIN} has no entry at step {step}; the recorder enters the state every {every} steps."
-            yield finding(facts.folder, LEFT_OUT, layout.CHAIN, what)
+            yield finding(facts.folder, "TP525", layout.CHAIN, what)
 
 
 def _of_parameters(facts: Facts) -> Iterator[Problem]:
@@ -177,19 +170,11 @@ def _of_parameters(facts: Facts) -> Iterator[Problem]:
     if (is_kept or size <= most << 20) and layout.TRAINED_PARAMS not in listed_there:
         kept = "adapters are kept" if is_kept else f"{most} MiB are kept"
         what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {kept}."
-        yield finding(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/artifacts")
+        yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/artifacts")
 
 
 def _absent(holder: Document, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in holder]
-
-
-NOT_WHOLE = Rule(
-    "TP516",
-    "Setting not stated",
-    "A run writes config.yaml with every key, defaults included; what is left out was not written by it.",
-    "Restore config.yaml as the run wrote it.",
-)
 
 
 def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
@@ -199,9 +184,7 @@ def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
     config = facts.config
     version = str(config.get("schema_version") or facts.manifest["schema_version"])
     yield from first_few(
-        finding(
-            facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1])
-        )
+        finding(facts.folder, "TP516", layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
         for keys, since in _since().items()
         if since <= version and not _has(config, keys)
     )

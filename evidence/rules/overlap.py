@@ -12,29 +12,7 @@ from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import quantity
-
-SEEN_BEFORE = Rule(
-    "TP408",
-    "Evaluation prompts in the training data",
-    "A score on questions that were trained on does not measure what the model can do.",
-    "Remove these rows from the training data and run again, or evaluate on another set.",
-)
-NEAR_ITEMS = Rule(
-    "TP414",
-    "Training rows near evaluation items",
-    "Rows have half of an item's words in a row, or 13, its figures and its answer. In rows of templates a few do by "
-    "chance; many are the items in other words.",
-    "Compare these rows with the items, remove those that ask the same, and run again.",
-    "warning",
-)
-OTHER_OVERLAP = Rule(
-    "TP317",
-    "More evaluation items in the rows than stated",
-    "The trainer counts the rows that ask what the evaluation asks, and states how many.",
-    "Restore the manifest and the evaluation as the run wrote them.",
-)
 
 BY_CHANCE = 0.05
 """Share of an evaluation set that rows of the same templates may be near. The built-in sets: 2 % at most."""
@@ -51,10 +29,10 @@ def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
     if rows:
         what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
         place = "/dataset/overlap_with_eval"
-        yield finding(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer=place)
+        yield finding(facts.folder, "TP408", layout.MANIFEST, what, expected="0", pointer=place)
     items = _items(facts)
     if stated is not None and _are_many(stated, len(items)):
-        yield finding(facts.folder, NEAR_ITEMS, layout.MANIFEST, _near(stated, len(items)), pointer="/dataset/overlap")
+        yield finding(facts.folder, "TP414", layout.MANIFEST, _near(stated, len(items)), pointer="/dataset/overlap")
     counted_again = _counted_again(facts, items)
     if counted_again is None or rows is None:
         return
@@ -64,17 +42,17 @@ def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
         fewer = fewer or len(counted_again.items_near) > stated["items_near"]
     if fewer and stated is not None:
         what = f"{_counts(counted_again.document())}; the manifest states: {_counts(stated)}."
-        yield finding(facts.folder, OTHER_OVERLAP, layout.MANIFEST, what, pointer="/dataset/overlap")
+        yield finding(facts.folder, "TP317", layout.MANIFEST, what, pointer="/dataset/overlap")
     elif fewer:
         # Until version 1.2 only prompts that were equal in every character were counted.
         again = counted_again.document()
         what = (
             f"{again['rows_same']} training rows ask, spelled in any way, what the evaluation asks{_name_items(again)}."
         )
-        yield finding(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
+        yield finding(facts.folder, "TP408", layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
-def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[Rule, str]]:
+def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[str, str]]:
     """Yield what is odd about the overlap of rows that were read with the evaluation items.
 
     Args:
@@ -83,9 +61,9 @@ def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tupl
     """
     if overlap["rows_same"]:
         asked = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
-        yield SEEN_BEFORE, f"Training rows ask {asked}{_name_items(overlap)}."
+        yield "TP408", f"Training rows ask {asked}{_name_items(overlap)}."
     if _are_many(overlap, items):
-        yield NEAR_ITEMS, _near(overlap, items)
+        yield "TP414", _near(overlap, items)
 
 
 def _are_many(overlap: Mapping[str, Any], items: int) -> bool:

@@ -10,15 +10,8 @@ from evidence.records.facts import finding
 from evidence.records.ours import Run
 from evidence.run import layout
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
-
-PLACEHOLDER = Rule(
-    "TP507",
-    "Placeholder",
-    "A template was never filled in; only the program writes evidence.",
-    "Run `trainproof train`, which writes these files, instead of filling in a template.",
-)
 
 _TEXT = re.compile(
     r"<\s*(?i:pending|todo|tbd|fill[ _-]?in|insert|placeholder|your)\b[^>]*>"
@@ -46,7 +39,7 @@ def placeholders(run: Run) -> Iterator[Problem]:
         if not _is_placeholder("\n".join(_texts(document))):
             continue
         yield from first_few(
-            finding(run.path, PLACEHOLDER, name, f"The value is still {show(text)}.", pointer=pointer)
+            finding(run.path, "TP507", name, f"The value is still {show(text)}.", pointer=pointer)
             for pointer, text in _placeholders(document, ())
         )
 

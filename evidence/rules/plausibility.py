@@ -13,114 +13,7 @@ from evidence.run import layout
 from evidence.scores.clusters import BY_PROMPT
 from evidence.scores.reading import accepted_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import listed, quantity
-
-ZERO_LOSS = Rule(
-    "TP401",
-    "Loss of exactly 0",
-    "A cross-entropy is 0 only if nothing is supervised or the answer is in the input.",
-    "Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
-)
-CONSTANT_LOSS = Rule(
-    "TP402",
-    "Loss that never changes",
-    "Each step sees other rows and other parameters, so equal losses mean that neither reached the model.",
-    "Check the learning rate and the data, and run again.",
-)
-NEGATIVE_LOSS = Rule(
-    "TP403", "Negative loss", "A cross-entropy is never below 0.", "Restore metrics.jsonl as the run wrote it."
-)
-NO_GRADIENT = Rule(
-    "TP404",
-    "Gradient of exactly 0",
-    "Without a gradient no step changes the model.",
-    "Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
-)
-NO_ANSWER = Rule(
-    "TP405",
-    "Training rows without their answer",
-    "A row whose answer is not supervised teaches the question only.",
-    "Raise data.max_length, or repair the rows, and run again.",
-)
-NO_END = Rule(
-    "TP406",
-    "End token never supervised",
-    "A model that never sees the end token supervised never learns to stop.",
-    "Use a tokenizer with an end token, or raise data.max_length, and run again.",
-)
-NOTHING_SUPERVISED = Rule(
-    "TP407",
-    "Nothing supervised",
-    "The loss counts supervised tokens only; without any, nothing can be learned.",
-    "Repair the data and run again.",
-)
-UNCHANGED = Rule(
-    "TP409",
-    "Training that changed nothing",
-    "After at least one step the parameters cannot be bit for bit those before it.",
-    "Check the learning rate and the data, and run again.",
-)
-HASH_OF_NOTHING = Rule(
-    "TP412",
-    "Hash of nothing",
-    "This is the hash of no bytes at all, or a row of zeros; neither can be the hash of what was used.",
-    "Restore the file as the run wrote it.",
-)
-NO_LEARNING = Rule(
-    "TP413",
-    "Learning rate of exactly 0",
-    "Without a learning rate no step changes the model.",
-    "Set optimizer.learning_rate and optimizer.warmup_steps so that the run learns, and run again.",
-)
-SAME_OUTPUT = Rule(
-    "TP410",
-    "The same output for every item",
-    "A model that answers different questions with the same text has not learned to read them.",
-    "Look at the predictions; train longer or repair the data.",
-    "warning",
-)
-ODD_STATE = Rule(
-    "TP411",
-    "Optimizer state that does not fit the optimizer",
-    "AdamW keeps two numbers for each parameter, of at least two bytes each.",
-    "Restore the manifest as the run wrote it.",
-)
-CUT = Rule(
-    "TP455",
-    "Examples that are cut",
-    "The model learns these answers without their end, and without a whole one it never learns to stop.",
-    "Raise data.max_length, or shorten the rows.",
-    "warning",
-)
-WRITTEN_OTHERWISE = Rule(
-    "TP456",
-    "Rows that are learned otherwise than they are written",
-    "A model learns and writes the tokenizer's text, in which letters, signs or spaces of the rows are others.",
-    "Write the rows as the tokenizer does, or use a tokenizer that keeps their text.",
-    "warning",
-)
-NOT_ASKED = Rule(
-    "TP457",
-    "Items that are not asked",
-    "Prompt and output share the model's positions; an item without room for an output counts as wrong.",
-    "Lower evaluation.max_new_tokens, shorten the items or take them out, or use a model with more positions.",
-    "warning",
-)
-SAME_PROMPTS = Rule(
-    "TP458",
-    "Items with one prompt",
-    "A prompt has one most likely output, so items that share it are one observation and not several.",
-    "Keep one item of each prompt; list all answers that are right as its expected.",
-    "warning",
-)
-UNWRITABLE = Rule(
-    "TP459",
-    "Expected answers that the tokenizer writes otherwise",
-    "Encoded and decoded, the expected answer is another text, so every output to its item counts as wrong.",
-    "Write the answers as the tokenizer does, set evaluation.compare: folded, or use another tokenizer.",
-    "warning",
-)
 
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
@@ -134,7 +27,7 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
     if facts.draws_completions:
         return
     losses, steps = facts.columns["loss"], facts.columns["step"]
-    for rule, wrong in ((NEGATIVE_LOSS, where(losses < 0)), (ZERO_LOSS, where(losses == 0))):
+    for rule, wrong in (("TP403", where(losses < 0)), ("TP401", where(losses == 0))):
         if wrong:
             first = wrong[0]
             what = f"The loss at step {steps[first]:.0f} is {losses[first]:g}{_and_more(len(wrong))}."
@@ -142,7 +35,7 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
     stated = losses[np.isfinite(losses)]
     if len(stated) >= _FEWEST_TO_COMPARE and (stated == stated[0]).all() and stated[0] != 0:
         what = f"The loss is {stated[0]:g} in all {len(stated)} rows."
-        yield finding(facts.folder, CONSTANT_LOSS, layout.METRICS, what, pointer="/loss")
+        yield finding(facts.folder, "TP402", layout.METRICS, what, pointer="/loss")
 
 
 def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
@@ -150,10 +43,10 @@ def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
     rates, norms = facts.columns["learning_rate"], facts.columns["grad_norm"]
     if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
         what = f"learning_rate is 0 in all {len(rates)} rows."
-        yield finding(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
+        yield finding(facts.folder, "TP413", layout.METRICS, what, pointer="/learning_rate")
     if len(norms) and not norms.any() and not _nothing_to_learn(facts):
         what = f"grad_norm is 0 in all {len(norms)} rows."
-        yield finding(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
+        yield finding(facts.folder, "TP404", layout.METRICS, what, pointer="/grad_norm")
 
 
 def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
@@ -163,15 +56,15 @@ def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
     counts = facts.first_examples["counts"]
     if counts["rows_without_answer"] > 0:
         what = f"{counts['rows_without_answer']} of {counts['rows']} rows do not supervise their answer."
-        yield _example(facts, NO_ANSWER, what, "/counts/rows_without_answer")
+        yield _example(facts, "TP405", what, "/counts/rows_without_answer")
     if not counts["end_token_supervised"]:
-        yield _example(facts, NO_END, "The end token is not supervised in every row.", "/counts/end_token_supervised")
+        yield _example(facts, "TP406", "The end token is not supervised in every row.", "/counts/end_token_supervised")
     if counts["supervised_tokens"] == 0:
-        yield _example(facts, NOTHING_SUPERVISED, "No token of the data is supervised.", "/counts/supervised_tokens")
+        yield _example(facts, "TP407", "No token of the data is supervised.", "/counts/supervised_tokens")
     for index, example in enumerate(facts.first_examples["examples"]):
         if counts["supervised_tokens"] > 0 and not any(token["supervised"] for token in example["tokens"]):
             what = f"No token of row {example['row']} is supervised."
-            yield _example(facts, NOTHING_SUPERVISED, what, f"/examples/{index}/tokens")
+            yield _example(facts, "TP407", what, f"/examples/{index}/tokens")
             return
 
 
@@ -192,10 +85,10 @@ def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
     counts = facts.first_examples["counts"]
     if 0 < counts["truncated_rows"] <= counts["rows"]:
         what = cut_in_words(counts, (facts.config or {}).get("data", {}).get("max_length"))
-        yield _example(facts, CUT, what, "/counts/truncated_rows")
+        yield _example(facts, "TP455", what, "/counts/truncated_rows")
     if others := counts.get("rows_written_otherwise"):
         what = f"{others:,} of {quantity(counts['rows'], 'row')} are learned otherwise than they are written."
-        yield _example(facts, WRITTEN_OTHERWISE, what, "/counts/rows_written_otherwise")
+        yield _example(facts, "TP456", what, "/counts/rows_written_otherwise")
 
 
 def same_prompts(items: Sequence[Document]) -> str | None:
@@ -211,25 +104,25 @@ def same_prompts(items: Sequence[Document]) -> str | None:
     return f"{len(again):,} of {len(items):,} items repeat the prompt of another{apart}, such as {named}."
 
 
-def caveats_of(summary: Document | None) -> Iterator[tuple[Rule, str]]:
+def caveats_of(summary: Document | None) -> Iterator[tuple[str, str]]:
     """Yield what must be known beside the score of an eval_summary.json: what was not asked or cannot be right."""
     if summary is None:
         return
     metric, n = summary["metrics"]["exact_match"], f"{summary['metrics']['exact_match']['n']:,}"
     if metric["n_errors"]:
-        yield NOT_ASKED, f"{metric['n_errors']:,} of {n} items could not be asked and count as wrong"
+        yield "TP457", f"{metric['n_errors']:,} of {n} items could not be asked and count as wrong"
     if unwritable := summary["eval_set"].get("items_unwritable"):
-        yield UNWRITABLE, f"{unwritable:,} of {n} items expect an answer that the tokenizer writes otherwise"
+        yield "TP459", f"{unwritable:,} of {n} items expect an answer that the tokenizer writes otherwise"
     if metric["interval"] and metric["interval"]["method"] == BY_PROMPT:
         clusters = metric.get("clusters", metric["n"])
-        yield SAME_PROMPTS, f"items repeat prompts, so the interval counts {n} items as {clusters:,}"
+        yield "TP458", f"items repeat prompts, so the interval counts {n} items as {clusters:,}"
 
 
 def items_can_be_right(facts: Facts) -> Iterator[Problem]:
     """Yield warnings where items were not asked, share a prompt, or expect what the tokenizer cannot write."""
     found = dict(caveats_of(facts.eval_summary))
     if repeated := same_prompts(facts.predictions or ()):
-        found[SAME_PROMPTS] = f"{found.get(SAME_PROMPTS, 'the interval takes them as independent')}; {repeated}"
+        found["TP458"] = f"{found.get('TP458', 'the interval takes them as independent')}; {repeated}"
     for rule, said in found.items():
         yield finding(facts.folder, rule, layout.EVAL_SUMMARY, f"{said[0].upper()}{said[1:].removesuffix('.')}.")
 
@@ -241,7 +134,7 @@ def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
     after = facts.eval_summary["checkpoint"]
     if after["step"] > 0 and after["params_sha256"] == facts.model["weights_sha256"]:
         what = f"The parameters after step {after['step']} have the hash of those before the first step."
-        yield finding(facts.folder, UNCHANGED, layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
+        yield finding(facts.folder, "TP409", layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
 
 
 def outputs_differ(facts: Facts) -> Iterator[Problem]:
@@ -251,7 +144,7 @@ def outputs_differ(facts: Facts) -> Iterator[Problem]:
         return
     if len({row["prompt"] for row in rows}) > 1 and len({row["output_text"] for row in rows}) == 1:
         what = f"All {len(rows)} items got the same output."
-        yield finding(facts.folder, SAME_OUTPUT, layout.PREDICTIONS, what, pointer="/output_text")
+        yield finding(facts.folder, "TP410", layout.PREDICTIONS, what, pointer="/output_text")
 
 
 def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
@@ -263,7 +156,7 @@ def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
         for pointer in pointers:
             value = _value_or_none(document, pointer)
             if value == _EMPTY or (isinstance(value, str) and not value.strip("0")):
-                yield finding(facts.folder, HASH_OF_NOTHING, name, f"The value is {value}.", pointer=pointer)
+                yield finding(facts.folder, "TP412", name, f"The value is {value}.", pointer=pointer)
 
 
 def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
@@ -293,11 +186,11 @@ def _value_or_none(document: Document | None, pointer: str) -> Any:
 
 def _state(facts: Facts, what: str) -> Problem:
     pointer = "/training/optimizer/state_bytes_per_parameter"
-    return finding(facts.folder, ODD_STATE, layout.MANIFEST, what, pointer=pointer)
+    return finding(facts.folder, "TP411", layout.MANIFEST, what, pointer=pointer)
 
 
-def _example(facts: Facts, rule: Rule, what: str, pointer: str) -> Problem:
-    return finding(facts.folder, rule, layout.FIRST_EXAMPLES, what, pointer=pointer)
+def _example(facts: Facts, code: str, what: str, pointer: str) -> Problem:
+    return finding(facts.folder, code, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 def _and_more(count: int) -> str:

@@ -6,35 +6,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from evidence.records.facts import Facts, finding
-from evidence.rules.spending.device import TYPE_ABSENT
 from evidence.run import layout
 from evidence.targets.target import Target, target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import listed
 from schemas.reading.times import moment
 
-FASTER_THAN_DEVICE = Rule(
-    "TP416",
-    "Faster than the device",
-    "Each token takes at least two operations for each parameter, and no device does more of them than its peak.",
-    "Restore the manifest as the run wrote it.",
-)
-MORE_MEMORY_THAN_DEVICE = Rule(
-    "TP417",
-    "More memory than the device has",
-    "A program that needs more than the device has does not run.",
-    "Restore the manifest as the run wrote it.",
-)
-
-NOT_NOW = Rule(
-    "TP442",
-    "Impossible date",
-    "A run cannot end in the future, or start before its software was written.",
-    "Set the clock of this machine, or prove the time of the run with `trainproof stamp`.",
-    "warning",
-)
 FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
 """No commit of trainproof, and no version of jax that it supports, is older."""
 CLOCK_DAYS = 1.0
@@ -63,7 +41,7 @@ def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
     if peak and needed > peak:
         yield finding(
             facts.folder,
-            FASTER_THAN_DEVICE,
+            "TP416",
             layout.MANIFEST,
             f"{tokens:,} tokens in {seconds:,.1f} s through {facts.model['parameters']:,} parameters are at least "
             f"{needed:.3g} operations a second; {facts.manifest['devices']['count']} × {target.kind} do {peak:.3g}.",
@@ -80,7 +58,7 @@ def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
     if peak is not None and peak > target.memory_bytes * (1 + MEMORY_WITHIN):
         yield finding(
             facts.folder,
-            MORE_MEMORY_THAN_DEVICE,
+            "TP417",
             layout.MANIFEST,
             f"The peak is {size(peak)}; {target.kind} has {size(target.memory_bytes)} for programs.",
             pointer="/result/peak_memory_bytes",
@@ -96,7 +74,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
     if kind not in target.element_types:
         yield finding(
             facts.folder,
-            TYPE_ABSENT,
+            "TP730",
             layout.MANIFEST,
             f"The compute type is {kind}; {target.kind} multiplies {listed(target.element_types)}.",
             severity="warning",
@@ -116,7 +94,7 @@ def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
         if ahead > CLOCK_DAYS or at < FIRST_DAY:
             days = f"{ahead:,.0f} days from now" if ahead > 0 else f"before {FIRST_DAY:%B %Y}, when its software began"
             what = f"{key} is {facts.manifest[key]}, {days}."
-            yield finding(facts.folder, NOT_NOW, layout.MANIFEST, what, pointer=f"/{key}")
+            yield finding(facts.folder, "TP442", layout.MANIFEST, what, pointer=f"/{key}")
             return
 
 

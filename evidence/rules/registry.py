@@ -13,39 +13,9 @@ from evidence.registry.known_models import family_of, parameters_of
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
 
-OTHER_DATASET = Rule(
-    "TP381",
-    "Another dataset under a built-in name",
-    "A built-in dataset has one content for ever; its rows and its hash ship with trainproof.",
-    "Name the file that was used by its own name, or restore the manifest as the run wrote it.",
-)
-OTHER_ITEMS = Rule(
-    "TP382",
-    "Other items under a built-in name",
-    "A built-in evaluation set has the same items for ever, labels and expected answers included.",
-    "Evaluate on the built-in set, or give the set that was asked a name of its own.",
-)
-OTHER_BUILT_IN_MODEL = Rule(
-    "TP383",
-    "Another model under a built-in name",
-    "A built-in model has one shape, and no trained weights exist of it.",
-    "Restore the manifest as the run wrote it, or name the model that was trained.",
-)
-OTHER_SIZE = Rule(
-    "TP384",
-    "Other size or family than published",
-    "The model's owner states its family and how many parameters it has; every copy of it has the same.",
-    "Restore the manifest as the run wrote it, or name the model that was trained.",
-)
-OTHER_GENERATOR = Rule(
-    "TP386",
-    "Generator seed of another run",
-    "The seed of generated rows is the seed of the run plus a constant.",
-    "Restore the manifest as the run wrote it.",
-)
 _HASHES = ("sha256", "ids_sha256", "prompts_sha256", "expected_sha256")
 
 
@@ -66,7 +36,7 @@ def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
             right = show(value)
             what = f"{stated['name']} is stated with {key} {show(stated[key])}; the built-in one has {right}."
             pointer = f"/dataset/{key}"
-            yield finding(facts.folder, OTHER_DATASET, layout.MANIFEST, what, expected=right, pointer=pointer)
+            yield finding(facts.folder, "TP381", layout.MANIFEST, what, expected=right, pointer=pointer)
 
 
 def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:
@@ -98,7 +68,7 @@ def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
             what = f"{stated['name']} is stated with {key} {show(value)}; the built-in model has {show(known[key])}."
             yield finding(
                 facts.folder,
-                OTHER_BUILT_IN_MODEL,
+                "TP383",
                 layout.MANIFEST,
                 what,
                 expected=show(known[key]),
@@ -114,7 +84,7 @@ def model_has_its_published_size(facts: Facts) -> Iterator[Problem]:
     if published is not None and published != size:
         yield finding(
             facts.folder,
-            OTHER_SIZE,
+            "TP384",
             layout.MANIFEST,
             f"{facts.model['name']} is stated with {size:,} parameters; {published:,} are published.",
             expected=f"{published:,}",
@@ -129,7 +99,7 @@ def model_has_its_published_family(facts: Facts) -> Iterator[Problem]:
     stated = facts.model["family"]
     if stated is not None and stated.removesuffix("_text") != published:
         what = f"{facts.model['name']} is stated with the family {stated}; it is of {published}."
-        yield finding(facts.folder, OTHER_SIZE, layout.MANIFEST, what, expected=published, pointer="/model/family")
+        yield finding(facts.folder, "TP384", layout.MANIFEST, what, expected=published, pointer="/model/family")
 
 
 def generator_seed_follows_from_the_seed(facts: Facts) -> Iterator[Problem]:
@@ -141,7 +111,7 @@ def generator_seed_follows_from_the_seed(facts: Facts) -> Iterator[Problem]:
         stated = show(dataset["generator_seed"])
         what = f"generator_seed is {stated}; a run with seed {facts.training['seed']} has {seed}."
         pointer = "/dataset/generator_seed"
-        yield finding(facts.folder, OTHER_GENERATOR, layout.MANIFEST, what, expected=str(seed), pointer=pointer)
+        yield finding(facts.folder, "TP386", layout.MANIFEST, what, expected=str(seed), pointer=pointer)
 
 
 def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
@@ -152,11 +122,11 @@ def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Se
             what, pointer = f"The item {row['id']} of {name} has another prompt, answer or label.", "/prompt"
         else:
             continue
-        yield finding(facts.folder, OTHER_ITEMS, file, what, line=line, pointer=pointer)
+        yield finding(facts.folder, "TP382", file, what, line=line, pointer=pointer)
 
 
 def _items(facts: Facts, what: str, *, expected: str, pointer: str) -> Problem:
-    return finding(facts.folder, OTHER_ITEMS, layout.EVAL_SUMMARY, what, expected=expected, pointer=pointer)
+    return finding(facts.folder, "TP382", layout.EVAL_SUMMARY, what, expected=expected, pointer=pointer)
 
 
 def _base(facts: Facts) -> int | None:

@@ -16,37 +16,7 @@ from evidence.rewards.reward import Reward
 from evidence.rules.contradiction.rollouts import RewardedRun, rewarded_run
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-FOOLED = Rule(
-    "TP447",
-    "Reward that rises while right answers become fewer",
-    "The model learned what the rewards pay for, which is not what they were to stand for.",
-    "Read completions of the last steps beside those of the first, and change the rewards or their weights.",
-    "warning",
-)
-ONE_TEXT = Rule(
-    "TP448",
-    "One text for every prompt",
-    "A model that answers different prompts with the same text has collapsed.",
-    "Go back to an earlier checkpoint; lower the learning rate, or raise objective.kl_beta.",
-    "warning",
-)
-RUNAWAY = Rule(
-    "TP449",
-    "Completions that run away",
-    "Completions at least twice as long as at the start, most of them cut: the model no longer ends what it writes.",
-    "Reward an end (format, length), keep objective.mask_truncated on, or choose another loss_type than grpo.",
-    "warning",
-)
-SAME_PART = Rule(
-    "TP450",
-    "Part of the reward that is always the same",
-    "A part that is equal for every completion changes no advantage, whatever its weight.",
-    "Take the part out, or correct it so that it tells completions apart.",
-    "warning",
-)
 
 SURE = 3.0
 """Standard errors between the first and the last third beyond which a change is no chance: once in 700 either way."""
@@ -76,7 +46,7 @@ def rewards_pay_for_right_answers(facts: Facts) -> Iterator[Problem]:
             f"{fmean(reward_now):.3f}, and the share of right answers falls from {fmean(exact_then):.3f} to "
             f"{fmean(exact_now):.3f}."
         )
-        yield finding(facts.folder, FOOLED, layout.ROLLOUTS, what)
+        yield finding(facts.folder, "TP447", layout.ROLLOUTS, what)
 
 
 def completions_differ_between_prompts(facts: Facts) -> Iterator[Problem]:
@@ -89,7 +59,7 @@ def completions_differ_between_prompts(facts: Facts) -> Iterator[Problem]:
     prompts = len({row["prompt"] for row in rows})
     if prompts >= FEWEST_GROUPS and count >= MOSTLY * len(rows):
         what = f"{count:,} of the last {len(rows):,} completions, to {prompts} prompts, are {show(text)}."
-        yield finding(facts.folder, ONE_TEXT, layout.ROLLOUTS, what)
+        yield finding(facts.folder, "TP448", layout.ROLLOUTS, what)
 
 
 def completions_end(facts: Facts) -> Iterator[Problem]:
@@ -106,7 +76,7 @@ def completions_end(facts: Facts) -> Iterator[Problem]:
             f"Completions have {then:.1f} tokens in the first quarter of the rows and {now:.1f} in the last; "
             f"{cut_then:.0%} and {cut_now:.0%} of them are cut."
         )
-        yield finding(facts.folder, RUNAWAY, layout.METRICS, what, pointer="/completion_tokens_mean")
+        yield finding(facts.folder, "TP449", layout.METRICS, what, pointer="/completion_tokens_mean")
 
 
 def parts_tell_completions_apart(facts: Facts) -> Iterator[Problem]:
@@ -118,7 +88,7 @@ def parts_tell_completions_apart(facts: Facts) -> Iterator[Problem]:
         values = {row["rewards"].get(reward.name) for row in run.rollouts}
         if len(values) == 1 and reward.weight and len(run.steps) > 1:
             what = f"{reward.name} is {show(values.pop())} in all {len(run.rollouts):,} completions."
-            yield finding(facts.folder, SAME_PART, layout.ROLLOUTS, what)
+            yield finding(facts.folder, "TP450", layout.ROLLOUTS, what)
 
 
 def difference(before: Sequence[float], after: Sequence[float]) -> float:

@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
 Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
 
-NOT_INSTALLED = Rule(
-    "TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."
-)
 
 _SHOWN = 3
 """Missing packages that are named before the rest is only counted."""
@@ -89,4 +86,4 @@ def _not_installed(verb: str, names: list[str], extras: list[Extra]) -> Problem:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_SHOWN])}{more}."
     why = "They are large, and judging a run works without them; so they come with an extra."
-    return problem_of(NOT_INSTALLED, file="", what=what, why=why, next=f"Install them: {install_command(*extras)}.")
+    return problem_of("TP095", file="", what=what, why=why, next=f"Install them: {install_command(*extras)}.")

@@ -16,16 +16,7 @@ from typing import NamedTuple, Self
 from evidence.run import layout, platform
 from evidence.run.layout import LOCK
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-IN_USE = Rule("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output.")
-
-NO_LOCKS = Rule(
-    "TP724",
-    "No file locks",
-    "A lock keeps two processes from writing one folder, and shows whether the one that writes it is alive.",
-    "Give --output or --root a folder on another file system, or mount this one with flock (NFS: local_lock=flock).",
-)
+from schemas.problems.rule import problem_of
 
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""
@@ -105,7 +96,7 @@ def _take_lock(path: Path) -> int | None:
         os.close(descriptor)
         path.unlink()
         what = f"The file system of this folder has no file locks ({error.strerror})."
-        raise ProblemError([problem_of(NO_LOCKS, file=str(path.parent), what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP724", file=str(path.parent), what=what)], exit_code=2) from error
     except OSError:
         os.close(descriptor)
         raise
@@ -126,7 +117,7 @@ def _in_use(path: Path) -> Problem:
     what = f"Another process is writing this run folder{f' (process {holder})' if holder else ''}."
     why = "Two writers would mix their rows, and neither could be graded."
     then = "Wait for that run to end, or give another --output."
-    return problem_of(IN_USE, file=str(path.parent), what=what, why=why, next=then)
+    return problem_of("TP090", file=str(path.parent), what=what, why=why, next=then)
 
 
 _FileState = tuple[str, int, int, int]

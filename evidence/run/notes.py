@@ -19,25 +19,13 @@ from evidence.run.unreadable import no_such_run
 from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
 """Characters of a note that are taken; a longer text belongs in a file of its own."""
 
-BAD_WORDS = Rule(
-    "TP097",
-    "Tag or note that cannot be kept",
-    "A tag is one word of at most 40 characters; a note has at most 10,000.",
-    "Write tags as single words, for example with a hyphen.",
-)
-UNCHANGEABLE = Rule(
-    "TP098",
-    "Notes that cannot be changed",
-    "notes.json is not valid, so that writing over it would lose what is written there, or cannot be written.",
-    "Correct it, or move it away; check the folder's permissions.",
-)
 
 _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
@@ -140,7 +128,7 @@ def change_problems(change: NotesEdit) -> list[Problem]:
         what = f"The note has {len(change.note):,} characters."
         then = "Shorten it, or keep it in a file next to the runs."
         expected = f"at most {LONGEST_NOTE:,} characters"
-        problems.append(problem_of(BAD_WORDS, file="", what=what, why=None, expected=expected, next=then))
+        problems.append(problem_of("TP097", file="", what=what, why=None, expected=expected, next=then))
     return problems
 
 
@@ -187,16 +175,16 @@ def _as_document(notes: Notes) -> dict[str, Any]:
 def _bad_tag(tag: str) -> Problem:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     then = "Write it as one word, for example with a hyphen: first-try."
-    return problem_of(BAD_WORDS, file="", what=f"{show(tag)} cannot be a tag.", why=None, expected=expected, next=then)
+    return problem_of("TP097", file="", what=f"{show(tag)} cannot be a tag.", why=None, expected=expected, next=then)
 
 
 def _not_ours(path: Path, what: str) -> Problem:
     why = "To write over it would lose what is written there."
     then = "Correct it, or move it away; then change the notes again."
-    return problem_of(UNCHANGEABLE, file=str(path), what=what, why=why, next=then)
+    return problem_of("TP098", file=str(path), what=what, why=why, next=then)
 
 
 def _cannot_write(path: Path, error: OSError) -> Problem:
     what = f"notes.json cannot be written: {error.strerror or error}."
     then = "Check that the run folder can be written and that the disk has space."
-    return problem_of(UNCHANGEABLE, file=str(path), what=what, why="The notes are as they were.", next=then)
+    return problem_of("TP098", file=str(path), what=what, why="The notes are as they were.", next=then)

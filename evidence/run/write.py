@@ -20,14 +20,7 @@ from typing import Any, Self
 
 from evidence.run.platform import sync_folder
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-NOT_WRITTEN = Rule(
-    "TP089",
-    "Output not written",
-    "An import, an export or an evaluation could not be written, for example because the disk is full.",
-    "Free space, or give another place; what was there before is as it was.",
-)
+from schemas.problems.rule import problem_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -53,7 +46,7 @@ def not_written(error: OSError, where: Path, *, what: str) -> ProblemError:
         reason, then = f"{error.strerror or error}", "Give a place that you may write to."
     why = "What was there before is as it was, and nothing is left half made."
     what = f"{what} could not be written: {reason}."
-    problem = problem_of(NOT_WRITTEN, file=str(where), what=what, why=why, next=then)
+    problem = problem_of("TP089", file=str(where), what=what, why=why, next=then)
     return ProblemError([problem], exit_code=2)
 
 

@@ -6,24 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems.rule import Rule
-
-OTHER_FORM = Rule(
-    "TP087",
-    "Rows do not teach the form that is read",
-    "A model learns to write what its rows hold, so right answers would count as wrong, or a score would tell of form.",
-    "Set evaluation.answer to what the rows hold (boxed, whole, last_number, last_line, choice, regex), or "
-    "change the rows.",
-    "warning",
-)
-NONE_READ = Rule(
-    "TP088",
-    "No output has the form that is read",
-    "The score is 0 for the form alone: it says nothing of the answers.",
-    "Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the form.",
-    "warning",
-)
-
 FORM_ALONE = 0.2
 """Share of answers that are right leniently alone, from which on it is said."""
 
@@ -79,7 +61,7 @@ def form_of_run(summary: Mapping[str, Any] | None, log: Iterable[Mapping[str, An
     said = [
         str(record["message"]).split(": ", 1)[-1]
         for record in log or ()
-        if record["fields"].get("code") in (OTHER_FORM.code, NONE_READ.code)
+        if record["fields"].get("code") in ("TP087", "TP088")
     ]
     right = right_of((summary or {}).get("metrics"))
     if right is not None and right.lenient - right.strict >= max(right.strict, FORM_ALONE * right.n, 1):

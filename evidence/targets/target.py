@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.validate import read_document
 
 GIB = 2**30
@@ -100,12 +100,6 @@ def _whole(value: float | None) -> int | None:
 THIS_MACHINE = "this-machine"
 """The name of the machine that plans: its figures are measured on it, not looked up."""
 
-NO_TARGET = Rule(
-    "TP750",
-    "No such target",
-    "The name is neither in the table of targets nor a file.",
-    "Name a target of the table, or the YAML file of your own.",
-)
 
 OWN_ENDINGS = (".yaml", ".yml", ".json")
 MOST_NEAR = 3
@@ -152,7 +146,7 @@ def no_target(name: str) -> Problem:
     near = difflib.get_close_matches(name.lower(), target_names(), n=MOST_NEAR, cutoff=0.4)
     is_file = name.endswith(OWN_ENDINGS)
     return problem_of(
-        NO_TARGET,
+        "TP750",
         file="--on",
         what=f"There is no file {name}." if is_file else f"There is no target {name!r}.",
         why=None,

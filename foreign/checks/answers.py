@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from foreign import rules
 from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS
 from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, ForeignScore, Prediction, found_at
@@ -58,7 +57,7 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
                 f"{score.name} is stated as {show(score.value)}; {sum(judged)} of {len(judged)} answers in "
                 f"{view.predictions[0].source.file} are right."
             )
-            yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"{share:.6g}")
+            yield found_at(view, score.source, "TP373", what, expected=f"{share:.6g}")
 
 
 def _at_most(view: ForeignRun) -> Iterator[Problem]:
@@ -78,7 +77,7 @@ def _at_most(view: ForeignRun) -> Iterator[Problem]:
                 f"{score.name} is stated as {show(score.value)}; {wrong} of {quantity(len(answers), 'answer')} in "
                 f"{answers[0].source.file} are plainly other than expected, which leaves {most:.6g} at most."
             )
-            yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"at most {most:.6g}")
+            yield found_at(view, score.source, "TP373", what, expected=f"at most {most:.6g}")
 
 
 def _is_plain(text: str | None) -> bool:
@@ -140,7 +139,7 @@ def _counts(view: ForeignRun) -> Iterator[Problem]:
     fact = scored[0]
     has = f"{view.predictions[0].source.file} has {quantity(len(view.predictions), 'answer')}"
     what = f"{fact.name} is {show(fact.value)} in {fact.source}; {has}."
-    yield found_at(view, fact.source, rules.STATED_TWICE, what)
+    yield found_at(view, fact.source, "TP371", what)
 
 
 def _marks(view: ForeignRun, answers: Sequence[Prediction]) -> Iterator[Problem]:
@@ -154,7 +153,7 @@ def _marks(view: ForeignRun, answers: Sequence[Prediction]) -> Iterator[Problem]
         f"{len(wrong)} of {quantity(len(answers), 'answer')} {verbs} from what is expected; the first "
         f"({first.source}) is {show(first.output_text)} where {show(first.expected)} is expected."
     )
-    yield found_at(view, first.source, rules.STATED_TWICE, what)
+    yield found_at(view, first.source, "TP371", what)
 
 
 def _differs_plainly(answer: Prediction) -> bool:

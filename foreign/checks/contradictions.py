@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from foreign import rules
 from foreign.checks.answers import against_answers
 from foreign.checks.pairs import contradicting_pairs
 from foreign.readers.derived import interval_of
@@ -47,10 +46,10 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
             what = f"The final loss is stated as {show(fact.value)}; {shows}.{means_it}"
             expected = show(last.values["loss"]) if last and last.values["loss"] is not None else None
-            yield found_at(view, fact.source, rules.FINAL_IS_NOT_LAST, what, expected=expected)
+            yield found_at(view, fact.source, "TP372", what, expected=expected)
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {show(fact.value)} is the mean of the run ({mean.source}); {shows}."
-            yield found_at(view, fact.source, rules.MEAN_AT_A_STEP, what)
+            yield found_at(view, fact.source, "TP431", what)
 
 
 def _remarks_of_the_end(view: ForeignRun) -> Iterator[Fact]:
@@ -99,10 +98,10 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     ):
         said = f"{show(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
-        yield found_at(view, done.source, rules.ENDS_EARLY, what)
+        yield found_at(view, done.source, "TP374", what)
     elif error is not None and done.source.file == error.source.file and not view.metrics:
         what = f"The run is said to have finished; {error.source} has {show(error.value)} and no row follows."
-        yield found_at(view, done.source, rules.ENDS_EARLY, what)
+        yield found_at(view, done.source, "TP374", what)
 
 
 def is_finished(value: Scalar) -> bool:
@@ -213,7 +212,7 @@ def _are_of_ranks(one: str, other: str) -> bool:
 def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Problem:
     values = f"{show(one[0])} in {one[1].source} and {show(two[0])} in {two[1].source}"
     place = Citation(file=two[1].source.file, line=two[1].source.line)
-    return found_at(view, place, rules.STATED_TWICE, f"The {name} at {at} is {values}.")
+    return found_at(view, place, "TP371", f"The {name} at {at} is {values}.")
 
 
 def _points(rows: Sequence[MetricRow], place: str, name: str) -> dict[float, list[Point]]:

@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from evidence.run.figures import Figures
-from foreign import rules
 from foreign.checks.contradictions import contradictions, is_finished
 from foreign.checks.sameness import same_fact
 from foreign.readers.rows import course_of, loss_series
@@ -22,17 +21,13 @@ from foreign.readers.view import ForeignRun, MetricRow
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
-from schemas.reading.fast_yaml import NOT_YAML
-from schemas.reading.json_text import NOT_JSON
-from schemas.reading.text import NOT_UTF8, NUL_BYTES
-from schemas.reading.unreadable import UNREADABLE
 
 Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 """The grades that a run of another tool can have."""
 
 MOST_REASONS = 5
 
-_DAMAGE = {rule.code for rule in (rules.NOT_READ, UNREADABLE, NOT_UTF8, NUL_BYTES, NOT_JSON, NOT_YAML)}
+_DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}
 """Findings after which some of a file is missing."""
 
 _ENOUGH_ANSWERS = 5
@@ -44,7 +39,7 @@ def findings_of(view: ForeignRun) -> list[Problem]:
     problems = [*view.all_problems(), *contradictions(view), *_constant_answers(view)]
     if not view.is_measured:
         what = "No file holds a loss, a score or an answer."
-        problems.append(problem_of(rules.NOTHING_MEASURED, file=str(view.path), what=what))
+        problems.append(problem_of("TP519", file=str(view.path), what=what))
     return list(worst_first(problems))
 
 
@@ -72,7 +67,7 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
 
 def _unmeasured_reasons(findings: Sequence[Problem]) -> tuple[str, ...]:
     """Return that nothing was measured, and which forms were found instead."""
-    forms = [problem for problem in findings if problem.code == rules.UNFILLED.code]
+    forms = [problem for problem in findings if problem.code == "TP518"]
     told = tuple(f"{Path(problem.file).name}: {problem.what}" for problem in forms[:MOST_REASONS])
     more = len(forms) - len(told)
     return ("No step and no answer was measured.", *told, *([f"{more} more."] if more else []))
@@ -147,7 +142,7 @@ def _short(view: ForeignRun) -> Iterator[str]:
 
 def _constant_answers(view: ForeignRun) -> Iterator[Problem]:
     """Yield warnings for answers that all have the same reasoning, or are all the same."""
-    for name, rule in (("reasoning", rules.SAME_REASONING), ("output_text", rules.SAME_OUTPUT)):
+    for name, code in (("reasoning", "TP432"), ("output_text", "TP433")):
         texts = [text for one in view.predictions if (text := getattr(one, name))]
         if len(texts) < _ENOUGH_ANSWERS:
             continue
@@ -156,7 +151,7 @@ def _constant_answers(view: ForeignRun) -> Iterator[Problem]:
             quoted = f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
             what = f"The {name.replace('output_text', 'output')} of all {times} answers is {quoted}."
             source = view.predictions[0].source
-            yield problem_of(rule, file=str(view.path / source.file), what=what)
+            yield problem_of(code, file=str(view.path / source.file), what=what)
 
 
 _HPARAMS = "hparams.yaml"

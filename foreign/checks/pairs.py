@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from foreign import rules
 from foreign.checks.sameness import contradict, is_comparable, same_score
 from foreign.readers.statement import Statement
 from foreign.readers.view import ForeignRun, found_at
@@ -117,7 +116,7 @@ def _beyond_the_best(view: ForeignRun, name: str, statements: Sequence[Statement
             f"best {name.removeprefix('score.')} is {show(best.value)} in {best.source}; the best of the "
             f"{quantity(len(values), 'value')} in {course.source.file} is {show(course.value)} ({course.source})."
         )
-        yield found_at(view, best.source, rules.STATED_TWICE, what)
+        yield found_at(view, best.source, "TP371", what)
 
 
 def _are_of_one_series(
@@ -155,15 +154,15 @@ def _problem(view: ForeignRun, first: Sequence[Statement], other: Sequence[State
     name = two.fact.removeprefix("score.").removeprefix("figure.")
     if one.told:
         what = f"{name} is {show(two.value)} in {two.source}; {one.told}."
-        return found_at(view, two.source, rules.ENDS_EARLY if ends_early else rules.STATED_TWICE, what)
+        return found_at(view, two.source, "TP374" if ends_early else "TP371", what)
     if one.series and len(first) > 1:
         what = (
             f"{name} is {show(two.value)} in {two.source}; none of the {quantity(len(first), 'value')} in "
             f"{one.source.file} is that, the last is {show(one.value)} ({one.source})."
         )
-        return found_at(view, two.source, rules.STATED_TWICE, what)
+        return found_at(view, two.source, "TP371", what)
     what = f"{name} is {show(one.value)} in {one.source} and {show(two.value)} in {two.source}."
-    return found_at(view, two.source, rules.STATED_TWICE, what)
+    return found_at(view, two.source, "TP371", what)
 
 
 def _number(statement: Statement) -> float:

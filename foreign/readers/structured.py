@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from foreign import rules
 from foreign.readers.documents import MEAN_NOTE, DocumentWalk, is_evaluation, is_model, walk
 from foreign.readers.evaluation_tools import is_record, is_samples, read_record, read_samples, results_of
 from foreign.readers.predictions import predictions_in, predictions_of
@@ -173,7 +172,7 @@ def read_csv_file(text: Text, file: str, where: str) -> FileReading:
             values.append((begins, _cells(row)))
             begins = reader.line_num + 1
     except csv.Error as error:
-        problems.append(problem_of(rules.NOT_READ, file=where, what=f"The table cannot be read: {error}."))
+        problems.append(problem_of("TP521", file=where, what=f"The table cannot be read: {error}."))
     reading = rows_reading(values, file, tool="table")
     return replace(reading, encoding=text.encoding, problems=tuple(problems))
 
@@ -241,10 +240,10 @@ def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str
     if not found.results_too:
         what = "The document says that it is a template or an example" if remark else "The file is named as an example"
         left = f"; not read: {quantity(found.withheld, 'result')}." if found.withheld else "."
-        problems.append(problem_of(rules.UNFILLED, file=where, what=what + left, pointer=remark))
+        problems.append(problem_of("TP518", file=where, what=what + left, pointer=remark))
     problems += first_few(
         (
-            problem_of(rules.UNFILLED, file=where, what=f"The value is still {show(text)}.", pointer=pointer)
+            problem_of("TP518", file=where, what=f"The value is still {show(text)}.", pointer=pointer)
             for pointer, text in gaps
         ),
         limit=3,
@@ -253,7 +252,7 @@ def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str
         more = f" and {len(found.missing) - 1} more" if len(found.missing) > 1 else ""
         verb = "are" if more else "is"
         what = f"{found.missing[0]}{more} {verb} null: nothing was measured."
-        problems.append(problem_of(rules.UNFILLED, file=where, what=what, pointer=found.missing[0]))
+        problems.append(problem_of("TP518", file=where, what=what, pointer=found.missing[0]))
     return problems
 
 

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from foreign import rules
 from foreign.readers.keys import metric_of
 from foreign.readers.statement import Citation
 from foreign.readers.text import finite
@@ -198,7 +197,7 @@ def read_events(data: bytes, file: str, where: str) -> FileReading:
                 at_step.setdefault(step, {}).update(scalars)
     except BrokenRecordError as error:
         what = f"{str(error)[0].upper()}{str(error)[1:]}; the events before it were read."
-        problems.append(problem_of(rules.NOT_READ, file=where, what=what))
+        problems.append(problem_of("TP521", file=where, what=what))
     rows = [
         MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
         for step, values in sorted(at_step.items())

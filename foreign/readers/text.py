@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from foreign import rules
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.reading.text import UTF8_BOM, other_encoding
@@ -154,7 +153,7 @@ def read_text(data: bytes, *, file: str) -> Text:
     problems = []
     if encoding != "UTF-8":
         what = f"The file is {encoding}."
-        problems.append(problem_of(rules.OTHER_ENCODING, file=file, what=what))
+        problems.append(problem_of("TP622", file=file, what=what))
     problems += _mojibake(text, file)
     return Text(text=text, encoding=encoding, problems=tuple(problems))
 
@@ -192,7 +191,7 @@ def _mojibake(text: str, file: str) -> Iterator[Problem]:
             said.add(reader)
             what = f"{_quote(piece)} is {_quote(meant)}: UTF-8 that was read as {reader}."
             line = text.count("\n", 0, match.start()) + 1
-            yield problem_of(rules.MOJIBAKE, file=file, what=what, line=line)
+            yield problem_of("TP621", file=file, what=what, line=line)
 
 
 def _misread(piece: str) -> tuple[str | None, str]:

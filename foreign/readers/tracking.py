@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from foreign import rules
 from foreign.readers.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from foreign.readers.statement import Citation, Fact
 from foreign.readers.structured import HF_TRAINER, read_json_file
@@ -137,7 +136,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
             shown = listed([PurePosixPath(run).name for run in others[:3]], last="and")
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             what = f"The folder holds {len(of_run)} runs of {tool}; not read: {shown}{more}."
-            problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+            problems.append(problem_of("TP522", file=str(folder), what=what))
     # A run that was synced, or written by an earlier W&B, has the same in files of its own.
     summaries = {name.removesuffix("files/wandb-summary.json") for name in readings if name.endswith("-summary.json")}
     left_out |= {name for name in readings if name.endswith(".wandb") and name[: name.rfind("/") + 1] in summaries}
@@ -148,13 +147,13 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
             f"The folder holds {len(others) + 1} runs of {HF_TRAINER}; the one with the most steps was read; "
             f"not read: {listed(others, last='and')}."
         )
-        problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+        problems.append(problem_of("TP522", file=str(folder), what=what))
     if sweep := other_runs({name: reading for name, reading in readings.items() if name not in left_out}):
         read, beside = sweep
         left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in beside))}
         more = f" and {len(beside) - 3} more" if len(beside) > 3 else ""
         what = f"The folder holds {len(beside) + 1} runs; {read} was read; not read: {', '.join(beside[:3])}{more}."
-        problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+        problems.append(problem_of("TP522", file=str(folder), what=what))
     return left_out, problems
 
 

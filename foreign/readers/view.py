@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from foreign import rules
 from foreign.readers.statement import Citation, Fact, How, Statement
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, quantity
 from schemas.reading.json_text import read_json
 from schemas.reading.limits import LARGEST_DOCUMENT
@@ -179,10 +178,10 @@ class ForeignRun:
         return [fact for fact in self.facts if fact.name == name]
 
 
-def found_at(view: ForeignRun, source: Citation, rule: Rule, what: str, *, expected: str | None = None) -> Problem:
+def found_at(view: ForeignRun, source: Citation, code: str, what: str, *, expected: str | None = None) -> Problem:
     """Return the problem that a rule found where a source states something."""
     file = str(view.path / source.file)
-    return problem_of(rule, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)
+    return problem_of(code, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)
 
 
 _PARTS_OF_ONE = re.compile(
@@ -255,4 +254,4 @@ def absent_shards(folder: Path, names: Collection[str]) -> Iterator[Problem]:
                 f"{name} names {quantity(len(shards), 'file')} of weights; "
                 f"{listed([*absent[:_NAMED], *more], last='and')} {verb} not in the folder."
             )
-            yield problem_of(rules.SHARDS_ABSENT, file=str(path), what=what, pointer="/weight_map")
+            yield problem_of("TP530", file=str(path), what=what, pointer="/weight_map")

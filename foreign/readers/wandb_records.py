@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from foreign import rules
 from foreign.readers.statement import Citation, Fact
 from foreign.readers.structured import document_reading, rows_reading
 from foreign.readers.tensorboard import BrokenRecordError, MessageField, fields
@@ -61,7 +60,7 @@ def read_wandb_records(data: bytes, file: str, where: str) -> FileReading:
     except (BrokenRecordError, ValueError, RecursionError) as error:
         what = f"The records of this W&B run cannot be read to the end ({error}); those before it were read."
         then = "Sync the run with `wandb sync`, download its config.yaml and wandb-summary.json, and import those."
-        problems.append(problem_of(rules.NOT_READ, file=where, what=what, next=then))
+        problems.append(problem_of("TP521", file=where, what=what, next=then))
     config.pop("_wandb", None)
     settings = document_reading(config, unknown_lines, file, where)
     last = read_wandb_summary(read_text(json.dumps(summary).encode(), file=where), file, where)

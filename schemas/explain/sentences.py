@@ -8,7 +8,6 @@ from typing import Any
 
 from schemas.catalog import LARGEST_EXACT, schema, types_of
 from schemas.explain.validators import Path
-from schemas.problems.rule import Rule
 from schemas.problems.words import listed, quantity, show
 
 LARGEST_FLOAT = 1.7976931348623157e308
@@ -93,24 +92,6 @@ def pattern_words(node: dict[str, Any]) -> str:
     return first[0].lower() + first[1:] if first[1].islower() else first
 
 
-WRONG_TYPE = Rule(
-    "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
-)
-NOT_ALLOWED = Rule(
-    "TP121", "Value not allowed", "A value is not one of the few that its field allows.", "Write one of them."
-)
-WRONG_FORM = Rule(
-    "TP124", "Wrong form", "A text does not have the form of its field: a time, a hash, a path.", "Correct it."
-)
-OUT_OF_RANGE = Rule(
-    "TP125", "Out of range", "A number is below the least or above the largest that its field allows.", "Correct it."
-)
-TOO_SHORT = Rule(
-    "TP126", "Too short", "A text or list has fewer characters or items than its field needs.", "Add what is missing."
-)
-TOO_LONG = Rule("TP128", "Too long", "A text has more characters than its field takes.", "Shorten it.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class BrokenRule:
     """Where a rule is broken: a value in a document, and the schema node about it.
@@ -132,33 +113,33 @@ class BrokenRule:
     meaning: str
 
 
-def _type_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return WRONG_TYPE, f"{_subject(place)} {not_of_type_words(place.node, place.kind)}."
+def _type_sentence(place: BrokenRule) -> tuple[str, str]:
+    return "TP120", f"{_subject(place)} {not_of_type_words(place.node, place.kind)}."
 
 
-def _const_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place)} is not {show(place.node['const'])}."
+def _const_sentence(place: BrokenRule) -> tuple[str, str]:
+    return "TP121", f"{_subject(place)} is not {show(place.node['const'])}."
 
 
-def _enum_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place)} is not an allowed value."
+def _enum_sentence(place: BrokenRule) -> tuple[str, str]:
+    return "TP121", f"{_subject(place)} is not an allowed value."
 
 
-def _pattern_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return WRONG_FORM, f"{_subject(place)} does not have the required form."
+def _pattern_sentence(place: BrokenRule) -> tuple[str, str]:
+    return "TP124", f"{_subject(place)} does not have the required form."
 
 
-def _length_sentence(place: BrokenRule) -> tuple[Rule, str]:
+def _length_sentence(place: BrokenRule) -> tuple[str, str]:
     noun = "text" if isinstance(place.value, str) else "list"
-    return TOO_SHORT, f"The {noun} is {'too short' if place.value else 'empty'}."
+    return "TP126", f"The {noun} is {'too short' if place.value else 'empty'}."
 
 
-def _too_long_sentence(place: BrokenRule) -> tuple[Rule, str]:
-    return TOO_LONG, f"The text has {quantity(len(place.value), 'character')}."
+def _too_long_sentence(place: BrokenRule) -> tuple[str, str]:
+    return "TP128", f"The text has {quantity(len(place.value), 'character')}."
 
 
-def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[Rule, str]]:
-    return lambda place: (OUT_OF_RANGE, f"{_subject(place)} is {words} {place.node[keyword]}.")
+def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[str, str]]:
+    return lambda place: ("TP125", f"{_subject(place)} is {words} {place.node[keyword]}.")
 
 
 def _subject(place: BrokenRule) -> str:
@@ -169,7 +150,7 @@ def _subject(place: BrokenRule) -> str:
     return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
 
 
-SENTENCES: dict[str, Callable[[BrokenRule], tuple[Rule, str]]] = {
+SENTENCES: dict[str, Callable[[BrokenRule], tuple[str, str]]] = {
     "type": _type_sentence,
     "const": _const_sentence,
     "enum": _enum_sentence,

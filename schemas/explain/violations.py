@@ -16,24 +16,8 @@ from schemas.explain.hints import first_wrong, hint, repair
 from schemas.explain.sentences import SENTENCES, BrokenRule, expected_words
 from schemas.explain.validators import Path, validator_of
 from schemas.problems.problem import Lines, Problem, pointer_to
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, show
-
-MISSING_KEY = Rule(
-    "TP122", "Missing key", "An object lacks a key that it must have.", "Add it, with null if there is no value."
-)
-UNKNOWN_KEY = Rule(
-    "TP123",
-    "Unknown key",
-    "An object has a key that its schema does not know, often a misspelt one.",
-    "Correct its spelling, or delete it.",
-)
-MORE_OF_DOCUMENT = Rule(
-    "TP134",
-    "More of a document with problems",
-    "A large document is wrong; its first wrong values are explained, and what follows them was not looked at.",
-    "Correct those first, then check again.",
-)
 
 
 def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
@@ -72,7 +56,7 @@ def _known_keys() -> frozenset[str]:
 
 def _more(file: str, line: int | None) -> Problem:
     what = "The document is large; what follows its first wrong values was not looked at."
-    return problem_of(MORE_OF_DOCUMENT, file=file, line=line, what=what, why=None)
+    return problem_of("TP134", file=file, line=line, what=what, why=None)
 
 
 def place_of(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> BrokenRule:
@@ -161,7 +145,7 @@ def _missing(place: BrokenRule, *, file: str, lines: Lines) -> Problem:
         what = f"The keys {listed(map(show, missing), 'and')} are missing."
         expected = None
     return problem_of(
-        MISSING_KEY,
+        "TP122",
         file=file,
         line=line_at(place.path, lines),
         pointer=pointer_to(place.path),
@@ -191,7 +175,7 @@ def _unknown(place: BrokenRule, key: str, known: list[str], *, file: str, lines:
     else:
         advice = repair(place.kind, "Delete it; a key without effect would only mislead.")
     return problem_of(
-        UNKNOWN_KEY,
+        "TP123",
         file=file,
         line=line_at((*place.path, key), lines),
         pointer=pointer_to((*place.path, key)),

@@ -8,17 +8,10 @@ import traceback
 from pathlib import Path
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
 STOPPED = 4
 """Exit code of a command that stopped on such an error."""
-
-INTERNAL = Rule(
-    "TP799",
-    "Error in trainproof",
-    "This is a mistake of the program, not of the configuration.",
-    "Report it with the traceback: the file that is named, or the last line of log.jsonl in the run folder.",
-)
 
 
 def first_line(error: BaseException) -> str:
@@ -47,7 +40,7 @@ def mistake_of(error: BaseException, command: str) -> Problem:
     """
     file = kept_traceback(error)
     return problem_of(
-        INTERNAL,
+        "TP799",
         file=command,
         what=f"It stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
         next=f"Report it with {file}, which holds the traceback, and the command as you typed it."

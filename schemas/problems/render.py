@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, declared_rules
+from schemas.problems.rule import all_rules
 from schemas.problems.visible import visible
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
@@ -44,17 +44,14 @@ def as_github(problems: Iterable[Problem]) -> str:
 
 
 def as_sarif(problems: Sequence[Problem]) -> str:
-    """Return a SARIF 2.1.0 log with one run, with title, meaning and fix of the codes that occur."""
-    known = {rule.code: rule for rule in declared_rules()}
+    """Return a SARIF 2.1.0 log with one run, with title, reason and fix of the codes that occur."""
     codes = sorted({problem.code for problem in problems})
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
         "runs": [
             {
-                "tool": {
-                    "driver": {"name": "trainproof", "rules": [_sarif_rule(code, known.get(code)) for code in codes]}
-                },
+                "tool": {"driver": {"name": "trainproof", "rules": [_sarif_rule(code) for code in codes]}},
                 "results": [_sarif_result(problem, codes.index(problem.code)) for problem in problems],
             }
         ],
@@ -107,13 +104,14 @@ def _github_property(words: str) -> str:
     return _github_data(words).replace(":", "%3A").replace(",", "%2C")
 
 
-def _sarif_rule(code: str, rule: Rule | None) -> dict[str, Any]:
+def _sarif_rule(code: str) -> dict[str, Any]:
+    rule = all_rules().get(code)
     if rule is None:
         return {"id": code}
     return {
         "id": code,
         "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.meaning},
+        "fullDescription": {"text": rule.why},
         "help": {"text": rule.fix},
         "defaultConfiguration": {"level": rule.severity},
     }

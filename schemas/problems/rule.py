@@ -1,53 +1,54 @@
-"""A rule: one code with what it means and how to fix it, declared once beside the check that uses it.
-
-`problem_of` makes a problem of a rule; the finding adds names and numbers. `declared` returns every rule of the modules
-that are loaded, for reports and for docs/rules.md.
-"""
+"""Look up the title, reason and fix of a problem code in `schemas/rules.toml`, and build problems from them."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from itertools import islice
 from types import EllipsisType
 
 from schemas.problems.problem import Problem, Severity
 
 MOST_OF_ONE_KIND = 5
-"""Findings of one rule about one file before the rest is only counted."""
-
-_DECLARED: dict[str, Rule] = {}
+"""Problems of one code and file that are shown; the others are counted."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One code.
+    """Texts of one code.
 
     Attributes:
         code: `TP` and three digits; `Problem` explains the first digit.
-        title: a few words, as a heading.
-        meaning: what is wrong, or why it matters, as a sentence.
-        fix: what to do, as a sentence.
-        severity: what its problems usually are.
+        title: Short heading.
+        why: What is wrong or why it matters, as a sentence.
+        fix: What to do, as a sentence.
+        severity: Default severity of its problems.
     """
 
     code: str
     title: str
-    meaning: str
+    why: str
     fix: str
     severity: Severity = "error"
 
-    def __post_init__(self) -> None:
-        _DECLARED[self.code] = self
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """Load every rule by its code."""
+    text = files("schemas").joinpath("rules.toml").read_text(encoding="utf-8")
+    return {code: Rule(code, **texts) for code, texts in tomllib.loads(text).items()}
 
 
-def declared_rules() -> tuple[Rule, ...]:
-    """Return the rules of all modules that are loaded, by code."""
-    return tuple(_DECLARED[code] for code in sorted(_DECLARED))
+def rule(code: str) -> Rule:
+    """Return the texts of a code."""
+    return all_rules()[code]
 
 
 def problem_of(
-    rule: Rule,
+    code: str,
     *,
     file: str,
     what: str,
@@ -58,27 +59,28 @@ def problem_of(
     pointer: str | None = None,
     severity: Severity | None = None,
 ) -> Problem:
-    """Return the problem that a check found.
+    """Build a problem with the texts of its code.
 
     Args:
-        rule: what it breaks.
-        file: the file or folder as the user named it.
-        what: what happened, as a sentence with names and numbers.
-        why: the reason; the rule's meaning unless given, nothing where it is None.
-        expected: what would have been right, as a noun phrase.
-        next: what to do; the rule's fix unless given.
-        line: the line in the file.
-        pointer: the JSON Pointer to the value.
-        severity: the rule's unless given.
+        code: Code in `rules.toml`.
+        file: File or folder as the user named it.
+        what: What happened, as a sentence with names and numbers.
+        why: Reason; by default that of the rule. None leaves it out.
+        expected: What would have been right, as a noun phrase.
+        next: What to do; by default the fix of the rule.
+        line: Line of the file, counted from 1.
+        pointer: JSON Pointer to the value.
+        severity: Severity, if it differs from that of the rule.
     """
+    texts = rule(code)
     return Problem(
-        code=rule.code,
-        severity=severity or rule.severity,
+        code=code,
+        severity=severity or texts.severity,
         file=file,
         what=what,
-        why=rule.meaning if why is ... else why,
+        why=texts.why if why is ... else why,
         expected=expected,
-        next=next or rule.fix,
+        next=next or texts.fix,
         line=line,
         pointer=pointer,
     )

@@ -11,16 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from schemas.problems.rule import Rule
 from schemas.reading.limits import MOST_DIGITS
 from schemas.reading.positions import is_finite
-
-NOT_YAML = Rule(
-    "TP108",
-    "Not YAML, or too much of it",
-    "The text breaks the grammar of YAML, is too large, or uses anchors, aliases, tags or keys that are not text.",
-    "Correct it at the line named; write each value out plainly.",
-)
 
 INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

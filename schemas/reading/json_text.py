@@ -11,37 +11,11 @@ from functools import cache
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.fast_json import UNSURE, sure
 from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.positions import DuplicateKey, NotFinite, is_finite, scan, too_deep
 from schemas.reading.text import ParseResult, unread
-
-NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
-DUPLICATE_KEY = Rule(
-    "TP109",
-    "Duplicate key",
-    "Some programs read the first value and some the last, so the document states two things.",
-    "Delete the wrong one.",
-)
-NOT_FINITE = Rule(
-    "TP110",
-    "Number that is not finite",
-    "NaN, an infinity or a number beyond 1.8e308 cannot be held as a 64-bit float by every program.",
-    "Write null where a value is missing or not finite, if the field allows it.",
-)
-TOO_DEEP = Rule(
-    "TP111",
-    "Nested too deeply",
-    "Objects and lists are nested too many levels deep; a run does not write such documents.",
-    "Flatten the document.",
-)
-HALF_CHARACTER = Rule(
-    "TP112",
-    "Half a character",
-    "A surrogate (U+D800 to U+DFFF) without its other half cannot be written as UTF-8.",
-    "Write the character itself in UTF-8, or both halves of the pair.",
-)
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-fA-F]..)|.)")
@@ -127,7 +101,7 @@ def is_text(value: Any) -> bool:
 def _repeated_key(one: DuplicateKey, *, file: str) -> Problem:
     first = f", first on line {one.first_line}" if one.first_line != one.line else ""
     what = f"Duplicate key {json.dumps(one.key, ensure_ascii=False)} in one object{first}."
-    return problem_of(DUPLICATE_KEY, file=file, line=one.line, pointer=one.pointer, what=what)
+    return problem_of("TP109", file=file, line=one.line, pointer=one.pointer, what=what)
 
 
 def _not_finite(one: NotFinite, *, file: str) -> Problem:
@@ -137,24 +111,24 @@ def _not_finite(one: NotFinite, *, file: str) -> Problem:
     else:
         what = f"{shown} is not a JSON number."
     expected = "a finite number"
-    return problem_of(NOT_FINITE, file=file, line=one.line, pointer=one.pointer, what=what, why=None, expected=expected)
+    return problem_of("TP110", file=file, line=one.line, pointer=one.pointer, what=what, why=None, expected=expected)
 
 
 def _too_deep(line: int, column: int, *, file: str) -> Problem:
     what = f"Objects and lists are nested more than {MOST_LEVELS} levels deep, at column {column}."
-    return problem_of(TOO_DEEP, file=file, line=line, what=what, why=None)
+    return problem_of("TP111", file=file, line=line, what=what, why=None)
 
 
 def _lone_surrogate(text: str, *, file: str) -> Problem:
     at = next((match.start() for match in ESCAPE.finditer(text) if match["lone"]), 0)
     what = "A \\uD800–\\uDFFF escape has no other half; only a pair of them makes a character."
-    return problem_of(HALF_CHARACTER, file=file, line=text.count("\n", 0, at) + 1, what=what)
+    return problem_of("TP112", file=file, line=text.count("\n", 0, at) + 1, what=what)
 
 
 def _syntax(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
     what, advice = _explain(text, error)
     what = f"This is not JSON: {what} at column {error.colno}."
-    return problem_of(NOT_JSON, file=file, line=error.lineno, what=what, why=None, next=advice)
+    return problem_of("TP107", file=file, line=error.lineno, what=what, why=None, next=advice)
 
 
 def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-
-TOO_LARGE = Rule(
-    "TP133",
-    "Too large to be read",
-    "What is larger than any run writes could take more memory than a machine has.",
-    "Check that this is the right file, and restore it as the run wrote it.",
-)
+from schemas.problems.rule import problem_of
 
 LARGEST_DOCUMENT = 64 << 20
 """Bytes of a document; 64 first examples of 8,192 tokens, the largest that a run writes, take fifty million."""
@@ -60,4 +53,4 @@ def too_large(what: str, limit: str, *, file: str, line: int | None = None) -> P
         file: The file's name in the problem.
         line: The line, of a row.
     """
-    return problem_of(TOO_LARGE, file=file, line=line, what=f"{what}; it was not read.", expected=limit)
+    return problem_of("TP133", file=file, line=line, what=f"{what}; it was not read.", expected=limit)

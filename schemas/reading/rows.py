@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from schemas.catalog.row_fields import ROW_KIND
 from schemas.explain.violations import violations
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 from schemas.reading.columns import read_table
 from schemas.reading.json_text import read_json
@@ -28,27 +28,6 @@ from schemas.reading.limits import LARGEST_ROWS, LONGEST_ROW, line_of, too_large
 from schemas.reading.row_types import decoder_of
 from schemas.reading.text import decode, other_encoding
 from schemas.reading.unreadable import cannot_read
-
-TORN_TAIL = Rule(
-    "TP130",
-    "Torn last line",
-    "This is normal when a run is killed while it writes a row; the incomplete line is left out.",
-    "Nothing, if the run was stopped; resuming it removes the line.",
-    "warning",
-)
-BLANK_LINE = Rule(
-    "TP131",
-    "Blank line",
-    "A line of a file of rows is blank; it is skipped.",
-    "Delete it; each line of a JSONL file holds one object.",
-    "warning",
-)
-MORE_LINES = Rule(
-    "TP132",
-    "More lines with problems",
-    "A file of rows has so many lines with problems that only the first are explained.",
-    "Correct those first, then check again.",
-)
 
 APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "answer_over_step", "prediction_row")
 """Kinds that a run appends to. People write the others, often without a newline at the end."""
@@ -244,11 +223,11 @@ class _RowReader:
     def _torn_tail(self, length: int) -> Problem:
         what = f"The last line is incomplete ({length} bytes) and was left out."
         why = "This is normal when a run is killed while it writes a row."
-        return problem_of(TORN_TAIL, file=self.file, line=self.line, what=what, why=why)
+        return problem_of("TP130", file=self.file, line=self.line, what=what, why=why)
 
     def _blank_line(self) -> Problem:
         what = "The line is blank and was skipped."
-        return problem_of(BLANK_LINE, file=self.file, line=self.line, what=what, why=None)
+        return problem_of("TP131", file=self.file, line=self.line, what=what, why=None)
 
     def _more_blank_lines(self) -> Problem:
         more = self.blank - MOST_EXPLAINED
@@ -260,7 +239,7 @@ class _RowReader:
         unread = "; what follows them was not read" if self.unexplained == MOST_COUNTED else ""
         what = f"{quantity(self.unexplained, 'more line')} of this file {have} problems{unread}."
         why = f"The first {MOST_EXPLAINED} are explained one by one."
-        return problem_of(MORE_LINES, file=self.file, what=what, why=why)
+        return problem_of("TP132", file=self.file, what=what, why=why)
 
 
 def _never_sure(_line: bytes) -> None:

@@ -9,39 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem, unknown_lines
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
-
-EMPTY = Rule(
-    "TP102",
-    "Empty file",
-    "The file holds nothing, or white space only.",
-    "Restore it from a copy, write it again, or delete it if it is not meant to be there.",
-)
-BYTE_ORDER_MARK = Rule(
-    "TP103",
-    "Byte order mark",
-    "JSON forbids the bytes EF BB BF at its beginning, and many readers refuse such a file.",
-    "Save it as UTF-8 without a byte order mark.",
-)
-OTHER_ENCODING = Rule(
-    "TP104",
-    "UTF-16 or UTF-32",
-    "PowerShell's `>` writes UTF-16, for example; other programs expect UTF-8.",
-    "Save it as UTF-8. In PowerShell use `| Out-File -Encoding utf8NoBOM`.",
-)
-NOT_UTF8 = Rule(
-    "TP105",
-    "Invalid UTF-8",
-    "The text has another encoding, the file is damaged, or it is not a text file.",
-    "Save it as UTF-8, or restore it from a copy; if it is not a text file, it does not belong here.",
-)
-NUL_BYTES = Rule(
-    "TP106",
-    "NUL bytes",
-    "They are left behind when a machine stops while it writes a file.",
-    "Restore the file from a copy, or write it again.",
-)
 
 BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -73,14 +42,14 @@ def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
     """Return the text of a file and what is wrong with its encoding; the text is None where the encoding is wrong."""
     other = other_encoding(data)
     if other:
-        problem = problem_of(OTHER_ENCODING, file=file, what=f"The file is {other}.", expected="UTF-8 text")
+        problem = problem_of("TP104", file=file, what=f"The file is {other}.", expected="UTF-8 text")
         return None, (problem,)
     problems: list[Problem] = []
     if data.startswith(UTF8_BOM):
-        problems.append(problem_of(BYTE_ORDER_MARK, file=file, line=1, what="The file begins with a byte order mark."))
+        problems.append(problem_of("TP103", file=file, line=1, what="The file begins with a byte order mark."))
         data = data.removeprefix(UTF8_BOM)
     if not data.strip():
-        return None, (*problems, problem_of(EMPTY, file=file, what="The file is empty.", why=None))
+        return None, (*problems, problem_of("TP102", file=file, what="The file is empty.", why=None))
     if b"\x00" in data:
         return None, (*problems, nul_bytes(data, file=file))
     try:
@@ -108,10 +77,10 @@ def nul_bytes(data: bytes, *, file: str) -> Problem:
     first = data.index(b"\x00")
     count = data.count(b"\x00")
     what = f"The text has {quantity(count, 'NUL byte')}."
-    return problem_of(NUL_BYTES, file=file, line=data.count(b"\n", 0, first) + 1, what=what)
+    return problem_of("TP106", file=file, line=data.count(b"\n", 0, first) + 1, what=what)
 
 
 def _not_utf8(data: bytes, start: int, *, file: str) -> Problem:
     column = start - data.rfind(b"\n", 0, start)
     what = f"The byte 0x{data[start]:02x} at column {column} is not valid UTF-8."
-    return problem_of(NOT_UTF8, file=file, line=data.count(b"\n", 0, start) + 1, what=what, expected="UTF-8 text")
+    return problem_of("TP105", file=file, line=data.count(b"\n", 0, start) + 1, what=what, expected="UTF-8 text")

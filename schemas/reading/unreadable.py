@@ -6,14 +6,7 @@ import errno
 from pathlib import Path
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
-
-UNREADABLE = Rule(
-    "TP101",
-    "File cannot be read",
-    "The file is missing, is a folder, or may not be read by this user.",
-    "Check the path and the permissions.",
-)
+from schemas.problems.rule import problem_of
 
 _ADVICE = {
     errno.ENAMETOOLONG: "Give a shorter path.",
@@ -35,13 +28,13 @@ def cannot_read(error: OSError, *, file: str) -> Problem:
         what, advice = "The path names a folder instead of a file, or a file instead of a folder.", "Check the path."
     elif isinstance(error, PermissionError):
         what, advice = "The file may not be read by this user.", "Change its permissions (chmod u+r) or its owner."
-    return problem_of(UNREADABLE, file=file, what=what, why=None, next=advice)
+    return problem_of("TP101", file=file, what=what, why=None, next=advice)
 
 
 def refused_by_system(error: OSError) -> Problem:
     """Return the problem of a path that the system refused: too long, in a folder without access, on a full disk."""
     return problem_of(
-        UNREADABLE,
+        "TP101",
         file=_shorten(str(error.filename)) if error.filename is not None else "",
         what=f"The system refuses this: {error.strerror or error}.",
         why=None,
@@ -64,12 +57,12 @@ _CONTENTS = (
 )
 
 
-def refuse_other_content(path: Path, rule: Rule) -> None:
+def refuse_other_content(path: Path, code: str) -> None:
     """Refuse a file that holds something else than data, such as the pointer that Git LFS leaves in its place.
 
     Args:
         path: the file, which may be missing.
-        rule: what it breaks where it is read.
+        code: Code of the problem.
 
     Raises:
         ProblemError: exit code 2.
@@ -81,5 +74,5 @@ def refuse_other_content(path: Path, rule: Rule) -> None:
         head = file.read(32).lower()
     for begins, what, way in _CONTENTS:
         if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            found = problem_of(rule, file=str(path), what=f"{path.name} is {what}.", why=None, next=way)
+            found = problem_of(code, file=str(path), what=f"{path.name} is {what}.", why=None, next=way)
             raise ProblemError([found], exit_code=2)

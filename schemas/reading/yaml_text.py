@@ -14,8 +14,8 @@ import yaml
 from schemas.problems.problem import Problem, ProblemError, pointer_to
 from schemas.problems.rule import problem_of
 from schemas.problems.words import show
-from schemas.reading.fast_yaml import NOT_YAML, NotFiniteError, is_plain_text, value_of
-from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, NOT_FINITE, TOO_DEEP, is_text
+from schemas.reading.fast_yaml import NotFiniteError, is_plain_text, value_of
+from schemas.reading.json_text import is_text
 from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.text import ParseResult, unread
 
@@ -147,12 +147,12 @@ class _YamlReader:
 
     def _repeated(self, key: str, pointer: str, line: int) -> Problem:
         what = f"Duplicate key {show(key)} in one group, first on line {self.lines[pointer]}."
-        return problem_of(DUPLICATE_KEY, file=self.file, line=line, pointer=pointer, what=what)
+        return problem_of("TP109", file=self.file, line=line, pointer=pointer, what=what)
 
     def _not_finite(self, text: str, pointer: str, line: int) -> Problem:
         literal = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
         return problem_of(
-            NOT_FINITE,
+            "TP110",
             file=self.file,
             line=line,
             pointer=pointer,
@@ -164,12 +164,12 @@ class _YamlReader:
 
     def _too_deep(self, line: int) -> Problem:
         what = f"Groups and lists are nested more than {MOST_LEVELS} levels deep."
-        return problem_of(TOO_DEEP, file=self.file, line=line, what=what, why=None)
+        return problem_of("TP111", file=self.file, line=line, what=what, why=None)
 
     def _refused_feature(self, what: str, line: int, advice: str) -> Problem:
         why = "A configuration is written plainly, so that people can read it without knowing all of YAML."
         what = f"The file uses {what}, which trainproof does not read."
-        return problem_of(NOT_YAML, file=self.file, line=line, what=what, why=why, next=advice)
+        return problem_of("TP108", file=self.file, line=line, what=what, why=why, next=advice)
 
 
 def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
@@ -183,24 +183,24 @@ def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
         what, advice = "a second document begins", "Keep one document in the file; delete the line ---."
     place = f" at column {mark.column + 1}" if mark else ""
     line = mark.line + 1 if mark else None
-    return problem_of(NOT_YAML, file=file, line=line, what=f"This is not YAML: {what}{place}.", why=None, next=advice)
+    return problem_of("TP108", file=file, line=line, what=f"This is not YAML: {what}{place}.", why=None, next=advice)
 
 
 def _control_character(text: str, error: yaml.reader.ReaderError, *, file: str) -> Problem:
     what = f"The text holds a control character (U+{ord(text[error.position]):04X})."
     line = text.count("\n", 0, error.position) + 1
-    return problem_of(NOT_YAML, file=file, line=line, what=what, why=None, next="Delete it.")
+    return problem_of("TP108", file=file, line=line, what=what, why=None, next="Delete it.")
 
 
 def _no_character(*, file: str) -> Problem:
     what = "An escape (\\u or \\U) does not name a character."
     why = "Such text cannot be written as UTF-8."
-    return problem_of(HALF_CHARACTER, file=file, what=what, why=why, next="Write the character itself.")
+    return problem_of("TP112", file=file, what=what, why=why, next="Write the character itself.")
 
 
 def _too_long(characters: int, *, file: str) -> Problem:
     return problem_of(
-        NOT_YAML,
+        "TP108",
         file=file,
         what=f"The file has {characters:,} characters.",
         why=None,

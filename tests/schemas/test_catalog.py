@@ -74,4 +74,4 @@ def test_the_wheel_carries_the_schemas():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = settings["package-data"]["schemas"]
     packed = {path for pattern in patterns for path in (ROOT / "schemas").glob(pattern)}
-    assert packed == set((ROOT / "schemas" / "documents").rglob("*.json"))
+    assert packed == {ROOT / "schemas" / "rules.toml", *(ROOT / "schemas" / "documents").rglob("*.json")}

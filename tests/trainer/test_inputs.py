@@ -20,11 +20,11 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.format.layout import REPORT
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
-from evidence.rules.overlap import SEEN_BEFORE
 from evidence.run import layout
 from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
+from schemas.problems.rule import rule
 from trainer.config.tree import (
     Config,
     DataConfig,
@@ -359,8 +359,8 @@ def test_a_check_says_what_would_begin_and_makes_nothing(
     assert [one["code"] for one in found["findings"]] == ["TP408"]
     assert capsys.readouterr().out.splitlines() == [
         (
-            f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {SEEN_BEFORE.meaning} "
-            f"Next: {SEEN_BEFORE.fix}"
+            f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {rule('TP408').why} "
+            f"Next: {rule('TP408').fix}"
         ),
         "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`.",
     ]

@@ -16,20 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.limits import MOST_DIGITS
 from schemas.reading.parse import parse_yaml
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import NOT_STATED, PRESENT_NAMES, set_at, value_at, with_present_names
 from trainer.config.tree import Config, config_of, document_of
-
-SETTING_WITHOUT_KEY = Rule(
-    "TP002",
-    "Setting without key",
-    "A --set is not of the form key=value.",
-    "Write the key, an equals sign and the value, without spaces around the sign.",
-)
 
 USAGE = 2
 """Exit code of a configuration that cannot be used."""
@@ -114,20 +107,13 @@ def config_text(config: Config) -> str:
 def malformed_setting(text: str) -> Problem:
     """Return the problem of a `--set` without key or value."""
     return problem_of(
-        SETTING_WITHOUT_KEY,
+        "TP002",
         file="--set",
         what=f"{text!r} names no setting",
         expected="key=value, as in --set optimizer.learning_rate=1e-4",
         why=None,
     )
 
-
-NO_CONFIGURATION_FILE = Rule(
-    "TP001",
-    "No configuration file",
-    "The YAML file named cannot be read.",
-    "Name a YAML file; trainer/configs/demo.yaml is a complete one.",
-)
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -203,6 +189,4 @@ def parts_of(pointer: str) -> list[str]:
 
 def unreadable(path: Path, error: OSError) -> Problem:
     """Return the problem of a configuration file that cannot be opened."""
-    return problem_of(
-        NO_CONFIGURATION_FILE, file=str(path), what=f"The configuration cannot be read: {error.strerror}.", why=None
-    )
+    return problem_of("TP001", file=str(path), what=f"The configuration cannot be read: {error.strerror}.", why=None)

@@ -11,12 +11,8 @@ from copy import deepcopy
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem, pointer_to
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
-
-SETTING_STATED_TWICE = Rule(
-    "TP005", "Setting stated twice", "An old key name and the present one differ.", "Keep the present name."
-)
 
 PRESENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",
@@ -99,7 +95,7 @@ def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: 
     """Return the problem of one fact stated under two names with two values."""
     pointer = pointer_to(old.split("."))
     return problem_of(
-        SETTING_STATED_TWICE,
+        "TP005",
         file=file,
         line=lines(pointer),
         pointer=pointer,

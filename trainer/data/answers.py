@@ -11,43 +11,16 @@ from typing import Any
 
 from evidence.run.hashes import sha256_json
 from evidence.scores.forms import is_choice, number_of
-from evidence.scores.gain import NONE_READ, OTHER_FORM
 from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, last_boxed
 from evidence.scores.samples import answers_in
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, show
 from trainer.config.tree import EvaluationConfig
 from trainer.data.render import learned_text
 from trainer.data.rows import RowFile
-
-NO_REGEX = Rule(
-    "TP007",
-    "Pattern that reads no answer",
-    "A pattern of a run is applied by whoever checks it, so only patterns are taken that end soon on any text.",
-    "Write one such as '#### (.*)': the last match counts, of it the first group; docs/data.md says what is taken.",
-)
-UNREADABLE = Rule(
-    "TP008",
-    "Expected answer that can never be read",
-    "Every output to this item would count as wrong, whatever it says.",
-    "Choose another evaluation.answer or evaluation.compare, or correct the item.",
-)
-UNUSED = Rule(
-    "TP009",
-    "Setting of the evaluation without effect",
-    "A setting without effect would be declared and not be true.",
-    "Leave it out, or choose the reader or the samples that use it.",
-)
-NEVER_STOPPED = Rule(
-    "TP752",
-    "Stop text that no output holds",
-    "An output ends at its end token or at evaluation.max_new_tokens then, and the setting changed nothing.",
-    'Check its spelling: in YAML only double quotes make \\n a line break, as in stop: "\\nQ:".',
-    "warning",
-)
 
 SCORING = "scoring"
 """Event of the log that states how answers are read."""
@@ -72,29 +45,29 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
         file: the configuration, for messages.
         keep_best: by which measure a checkpoint is kept. None: by none.
     """
-    problems: list[tuple[Rule, str, str]] = []
+    problems: list[tuple[str, str, str]] = []
     if settings.answer == "regex":
         try:
             machine_of(settings.answer_regex or "")
         except PatternError as error:
             said = f"evaluation.answer_regex is {show(settings.answer_regex)}: {error}."
             missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
-            problems.append((NO_REGEX, "answer_regex", missing if settings.answer_regex is None else said))
+            problems.append(("TP007", "answer_regex", missing if settings.answer_regex is None else said))
     elif settings.answer_regex is not None:
         what = (
             f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
         )
-        problems.append((UNUSED, "answer_regex", what))
+        problems.append(("TP009", "answer_regex", what))
     compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
     if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
         what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
-        problems.append((UNUSED, "tolerance", what))
+        problems.append(("TP009", "tolerance", what))
     for key in ("temperature", "top_k", "top_p") if settings.samples == 1 else ():
         if (value := getattr(settings, key)) != getattr(EvaluationConfig(), key):
             what = f"evaluation.{key} is {value:g}, and evaluation.samples is 1: the likeliest tokens are taken."
-            problems.append((UNUSED, key, what))
+            problems.append(("TP009", key, what))
     return [
-        *(problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems),
+        *(problem_of(code, file=file, pointer=f"/evaluation/{key}", what=what) for code, key, what in problems),
         *refused_measures(settings, keep_best, file),
     ]
 
@@ -113,7 +86,7 @@ def refused_measures(settings: EvaluationConfig, keep_best: str | None, file: st
         if keep_best is not None:
             what = f"checkpoint.keep_best is {keep_best}, and evaluation.every_steps is 0: nothing is measured."
             wrong.append(("/checkpoint/keep_best", what, then))
-    return [problem_of(UNUSED, file=file, pointer=pointer, what=what, next=then) for pointer, what, then in wrong]
+    return [problem_of("TP009", file=file, pointer=pointer, what=what, next=then) for pointer, what, then in wrong]
 
 
 def scoring_from(
@@ -191,7 +164,7 @@ def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
             if not (why := _why_unreadable(one, scoring)):
                 continue
             what = f"{item['id']} expects {show(one_line(one))}, which {why}."
-            yield problem_of(UNREADABLE, file=str(items.path), line=line, pointer="/expected", what=what)
+            yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
 
 
 def _why_unreadable(expected: str, scoring: Scoring) -> str:
@@ -243,7 +216,7 @@ def rows_of_another_form(
         f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
         f"The first teaches {show(one_line(texts[0]))}."
     )
-    return [problem_of(OTHER_FORM, file=file, what=what)]
+    return [problem_of("TP087", file=file, what=what)]
 
 
 def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str) -> list[Problem]:
@@ -259,7 +232,7 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
         return []
     examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
     what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
-    return [problem_of(NONE_READ, file=file, what=what)]
+    return [problem_of("TP088", file=file, what=what)]
 
 
 def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
@@ -268,7 +241,7 @@ def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: 
     if not stop or not texts or any(stop in text for text in texts):
         return []
     what = f"evaluation.stop is {show(stop)}, and none of {len(texts):,} outputs holds it."
-    return [problem_of(NEVER_STOPPED, file=file, what=what)]
+    return [problem_of("TP752", file=file, what=what)]
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 
 SHORTEST = 8
@@ -19,13 +19,6 @@ SHORTEST = 8
 
 GROUPS = 0x6275_636B
 """Sets the order of a pass's batches apart from that of its rows."""
-
-NO_BUCKETS = Rule(
-    "TP076",
-    "Lengths that are of no use",
-    "Each length is half of the next one and has at least 8 tokens; packed sequences are full and have one.",
-    "Lower data.buckets.",
-)
 
 
 def lengths_of(max_length: int, buckets: int) -> tuple[int, ...]:
@@ -54,7 +47,7 @@ def no_buckets(config: Config) -> list[Problem]:
         fix = f"Set data.buckets to at most {most}, or raise data.max_length."
     else:
         return []
-    return [problem_of(NO_BUCKETS, file=config.name, pointer="/data/buckets", what=what, next=fix)]
+    return [problem_of("TP076", file=config.name, pointer="/data/buckets", what=what, next=fix)]
 
 
 def batches_of_one_length(

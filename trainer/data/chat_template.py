@@ -13,15 +13,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.template_process import TEMPLATES
-
-TEMPLATE_REFUSES = Rule(
-    "TP022",
-    "Chat template refuses",
-    "The model's chat template is broken, does not write such a conversation, or writes it in two ways that disagree.",
-    "Write the row as the template wants it, or remove it.",
-)
 
 ADVICE = "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."
 
@@ -157,13 +150,13 @@ def refusals(
             what = f"The answer of row {index} cannot be found in what the model's chat template writes: {reason}."
             why = "Prompt and answer together must be what the template writes of the whole conversation."
             fix = "Correct the template, or write the row as prompt and completion."
-        found = problem_of(TEMPLATE_REFUSES, file=file, line=lines[index], what=what, why=why, next=fix)
+        found = problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix)
         problems.append(found)
     rest = len(refused) - len(problems)
     if rest:
         problems.append(
             problem_of(
-                TEMPLATE_REFUSES,
+                "TP022",
                 file=file,
                 what=f"The model's chat template refuses {rest} further rows.",
                 next="Write them as the template wants them, or remove them.",
@@ -176,7 +169,7 @@ def refusals(
 def broken_template(error: TemplateBrokenError, file: str) -> Problem:
     """Return the problem of a template that can write no row."""
     return problem_of(
-        TEMPLATE_REFUSES,
+        "TP022",
         file=file,
         what=f"The model's chat template cannot be used: {str(error).rstrip('.')}.",
         why="Rows with messages are written by it, as chat_template of the model's tokenizer.",

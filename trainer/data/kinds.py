@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
 from trainer.data.files.pairs import sides_of
 
@@ -29,25 +29,6 @@ TEMPLATES: Mapping[Kind, str] = {
 }
 """How a plain prompt is written by default. Conversations are written by the model's chat template."""
 
-NO_PROMPT = Rule(
-    "TP004",
-    "Template that writes no prompt",
-    "Every row is written by the template, so without {prompt} all would ask the same.",
-    "Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they are.",
-)
-TEMPLATE_UNUSED = Rule(
-    "TP006",
-    "Template that writes no row",
-    "A setting without effect would be declared and not be true.",
-    "Leave data.template out.",
-)
-SEVERAL_KINDS = Rule(
-    "TP027",
-    "Rows of several kinds",
-    "Each kind is written in its own way, and an evaluation asks as most rows do.",
-    "Nothing, if that is meant; else write all rows in one way, or train on each kind alone.",
-    "warning",
-)
 
 _NAMES: Mapping[Kind, str] = {
     "trace": "reasoning traces",
@@ -107,7 +88,7 @@ def refused_template(template: str | None, file: str) -> list[Problem]:
     if template is None or "{prompt}" in template:
         return []
     what = f"data.template is {show(template)}, in which {{prompt}} does not stand."
-    return [problem_of(NO_PROMPT, file=file, pointer="/data/template", what=what)]
+    return [problem_of("TP004", file=file, pointer="/data/template", what=what)]
 
 
 def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:
@@ -120,7 +101,7 @@ def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator
     """
     if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:
         what = f"data.template is {show(template)}, and every row is a conversation, which the chat template writes."
-        yield problem_of(TEMPLATE_UNUSED, file=file, pointer="/data/template", what=what)
+        yield problem_of("TP006", file=file, pointer="/data/template", what=what)
     if len(kinds) > 1:
         counts = ", ".join(f"{count:,} {_NAMES[kind]}" for kind, count in kinds.most_common())
-        yield problem_of(SEVERAL_KINDS, file=file, what=f"The rows are of several kinds: {counts}.")
+        yield problem_of("TP027", file=file, what=f"The rows are of several kinds: {counts}.")

@@ -6,29 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.rules.plausibility import NOT_ASKED, SAME_PROMPTS, UNWRITABLE, same_prompts
+from evidence.rules.plausibility import same_prompts
 from evidence.scores.reading import Scoring, accepted_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import Tokenizer, prompt_ids
 from trainer.data.render import PromptForm
 from trainer.data.row_problems import in_other_words
 from trainer.data.rows import RowFile
 from trainer.data.special_tokens import special_token_problems
-
-NO_ROOM = Rule(
-    "TP062",
-    "No room for a prompt",
-    "Prompt and output share the positions, so no item could be answered.",
-    "Lower evaluation.max_new_tokens.",
-)
-NO_TOKEN = Rule(
-    "TP063",
-    "No prompt with a token",
-    "A prompt without tokens leaves nothing to continue, so no item could be answered.",
-    "Use an evaluation set in words that the model's tokenizer knows.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +57,7 @@ def refused_prompts(
     lengths = [len(prompt) for prompt in prompts if prompt]
     if not lengths:
         what = f"The model's tokenizer finds no token in any prompt of {items.name}."
-        return [problem_of(NO_TOKEN, file=str(items.path), what=what)]
+        return [problem_of("TP063", file=str(items.path), what=what)]
     shortest = min(lengths)
     if shortest + max_new_tokens <= max_positions:
         return []
@@ -80,7 +67,7 @@ def refused_prompts(
     shorter = "Use an evaluation set with shorter prompts, or a model with more positions."
     return [
         problem_of(
-            NO_ROOM,
+            "TP062",
             file=model,
             pointer="/evaluation/max_new_tokens",
             what=f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
@@ -108,14 +95,14 @@ def odd_items(
         why = f": the longest has {longest:,} tokens, and {max_prompt_tokens:,} leave room for an output."
         what = f"{len(unasked):,} of {len(prompts):,} items cannot be asked and count as wrong"
         what += why if longest > max_prompt_tokens else ": the tokenizer finds no token in them."
-        found.append(problem_of(NOT_ASKED, file=file, line=items.lines[unasked[0]], what=what))
+        found.append(problem_of("TP457", file=file, line=items.lines[unasked[0]], what=what))
     if repeated := same_prompts(items.rows):
-        found.append(problem_of(SAME_PROMPTS, file=file, what=repeated))
+        found.append(problem_of("TP458", file=file, what=repeated))
     if unwritable := unwritable_items(items.rows, tokenizer, scoring):
         [(place, expected, made), *_] = unwritable
         what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer writes otherwise: "
         what += in_other_words(expected, made)
-        found.append(problem_of(UNWRITABLE, file=file, line=items.lines[place], what=what))
+        found.append(problem_of("TP459", file=file, line=items.lines[place], what=what))
     return tuple(found)
 
 

@@ -13,18 +13,12 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl
 
-from evidence.rewards.reasoning_gym import KIND, NO_GYM, PACKAGE
+from evidence.rewards.reasoning_gym import KIND, PACKAGE
 from evidence.run.hashes import sha256_lines
 from schemas.names import GYM
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
-NO_TASK = Rule(
-    "TP919",
-    "Task that reasoning-gym does not make",
-    "The package makes a task from its name and its own settings.",
-    "Write the task as the package names it, as in `reasoning-gym:leg_counting?size=500&seed=1`.",
-)
 DISTRIBUTION = "reasoning-gym"
 DEFAULTS = {"size": 500, "seed": 0}
 
@@ -50,7 +44,7 @@ def gym_tasks(name: str) -> GymTasks:
         known = importlib.import_module(f"{PACKAGE}.factory").DATASETS
     except ImportError as error:
         what = f"The dataset {name} needs the package reasoning-gym, which cannot be imported: {error}."
-        raise ProblemError([problem_of(NO_GYM, file=name, what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP907", file=name, what=what)], exit_code=2) from error
     task, _, query = name.removeprefix(GYM).partition("?")
     if task not in known:
         near = difflib.get_close_matches(task, known, n=1)
@@ -91,4 +85,4 @@ def _value(text: str) -> Any:
 
 
 def _refusal(name: str, what: str, hint: str | None) -> Problem:
-    return problem_of(NO_TASK, file=name, what=what, next=hint)
+    return problem_of("TP919", file=name, what=what, next=hint)

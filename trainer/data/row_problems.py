@@ -6,40 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from evidence.rules.plausibility import CUT, WRITTEN_OTHERWISE, cut_in_words
+from evidence.rules.plausibility import cut_in_words
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity, show
 from trainer.data.chat_template import SHOWN_ROWS
-
-NO_END = Rule(
-    "TP020",
-    "No end token",
-    "Without one in the training text the model never learns to stop.",
-    "Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
-)
-CUT_OFF = Rule(
-    "TP021", "Answer cut off", "The model would learn the question and never the answer.", "Raise data.max_length."
-)
-UNKNOWN = Rule(
-    "TP025",
-    "Answer that the tokenizer does not know",
-    "A model learns and writes only what its tokenizer knows.",
-    "Use the tokenizer that the model was trained with.",
-)
-MOST_CUT = Rule(
-    "TP026",
-    "Most examples are cut",
-    "The model would learn answers without their end, and seldom or never to stop.",
-    "Raise data.max_length, or shorten the rows.",
-)
-
-NOTHING_TO_LEARN = Rule(
-    "TP908",
-    "Task without a text to learn",
-    "A task states how an answer is judged and none that could be learned.",
-    "Learn from rewards, `objective.kind: grpo`, or give the rows completions.",
-)
 
 BEFORE_DIFFERENCE = 12
 """Characters that are shown before two texts differ."""
@@ -68,7 +39,10 @@ class Where:
 def no_end_token(file: str) -> Problem:
     """Return the problem of a tokenizer without an end token."""
     return problem_of(
-        NO_END, file=file, what="The model's tokenizer has no end token.", expected="eos_token in tokenizer_config.json"
+        "TP020",
+        file=file,
+        what="The model's tokenizer has no end token.",
+        expected="eos_token in tokenizer_config.json",
     )
 
 
@@ -78,7 +52,7 @@ def untaught_tasks(indices: Sequence[int], where: Where) -> list[Problem]:
         return []
     more = f"; so are {len(indices) - 1:,} more" if len(indices) > 1 else ""
     what = f"Row {indices[0]} is a task{more}."
-    return [problem_of(NOTHING_TO_LEARN, file=where.file, line=where.lines[indices[0]], what=what)]
+    return [problem_of("TP908", file=where.file, line=where.lines[indices[0]], what=what)]
 
 
 def lost_answers(rows: Collection[int], longest: int, where: Where) -> list[Problem]:
@@ -88,7 +62,7 @@ def lost_answers(rows: Collection[int], longest: int, where: Where) -> list[Prob
     named = [f"row {row}" for row in sorted(rows)[:SHOWN_ROWS]] + ["others"] * (len(rows) > SHOWN_ROWS)
     what = f"data.max_length is {where.max_length}, but {len(rows):,} of {len(where.lines):,} examples lose their "
     what += f"answer at that length: {listed(named, last='and')}."
-    return [problem_of(CUT_OFF, file=where.file, line=where.lines[min(rows)], what=what, next=where.fix(longest))]
+    return [problem_of("TP021", file=where.file, line=where.lines[min(rows)], what=what, next=where.fix(longest))]
 
 
 def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
@@ -100,7 +74,7 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
     """
     found = (
         problem_of(
-            UNKNOWN,
+            "TP025",
             file=where.file,
             line=where.lines[index],
             what=f"The model's tokenizer makes {show(text)} of what row {index} teaches; its answer is not in it.",
@@ -116,7 +90,7 @@ def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Proble
     if not counts["truncated_rows"]:
         return
     what, fix = cut_in_words(counts, where.max_length), where.fix(counts["longest_row_tokens"])
-    rule = MOST_CUT if 2 * counts["truncated_rows"] > counts["rows"] else CUT
+    rule = "TP026" if 2 * counts["truncated_rows"] > counts["rows"] else "TP455"
     yield problem_of(rule, file=where.file, what=what, next=fix)
 
 
@@ -124,7 +98,7 @@ def written_otherwise(text: str, made: str, indices: Collection[int], where: Whe
     """Return the warning that the tokenizer makes another text of rows, with one of the first row before and after."""
     what = f"{len(indices):,} of {quantity(len(where.lines), 'row')} are learned otherwise than they are written: "
     what += in_other_words(text, made)
-    return problem_of(WRITTEN_OTHERWISE, file=where.file, line=where.lines[min(indices)], what=what)
+    return problem_of("TP456", file=where.file, line=where.lines[min(indices)], what=what)
 
 
 def in_other_words(text: str, made: str) -> str:

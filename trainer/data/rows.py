@@ -13,9 +13,9 @@ from typing import Any
 
 from schemas.names import DATASETS, EVAL_SETS, GYM, no_dataset, no_eval_set
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed
-from trainer.data.files.columns import LEFT_ASIDE, RowKind, as_talk, left_aside, other_columns, problems_of, shape_of
+from trainer.data.files.columns import RowKind, as_talk, left_aside, other_columns, problems_of, shape_of
 from trainer.data.files.pairs import sides_of
 from trainer.data.files.table import JsonArray, JsonLines, RowTable, table_of
 from trainer.data.reasoning_gym import gym_tasks
@@ -26,14 +26,6 @@ LARGEST_IN_MEMORY = 64 << 20
 
 MOST_EXPLAINED = 100
 """Rows with problems after which no more are looked for."""
-
-EMPTY = Rule("TP011", "Empty dataset", "The file has no rows.", "Write one JSON object per line.")
-ID_TWICE = Rule(
-    "TP012",
-    "Id stands twice",
-    "Two evaluation items share an id.",
-    "Give each item its own id; predictions are matched to items by it.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +201,7 @@ def aside(table: RowTable, looked: Looked) -> list[Problem]:
         if names
     ]
     what = f"Left aside: the {' and the '.join(named)}."
-    return [problem_of(LEFT_ASIDE, file=str(table.path), what=what, why=None)] if named else []
+    return [problem_of("TP182", file=str(table.path), what=what, why=None)] if named else []
 
 
 def read_eval_set(name: str) -> RowFile:
@@ -238,7 +230,7 @@ def repeated_ids(file: RowFile) -> list[Problem]:
             what = f"The id {item['id']!r} is already used in line {first}."
             expected = "an id that no other item has"
             found = problem_of(
-                ID_TWICE, file=str(file.path), line=line, pointer="/id", what=what, why=None, expected=expected
+                "TP012", file=str(file.path), line=line, pointer="/id", what=what, why=None, expected=expected
             )
             problems.append(found)
     return problems
@@ -247,7 +239,7 @@ def repeated_ids(file: RowFile) -> list[Problem]:
 def empty(path: Path, what: str) -> Problem:
     """Return the problem of a file without a single row."""
     return problem_of(
-        EMPTY,
+        "TP011",
         file=str(path),
         what=f"The {what} has no rows.",
         why=None,

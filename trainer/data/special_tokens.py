@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.chat_template import (
     SHOWN_ROWS,
     ChatTokenizer,
@@ -20,20 +20,6 @@ from trainer.data.chat_template import (
     TemplateRefusedError,
     has_template,
     written_by_template,
-)
-
-END_TOKEN_INSIDE = Rule(
-    "TP023",
-    "End token inside a completion",
-    "The text of the end token stands in what the model is to learn, so it would learn to stop there.",
-    "Take it out; every completion is followed by the end token anyway.",
-)
-SPECIAL_TOKENS_IN_TEXT = Rule(
-    "TP024",
-    "Special tokens in a text",
-    "The tokenizer reads such a text as the token itself, not as characters.",
-    "Nothing, if that is meant; else write it in another way, for example with a space inside.",
-    "warning",
 )
 
 Row = TypeVar("Row")
@@ -132,7 +118,7 @@ def found_in(texts: Iterable[Written], pattern: re.Pattern[str]) -> Iterator[Wri
 def early_end(index: int, pointer: str, token: str, file: str, lines: Sequence[int | None]) -> Problem:
     """Return the problem of an end token inside a text that is learned."""
     return problem_of(
-        END_TOKEN_INSIDE,
+        "TP023",
         file=file,
         line=lines[index],
         pointer=pointer,
@@ -145,7 +131,7 @@ def early_end(index: int, pointer: str, token: str, file: str, lines: Sequence[i
 def more_early_ends(count: int, token: str, file: str) -> Problem:
     """Return the problem of the rows that are not named one by one."""
     return problem_of(
-        END_TOKEN_INSIDE,
+        "TP023",
         file=file,
         what=f"{token} stands in {count} further texts to be learned.",
         next=f"Take {token} out of them.",
@@ -158,7 +144,7 @@ def taken_as_tokens(found: Sequence[tuple[int, str]], file: str, lines: Sequence
     rows, tokens = {index for index, _ in found}, sorted({token for _, token in found})
     have = "1 row has" if len(rows) == 1 else f"{len(rows)} rows have"
     return problem_of(
-        SPECIAL_TOKENS_IN_TEXT,
+        "TP024",
         file=file,
         line=lines[min(rows)],
         what=f"{have} the text of special tokens in it, the first here: {', '.join(tokens)}.",

@@ -13,7 +13,7 @@ from evidence.run import layout
 from schemas.names import MODELS
 from schemas.problems.formats import size
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.loop.base import other_base
 from trainer.loop.restoring import latest_step, restored_state
@@ -28,19 +28,6 @@ from trainer.model.files.source import ModelSource, of_somebody_else, resolve
 from trainer.model.lora import lora_names
 from trainer.model.params import Params, params_sha256
 from trainer.recorder.failure import explain_full_device
-
-NO_PARAMS = Rule(
-    "TP057",
-    "No parameters to question",
-    "Only the model itself can answer questions that its maker has not seen.",
-    "Ask whoever made the run for `trainproof package RUN --with-weights`.",
-)
-OTHER_PARAMS = Rule(
-    "TP058",
-    "Parameters that did not give the answers",
-    "The evaluation states the hash of the parameters that answered; what is here has another.",
-    "Ask for the parameters of this run, or for the base model it names; --model takes a folder with it.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +84,7 @@ def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sta
             if found != stated:
                 raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=3)
         what = f"The answers were given by parameters with SHA-256 {str(stated_sha256)[:12]}…; {', '.join(others)}."
-        raise ProblemError([problem_of(OTHER_PARAMS, file=str(folder), what=what)], exit_code=1)
+        raise ProblemError([problem_of("TP058", file=str(folder), what=what)], exit_code=1)
     raise no_params(folder, task)
 
 
@@ -108,7 +95,7 @@ def no_params(folder: Path, task: Task) -> ProblemError:
         f"The run holds no parameters: there is no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, {layout.EXPORT}/ or "
         f"{layout.ADAPTER}/ in it. What it trained has {needed}."
     )
-    return ProblemError([problem_of(NO_PARAMS, file=str(folder), what=what)], exit_code=3)
+    return ProblemError([problem_of("TP057", file=str(folder), what=what)], exit_code=3)
 
 
 def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:

@@ -7,40 +7,12 @@ from pathlib import Path
 from evidence.records.ours import read_existing_run
 from evidence.run import layout
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.loop.restoring import latest_step, no_checkpoint
-
-EVALUATED_ALREADY = Rule(
-    "TP070",
-    "Evaluated already",
-    "An evaluation is evidence; a second one would replace the first.",
-    "Train another run with --set evaluation.eval_set=NAME to use another set.",
-)
-NO_SET = Rule(
-    "TP071",
-    "No evaluation set",
-    "Neither the run nor the command names one.",
-    "Name one with --eval-set eval_v2, or a JSONL file.",
-)
-EVALUATION_STOPPED = Rule(
-    "TP072", "Evaluation stopped", "It was stopped before every item was answered.", "Run the same command again."
-)
-ANOTHER_SET = Rule(
-    "TP074",
-    "Another evaluation set",
-    "The run's configuration declares one set and the command names another.",
-    "Leave --eval-set out, or train another run.",
-)
-ANOTHER_STEP = Rule(
-    "TP075",
-    "Checkpoint before the last step",
-    "The scores of a run are those of its last step.",
-    "Continue the run, which evaluates at its end.",
-)
 
 
 def config_of_run(folder: Path) -> Config:
@@ -60,7 +32,7 @@ def refuse_another_set(name: str, config: Config, folder: Path) -> None:
     declared = config.evaluation.eval_set
     if declared is not None and name != declared:
         problem = problem_of(
-            ANOTHER_SET,
+            "TP074",
             file=str(folder / layout.CONFIG),
             pointer="/evaluation/eval_set",
             why=None,
@@ -77,7 +49,7 @@ def refuse_another_step(folder: Path, config: Config) -> None:
     if step != done:
         killed = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
         problem = problem_of(
-            ANOTHER_STEP,
+            "TP075",
             file=str(folder),
             what=killed
             if manifest["status"] == "running"
@@ -92,7 +64,7 @@ def refuse_second_evaluation(folder: Path) -> None:
     """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
     if is_evaluated(folder):
         problem = problem_of(
-            EVALUATED_ALREADY,
+            "TP070",
             file=str(folder / layout.EVAL_SUMMARY),
             what="The run has been evaluated already.",
         )
@@ -102,7 +74,7 @@ def refuse_second_evaluation(folder: Path) -> None:
 def no_eval_set(folder: Path) -> Problem:
     """Return the problem of an evaluation without a set."""
     return problem_of(
-        NO_SET,
+        "TP071",
         file=str(folder / layout.CONFIG),
         pointer="/evaluation/eval_set",
         why=None,
@@ -113,7 +85,7 @@ def no_eval_set(folder: Path) -> Problem:
 def evaluation_stopped(folder: Path, reason: str | None) -> Problem:
     """Return the problem of an evaluation that was interrupted."""
     return problem_of(
-        EVALUATION_STOPPED,
+        "TP072",
         file=str(folder),
         why=None,
         what=f"The evaluation was stopped ({reason}); the run is as it was before.",

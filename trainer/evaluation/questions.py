@@ -9,19 +9,12 @@ from typing import Any, Literal
 from evidence.run.hashes import sha256_json
 from evidence.scores.overlap import row_texts
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.data.dev_reasoning import fresh_items
 from trainer.data.dev_reasoning.catalog import prompt_key
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.objectives.data import read_training_rows
-
-NO_QUESTIONS = Rule(
-    "TP059",
-    "No questions to put",
-    "The generator knows the kinds of the built-in sets alone, and has only so many of each.",
-    "Give questions of your own with --items FILE, one {id, prompt, expected} a line.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +57,10 @@ def drawn_questions(config: Config, count: int, seed: int) -> Questions:
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
     except ValueError as error:
         what = f"{count:,} questions were asked for, and the generator has fewer that are new: {error}"
-        raise ProblemError([problem_of(NO_QUESTIONS, file="--generate", what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP059", file="--generate", what=what)], exit_code=2) from error
     if drawn is None:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."
-        raise ProblemError([problem_of(NO_QUESTIONS, file="--generate", what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP059", file="--generate", what=what)], exit_code=2)
     items, left_out = drawn
     title = f"{count} generated, seed {seed}"
     file = RowFile(
@@ -95,7 +88,7 @@ def read_questions(path: Path, config: Config) -> Questions:
     new = [place for place, item in enumerate(file.rows) if prompt_key(item["prompt"]) not in seen]
     if not new:
         what = f"Training asks each of the {len(file.rows):,} questions of {path} too."
-        raise ProblemError([problem_of(NO_QUESTIONS, file=str(path), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP059", file=str(path), what=what)], exit_code=2)
     kept = replace(file, rows=tuple(file.rows[place] for place in new), lines=tuple(file.lines[place] for place in new))
     return Questions(items=kept, source="file", seed=None, in_training=len(file.rows) - len(new))
 

@@ -13,7 +13,7 @@ from evidence.rules.overlap import seen_in_training
 from evidence.scores.overlap import overlap_of, row_texts
 from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, ObjectiveConfig
 from trainer.data.files.columns import shape_of
@@ -24,19 +24,6 @@ from trainer.first_config.split import Split, items_of, question_and_answer, spl
 from trainer.methods.model import Model, read_model
 from trainer.objectives import objective_of
 from trainer.objectives.data import Data, read_data
-
-ASKED_IN_TRAINING = Rule(
-    "TP034",
-    "Evaluation that training has seen",
-    "A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.",
-    "Name another file with --eval, or leave --eval out: questions of the rows are held back then.",
-)
-NO_ANSWERS = Rule(
-    "TP036",
-    "Evaluation file without answers",
-    "An item is a question with the one answer that counts as right.",
-    'Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.',
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +141,7 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
     if len(answered) < len(rows.table):
         lacking = len(rows.table) - len(answered)
         what = f"{lacking:,} of {quantity(len(rows.table), 'row')} have no answer that an output can be held against."
-        problems.append(problem_of(NO_ANSWERS, file=name, what=what))
+        problems.append(problem_of("TP036", file=name, what=what))
         return None
     return EvalSetChoice(name=None, because=f"the rows of {name} as items", items=items_of(iter(answered)))
 
@@ -184,7 +171,7 @@ def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[
     total = len(evaluated.items)
     if len(overlap.items_same) == total:
         what = f"Training rows ask each of its {quantity(total, 'item')} too."
-        problems.append(problem_of(ASKED_IN_TRAINING, file=file, what=what))
+        problems.append(problem_of("TP034", file=file, what=what))
         return []
     found = seen_in_training(overlap.document(), items=total)
-    return [problem_of(rule, file=file, what=what, severity="warning") for rule, what in found]
+    return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]

@@ -15,7 +15,7 @@ from evidence.run.write import not_written
 from evidence.targets.target import THIS_MACHINE, Target, target_of
 from schemas.problems.formats import size
 from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of, rule
 from schemas.reading.yaml_text import write_yaml
 from trainer.config.load import USAGE
 from trainer.config.tree import Config, ModelConfig
@@ -25,14 +25,6 @@ from trainer.first_config.reasons import Reason, reasons_of
 from trainer.first_config.split import line_of
 from trainer.first_config.values import percentiles, run_name
 from trainer.planning.devices import this_machine
-
-MAY_NOT_FIT = Rule(
-    "TP037",
-    "Suggestion that may not fit",
-    "The formulas may be off by a quarter, and nothing smaller is suggested.",
-    "Ask the compiler with `trainproof plan`, whose advice goes further, or name another machine with --on.",
-    severity="warning",
-)
 
 TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
 
@@ -159,15 +151,8 @@ def may_not_fit(choice: Choice, looked: ModelAndData, order: Order) -> Problem:
         f"{size(choice.need.peak_bytes)} of {size(choice.need.available_bytes)}. The longest row has "
         f"{lengths['longest']:,} tokens; 99 % of the rows have at most {lengths['p99']:,}."
     )
-    return problem_of(MAY_NOT_FIT, file=str(order.output), what=what)
+    return problem_of("TP037", file=str(order.output), what=what)
 
-
-FILE_EXISTS = Rule(
-    "TP035",
-    "File that would be replaced",
-    "What stands there would be lost.",
-    "Name another place with --output, or replace the file with --force.",
-)
 
 COLUMNS = 100
 """Of a comment."""
@@ -221,11 +206,11 @@ def refused_places(places: Sequence[Path], given: Sequence[Path], *, force: bool
         elif place.is_dir():
             what, fix = f"{place} is a folder.", "Name a file with --output."
         elif place.exists() and not force:
-            what, fix = f"{place} is there already.", FILE_EXISTS.fix
+            what, fix = f"{place} is there already.", rule("TP035").fix
         else:
             continue
-        why = None if place.is_dir() else FILE_EXISTS.meaning
-        problems.append(problem_of(FILE_EXISTS, file=str(place), what=what, why=why, next=fix))
+        why = None if place.is_dir() else rule("TP035").why
+        problems.append(problem_of("TP035", file=str(place), what=what, why=why, next=fix))
     return problems
 
 

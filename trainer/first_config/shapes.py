@@ -5,20 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from schemas.names import DATASETS, GYM, NO_ROWS, no_dataset
+from schemas.names import DATASETS, GYM, no_dataset
 from schemas.problems.problem import Gathering, Problem
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity
 from trainer.data.files.columns import RowKind
 from trainer.data.files.table import RowTable, table_of
 from trainer.data.rows import FOLDER, Looked, empty, look_through
-
-MIXED_ROWS = Rule(
-    "TP033",
-    "Rows of several kinds",
-    "A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.",
-    "Write each kind into a file of its own, or convert the rows to one kind.",
-)
 
 KINDS: tuple[RowKind, ...] = ("pairs", "rows", "text")
 """As which rows are looked at; the first that knows the columns is taken."""
@@ -55,7 +48,7 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
     if name.startswith(GYM):
         what = f"{name} stands in no file: reasoning-gym generates it, and rewards are learned from."
         way = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
-        problems.append(problem_of(NO_ROWS, file=name, what=what, why=None, next=way))
+        problems.append(problem_of("TP010", file=name, what=what, why=None, next=way))
         return None
     table: RowTable | None = None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
@@ -82,4 +75,4 @@ def several_kinds(table: RowTable, looked: Looked) -> Problem:
         f"{quantity(len(rows), 'row')} with {listed(columns, last='and')} (first in line {table.line_of(rows[0])})"
         for (_, columns), rows in looked.shapes.items()
     ]
-    return problem_of(MIXED_ROWS, file=str(table.path), what=f"The file holds {listed(each, last='and')}.")
+    return problem_of("TP033", file=str(table.path), what=f"The file holds {listed(each, last='and')}.")

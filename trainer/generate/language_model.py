@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike, NDArray
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.generate.decode import decode_under, pad_left
 from trainer.model.adapters.reading import read_adapter, with_head
 from trainer.model.build import abstract
@@ -30,20 +30,6 @@ from trainer.model.params import Params, bind, flatten
 from trainer.model.spec import ModelSpec
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-
-NO_PARAMETERS = Rule(
-    "TP064",
-    "Model without parameters",
-    "A built-in model is drawn at the start of a run and has no files.",
-    "Name a folder with safetensors, such as the export of a run, or a model on the hub.",
-)
-
-BAD_TOKENS = Rule(
-    "TP065",
-    "Tokens that the model cannot take",
-    "Ids are counted from 0, and each has a row in the model's token table.",
-    "Use the tokenizer that the model was trained with.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +60,7 @@ class LanguageModel:
         except ValueError as error:
             what = "The texts are of several lengths, and logits are computed for texts of one length."
             then = "Call the model once for each text, or use `generate`, which takes several lengths."
-            raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what, next=then)], exit_code=2) from error
+            raise ProblemError([problem_of("TP065", file="ids", what=what, next=then)], exit_code=2) from error
         self.check(tokens)
         # A GPU would multiply float32 in fewer bits, unless told.
         with jax.default_matmul_precision("highest"):
@@ -107,7 +93,7 @@ class LanguageModel:
             what = f"{length:,} tokens are more than the model's {self.spec.max_positions:,} positions."
             then = "Give fewer tokens, or a smaller max_new_tokens."
         if what is not None:
-            raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what, next=then)], exit_code=2)
+            raise ProblemError([problem_of("TP065", file="ids", what=what, next=then)], exit_code=2)
 
 
 def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str | Path | None = None) -> LanguageModel:
@@ -124,7 +110,7 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     source = resolve(str(path_or_name))
     if source.weights == "builtin":
         what = f"{path_or_name} is a built-in model, which has no parameters."
-        raise ProblemError([problem_of(NO_PARAMETERS, file=str(path_or_name), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP064", file=str(path_or_name), what=what)], exit_code=2)
     chosen: dict[str, Any] = {"params_dtype": dtype, "compute_dtype": dtype, "remat": "none"}
     graphdef, wanted = flatten(abstract(source.spec, **chosen))
     params = load_params(source, wanted)
@@ -162,7 +148,7 @@ def generate(
     if type(max_new_tokens) is bool or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
         what = f"max_new_tokens is {max_new_tokens!r}; it is a whole number from 1 on."
         then = "Ask for one token or more."
-        raise ProblemError([problem_of(BAD_TOKENS, file="max_new_tokens", what=what, why=None, next=then)], exit_code=2)
+        raise ProblemError([problem_of("TP065", file="max_new_tokens", what=what, why=None, next=then)], exit_code=2)
     if stop_token_id is not None:
         model.check(np.asarray([[stop_token_id]]))
     given: Any = ids
@@ -171,7 +157,7 @@ def generate(
         prompts = [np.asarray(row) for row in ([given] if is_one else given)]
     except (TypeError, ValueError) as error:
         what = f"{str(ids)[:40]} is neither one text, [seq], nor several, [batch seq]."
-        raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP065", file="ids", what=what)], exit_code=2) from error
     for prompt in prompts:
         model.check(prompt[None], further=max_new_tokens)
     tokens, lengths = pad_left([prompt.tolist() for prompt in prompts], max(map(len, prompts)))

@@ -7,7 +7,7 @@ way.
 from __future__ import annotations
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.model.kernels import AttentionKind
 
@@ -15,13 +15,6 @@ SPLASH_FROM = 1024
 """Tokens of a sequence from which on `auto` takes splash on a TPU."""
 BLOCKWISE_FROM = 2048
 """Tokens of a sequence from which on `auto` takes blockwise on an accelerator that splash does not serve."""
-
-ABSENT_KERNEL = Rule(
-    "TP707",
-    "Attention that the device lacks",
-    "Splash attention is a kernel for TPUs, which have no float16; it is compiled for one layer's window.",
-    "Set memory.attention to auto, which takes what the device has.",
-)
 
 
 def attention_of(config: Config, *, platform: str | None) -> AttentionKind:
@@ -53,4 +46,4 @@ def cannot_attend(config: Config, *, platform: str) -> list[Problem]:
     if config.memory.attention != "splash" or not (found := hindrances(config, platform=platform)):
         return []
     what = f"memory.attention is splash and {' and '.join(found)}."
-    return [problem_of(ABSENT_KERNEL, file=config.name, pointer="/memory/attention", what=what)]
+    return [problem_of("TP707", file=config.name, pointer="/memory/attention", what=what)]

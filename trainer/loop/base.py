@@ -10,18 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.loop.state import initial_params, some_params
 from trainer.loop.task import Task
 from trainer.model.files.source import ModelSource
 from trainer.model.params import params_sha256
 
-OTHER_BASE = Rule(
-    "TP765",
-    "Another base model than the run's",
-    "With another base every number differs, which would say nothing about the run.",
-    "Fetch the model that the run names and give its folder with --model.",
-)
 REFUSED = 3
 
 
@@ -59,7 +53,7 @@ def other_base(manifest: Mapping[str, Any], what: str, stated: str, found: str, 
     have = "have" if what == "weights" else "has"
     said = f"The {what} of the base model here {have} the SHA-256 {found}; the run states {stated}."
     then = f"Fetch {name}{at}, as the run had it, and give its folder with --model."
-    return problem_of(OTHER_BASE, file=file, pointer="/model", what=said, next=then)
+    return problem_of("TP765", file=file, pointer="/model", what=said, next=then)
 
 
 def _of_tokenizer(manifest: Mapping[str, Any], source: ModelSource, file: str) -> Iterator[Problem]:

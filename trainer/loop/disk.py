@@ -11,7 +11,6 @@ from trainer.config.tree import Config
 from trainer.loop.checkpoint_format import bytes_of
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
-from trainer.recorder.failure import NOT_RECORDED
 
 
 def most_at_once(config: Config) -> int:
@@ -38,7 +37,7 @@ def refuse_no_room(run_folder: Path, task: Task) -> None:
     )
     fewer = ", keep fewer with --set checkpoint.keep=1," if at_once > 2 else ""
     problem = problem_of(
-        NOT_RECORDED,
+        "TP722",
         file=str(run_folder),
         what=f"The disk has no room for the run: it will hold {several} at a time, and {free:,} are free.",
         why="A run whose last state cannot be saved would be spent for nothing.",

@@ -11,20 +11,13 @@ every token. Where every step draws completions they lie apart all the time.
 from __future__ import annotations
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.methods.model import Model
 from trainer.objectives import objective_of
 
 FEWEST_SAVED = 6
 """Layers that a program must hold less for `auto` to stack them; compiling fewer takes a second or two."""
-
-CANNOT_STACK = Rule(
-    "TP706",
-    "Layers that cannot be stacked",
-    "Stacks are not divided over devices, and Adafactor looks at each array as a whole.",
-    "Set memory.layers to auto, which unrolls them there.",
-)
 
 
 def is_scanned(config: Config, model: Model, *, platform: str, devices: int) -> bool:
@@ -55,4 +48,4 @@ def cannot_stack(config: Config, *, devices: int) -> list[Problem]:
     if config.memory.layers != "scanned" or not (found := hindrances(config, devices=devices)):
         return []
     what = f"memory.layers is scanned and {' and '.join(found)}."
-    return [problem_of(CANNOT_STACK, file=config.name, pointer="/memory/layers", what=what)]
+    return [problem_of("TP706", file=config.name, pointer="/memory/layers", what=what)]

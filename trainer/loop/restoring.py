@@ -10,10 +10,9 @@ import jax
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS, CONFIG
-from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_sentence
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, state_of, state_sha256, to_stored
 from trainer.loop.saving import UNREADABLE, open_checkpoints, quiet_writers
 from trainer.loop.state import initial_params, some_params, state_shapes
@@ -22,21 +21,6 @@ from trainer.loop.task import REFERENCE, Task
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import own_copy
 from trainer.recorder.failure import explain_full_device
-
-DAMAGED = Rule(
-    "TP053",
-    "Damaged checkpoint",
-    "What changed or got lost since it was saved is no state of the run, so nothing is done with it.",
-    "Copy the checkpoint again from where it was saved, or continue from an earlier one.",
-)
-
-
-ANOTHER_BASE = Rule(
-    "TP055",
-    "Checkpoint of another base",
-    "The checkpoint holds what was trained beside the model; beside another one it means something else.",
-    "Name the model as it was, or begin anew.",
-)
 
 
 class StateMismatchError(ValueError):
@@ -140,7 +124,7 @@ def frozen_sha256_of(run_folder: Path, step: int) -> str | None:
 def no_checkpoint(run_folder: Path) -> Problem:
     """Return the problem of a run without a complete checkpoint."""
     return problem_of(
-        NO_CHECKPOINT,
+        "TP050",
         file=str(run_folder),
         what="The run has no complete checkpoint to continue from.",
         why=None,
@@ -166,7 +150,7 @@ def damage_problem(run_folder: Path, step: int, reason: str, *, older: int | Non
     else:
         then = f"Continue from step {older}, which is the newest whole one: {continued}."
     what = f"The checkpoint at step {step} is damaged: {reason}."
-    return problem_of(DAMAGED, file=str(there / str(step)), what=what, next=then)
+    return problem_of("TP053", file=str(there / str(step)), what=what, next=then)
 
 
 def restored_state(
@@ -199,5 +183,5 @@ def restored_state(
             f"The frozen parameters of {name} are not those beside which the checkpoint was trained: they have the "
             f"SHA-256 {found}, and those had {saved}."
         )
-        raise ProblemError([problem_of(ANOTHER_BASE, file=str(folder), what=what)], exit_code=3)
+        raise ProblemError([problem_of("TP055", file=str(folder), what=what)], exit_code=3)
     return [state], frozen

@@ -19,7 +19,7 @@ import numpy as np
 from evidence.rewards import Attempt, Reward, advantages, refuse_rows, reward_parts, rewards_of, total_reward
 from evidence.rewards.terms import terms_of
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.render import prompt_of
 from trainer.data.source import HostBatch
@@ -37,13 +37,6 @@ ROLLOUTS = 0x726F6C6C
 
 MOST_WORTHLESS = 0.05
 """Share of a step's completions whose reward may fail before the run does."""
-
-REWARD_FAILED = Rule(
-    "TP926",
-    "Rewards that cannot be computed",
-    "A completion without a reward counts as worth the least; too many of them would teach nothing else.",
-    "Correct the reward, or the rows that it fails on.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,4 +255,4 @@ def figures_of(written: Sequence[dict[str, Any]], drawn: Sequence[DrawnCompletio
 
 def _too_many(failures: Sequence[Problem], count: int, file: str) -> Problem:
     what = f"The rewards of {len(failures)} of {count} completions of a step could not be computed; the first follow."
-    return problem_of(REWARD_FAILED, file=file, pointer="/objective/rewards", what=what)
+    return problem_of("TP926", file=file, pointer="/objective/rewards", what=what)

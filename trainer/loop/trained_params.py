@@ -20,19 +20,11 @@ from evidence.run import layout
 from evidence.run.write import write_bytes
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
 from trainer.model.params import Params
 from trainer.model.stacking import apart, own_copy
-
-BAD_PARAMS = Rule(
-    "TP056",
-    "Kept parameters of another model",
-    "They must be those that the run's configuration trains; nothing is left random.",
-    "Ask for the run's folder or bundle again.",
-)
-
 
 DTYPES: Mapping[str, Any] = {
     "F64": np.float64,
@@ -121,4 +113,4 @@ def kept_params(folder: Path, task: Task) -> Params | None:
 
 def bad(path: Path, what: str) -> Problem:
     """Return the problem of a file that does not hold what was trained."""
-    return problem_of(BAD_PARAMS, file=str(path), what=what)
+    return problem_of("TP056", file=str(path), what=what)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
 from trainer.config.tree import Config, MethodConfig
 from trainer.methods.method import Method
@@ -32,14 +32,6 @@ def full_of(config: Config) -> Full:
     return Full()
 
 
-UNUSED = Rule(
-    "TP069",
-    "Setting of another method",
-    "A setting without effect would be declared and not be true.",
-    "Set method.kind to lora, or leave the setting out.",
-)
-
-
 def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
     """Refuse the settings of the group `method` that differ from their defaults and are not used.
 
@@ -53,7 +45,7 @@ def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
     unused = {key: value for key, value in asdict(config.method).items() if key not in {"kind", *used}}
     problems = [
         problem_of(
-            UNUSED,
+            "TP069",
             file=config.model.name,
             pointer=f"/method/{key}",
             what=f"method.{key} is {show(value)}, which method.kind {config.method.kind} does not use.",

@@ -15,7 +15,7 @@ from math import sqrt
 from typing import Any, Literal
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.methods.method import Method
@@ -25,13 +25,6 @@ from trainer.model.lora import Lora, is_lora
 from trainer.model.quantised import Kind, can_be_quantised
 
 ALL = "all"
-
-NO_TARGET = Rule(
-    "TP067",
-    "No such projection",
-    "A target of method.targets is the name of no projection of the model, so nothing would be trained there.",
-    "Name projections of the model, or set method.targets to all.",
-)
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ def no_target(target: str, source: ModelSource, names: Mapping[str, tuple[str, .
     ends = sorted({each.rpartition(".")[2] for own in names.values() for each in own})
     close = get_close_matches(target.rpartition(".")[2], ends, n=1)
     return problem_of(
-        NO_TARGET,
+        "TP067",
         file=source.name,
         pointer="/method/targets",
         what=f"The target {target} of method.targets is the name of no projection of {source.name}.",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flax import nnx
 
 from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, partition
@@ -27,23 +27,6 @@ from trainer.model.spec import ModelSpec
 from trainer.model.stacking import apart, members, runs_of
 from trainer.model.stacks import Remat
 from trainer.recorder.processor import NATIVE
-
-NO_WEIGHTS = Rule(
-    "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
-)
-
-NARROW_LEARNERS = Rule(
-    "TP704",
-    "Learning in float16",
-    "A float16 parameter loses every update smaller than 1/2048 of it, and small parameters become 0.",
-    "Set precision.params to float32; precision.compute may be float16.",
-)
-KEPT_KERNELS = Rule(
-    "TP705",
-    "Quantised without rematerialisation",
-    "The backward pass would keep each kernel in its full size, and the few bits would save nothing.",
-    "Set memory.remat to layer.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +206,10 @@ def what_defeats_itself(config: Config) -> list[Problem]:
     problems, method = [], config.method
     if config.precision.params == "float16" and method.kind == "full":  # adapters are in float32
         what = "precision.params is float16 and method.kind is full, so every parameter learns in it."
-        problems.append(problem_of(NARROW_LEARNERS, file=config.name, pointer="/precision/params", what=what))
+        problems.append(problem_of("TP704", file=config.name, pointer="/precision/params", what=what))
     if method.base != "plain" and config.memory.remat == "none":
         what = f"method.base is {method.base} and memory.remat is none."
-        problems.append(problem_of(KEPT_KERNELS, file=config.name, pointer="/memory/remat", what=what))
+        problems.append(problem_of("TP705", file=config.name, pointer="/memory/remat", what=what))
     return problems
 
 
@@ -257,7 +240,7 @@ def absent_weights(config: Config, source: ModelSource) -> list[Problem]:
         return []
     return [
         problem_of(
-            NO_WEIGHTS,
+            "TP060",
             file=config.model.name,
             pointer="/model/weights",
             what=f"model.weights is pretrained, but the built-in model {config.model.name} has no weights.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.problems.problem import Gathering, Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.data.answers import refused_readers
@@ -13,28 +13,6 @@ from trainer.data.kinds import refused_template
 from trainer.methods import method_of
 from trainer.methods.model import what_defeats_itself
 from trainer.objectives import objective_of
-
-NO_GENERATOR = Rule(
-    "TP013", "No generator", "Only the built-in datasets can generate rows.", "Set data.generated_rows to 0."
-)
-PART_OF_A_GROUP = Rule(
-    "TP913",
-    "Part of a group",
-    "A step learns from whole groups: an advantage compares a completion with its group.",
-    "Set batch.microbatch_size, batch.accumulation_steps or objective.group_size so that groups come out whole.",
-)
-NO_MOMENTS = Rule(
-    "TP708",
-    "A state without moments",
-    "Adafactor runs without momentum and keeps means over rows and columns, which take next to nothing.",
-    "Set optimizer.state to float32, or optimizer.name to adamw.",
-)
-CANNOT_PACK = Rule(
-    "TP079",
-    "Packing of what cannot be packed",
-    "The objective compares whole sequences, so each must hold one example.",
-    "Set data.packing to false.",
-)
 
 
 def contradictions(config: Config) -> list[Problem]:
@@ -50,7 +28,7 @@ def contradictions(config: Config) -> list[Problem]:
             problems += parts_of_groups(config, objective.sequences_each)
     if config.optimizer.name == "adafactor" and config.optimizer.state != "float32":
         what = f"optimizer.state is {config.optimizer.state} and optimizer.name is adafactor."
-        problems.append(problem_of(NO_MOMENTS, file=config.name, pointer="/optimizer/state", what=what))
+        problems.append(problem_of("TP708", file=config.name, pointer="/optimizer/state", what=what))
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     problems += refused_readers(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)
     if config.data.generated_rows and config.data.dataset not in DATASET_SHARES:
@@ -61,7 +39,7 @@ def contradictions(config: Config) -> list[Problem]:
 def no_generator(config: Config) -> Problem:
     """Return the problem of requesting generated rows of a dataset that has no generator."""
     return problem_of(
-        NO_GENERATOR,
+        "TP013",
         file=config.data.dataset,
         pointer="/data/generated_rows",
         what=f"data.generated_rows is {config.data.generated_rows}; only {listed(DATASET_SHARES)} have a generator.",
@@ -80,10 +58,10 @@ def parts_of_groups(config: Config, size: int) -> list[Problem]:
         f"A step has {sequences} sequences a device (batch.microbatch_size {batch.microbatch_size} times "
         f"batch.accumulation_steps {batch.accumulation_steps}), which is no multiple of the {size} of a group."
     )
-    return [problem_of(PART_OF_A_GROUP, file=config.name, pointer="/batch/microbatch_size", what=what)]
+    return [problem_of("TP913", file=config.name, pointer="/batch/microbatch_size", what=what)]
 
 
 def cannot_pack(config: Config) -> Problem:
     """Return the problem of packing under an objective that takes one example a sequence."""
     what = f"data.packing is true, and {config.objective.kind} takes one example a sequence."
-    return problem_of(CANNOT_PACK, file=config.name, pointer="/data/packing", what=what)
+    return problem_of("TP079", file=config.name, pointer="/data/packing", what=what)

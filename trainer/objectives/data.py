@@ -17,13 +17,12 @@ from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.chat_template import writes_date
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
-from trainer.data.files.columns import MEANT_COLUMN
 from trainer.data.kinds import kinds_in, odd_kinds
 from trainer.data.prompts import Asked
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
@@ -35,10 +34,6 @@ from trainer.objectives import objective_of
 from trainer.objectives.items import Items, items_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
-
-TOO_LONG = Rule(
-    "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +103,8 @@ class Data:
         if self.overlap is None or self.items is None:
             return ()
         return tuple(
-            problem_of(rule, file=str(self.dataset.path), what=what, severity="warning")
-            for rule, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
+            problem_of(code, file=str(self.dataset.path), what=what, severity="warning")
+            for code, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
         )
 
     @property
@@ -222,7 +217,7 @@ def unwritten_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]
     text = str(template.get("default") if isinstance(template, dict) else template)
     return [
         problem_of(
-            MEANT_COLUMN,
+            "TP181",
             file=str(dataset.path),
             line=dataset.lines[number],
             what=f"The row gives {name} to the chat template of the model, which does not use it.",
@@ -277,5 +272,5 @@ def too_long_sequences(config: Config, model: Model) -> list[Problem]:
         return []
     what = f"data.max_length is {config.data.max_length}; {config.model.name} has {positions} positions."
     fix = f"Set data.max_length to at most {positions}."
-    found = problem_of(TOO_LONG, file=config.model.name, pointer="/data/max_length", what=what, why=None, next=fix)
+    found = problem_of("TP061", file=config.model.name, pointer="/data/max_length", what=what, why=None, next=fix)
     return [found]

@@ -18,7 +18,7 @@ from jaxtyping import Array, Key
 
 from evidence.rewards.terms import terms_of
 from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
@@ -32,18 +32,6 @@ from trainer.objectives.policy_loss import PolicyLoss
 from trainer.objectives.prompts import encode_prompts
 from trainer.objectives.unused import unused_by_rollouts, unused_settings
 
-BETWEEN_UPDATES = Rule(
-    "TP914",
-    "End between updates",
-    "What is drawn with one state serves all updates that follow, so a run ends, saves and chains after the last.",
-    "Set it to a multiple of objective.updates_per_rollout.",
-)
-NO_REWARDS = Rule(
-    "TP915",
-    "No rewards",
-    "Without a reward no completion is better than another.",
-    "Set objective.rewards, as in `exact` or `exact + 0.2*format`.",
-)
 SETTINGS = tuple(key for key in vars(ObjectiveConfig()) if key not in ("kind", "beta", "label_smoothing"))
 """Keys of the group `objective` that it uses."""
 HIGHEST = {"dapo": 0.28, "cispo": 5.0}
@@ -178,7 +166,7 @@ def grpo_of(config: Config) -> GroupPolicy:
     with Gathering(problems):
         if not terms_of(settings.rewards, file=config.name):
             what = "objective.kind is grpo, and objective.rewards states none."
-            problems.append(problem_of(NO_REWARDS, file=config.name, pointer="/objective/rewards", what=what))
+            problems.append(problem_of("TP915", file=config.name, pointer="/objective/rewards", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
     chunk_tokens = config.memory.loss_chunk_tokens
@@ -209,4 +197,4 @@ def _between_updates(config: Config) -> Iterator[Problem]:
         if steps % each:
             name = pointer[1:].replace("/", ".")
             what = f"{name} is {steps}, which is no multiple of objective.updates_per_rollout, {each}."
-            yield problem_of(BETWEEN_UPDATES, file=config.name, pointer=pointer, what=what)
+            yield problem_of("TP914", file=config.name, pointer=pointer, what=what)

@@ -10,7 +10,6 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import first_few, problem_of
 from trainer.data.encode import EncodedData, Places, Tokenizer, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
-from trainer.data.files.pairs import EQUAL
 from trainer.data.source import HostBatch
 
 Pair = tuple[EncodedRow, EncodedRow]
@@ -68,7 +67,7 @@ def encode_pairs(
     places = Places(len(rows), lines)
     equal = (
         problem_of(
-            EQUAL,
+            "TP028",
             file=file,
             line=places[chosen.row],
             pointer="/rejected",

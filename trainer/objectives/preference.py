@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.source import HostBatch
@@ -25,13 +25,6 @@ from trainer.objectives.cross_entropy import in_several_chunks, log_probabilitie
 from trainer.objectives.objective import LossSums, Microbatch
 from trainer.objectives.pairs import Pair, encode_pairs, laid_out_pairs
 from trainer.objectives.unused import unused_by_pairs, unused_settings
-
-ODD_BATCH = Rule(
-    "TP077",
-    "Half a pair",
-    "A pair is two sequences, the chosen and the rejected answer, and both are worked on together.",
-    "Set batch.microbatch_size to an even number.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,4 +156,4 @@ def half_pairs(config: Config) -> list[Problem]:
         return []
     what = f"batch.microbatch_size is {size}, and a pair is two sequences."
     fix = f"Set batch.microbatch_size to {size + 1}" + (f" or {size - 1}." if size > 1 else ".")
-    return [problem_of(ODD_BATCH, file=config.name, pointer="/batch/microbatch_size", what=what, next=fix)]
+    return [problem_of("TP077", file=config.name, pointer="/batch/microbatch_size", what=what, next=fix)]

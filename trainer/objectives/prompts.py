@@ -9,23 +9,13 @@ from typing import Any
 import numpy as np
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import EncodedData, Places, Tokenizer, prompt_ids
 from trainer.data.files.encoded import EncodedRow, TokenFile
 from trainer.data.render import render_question, texts_of
 from trainer.data.row_problems import no_end_token
 from trainer.data.special_tokens import special_token_problems
-
-NO_ROOM = Rule(
-    "TP911",
-    "Prompt without room for a completion",
-    "Prompt and completion share data.max_length tokens.",
-    "Raise data.max_length, lower objective.max_completion_tokens, or take the row out.",
-)
-NOTHING_ASKED = Rule(
-    "TP912", "Prompt without a token", "A prompt without tokens leaves nothing to continue.", "Take the row out."
-)
 
 
 def encode_prompts(
@@ -94,11 +84,11 @@ def _problems_of(lengths: Sequence[int], room: int, file: str, places: Places) -
     for number, length in enumerate(lengths):
         if length == 0:
             yield problem_of(
-                NOTHING_ASKED,
+                "TP912",
                 file=file,
                 line=places[number],
                 what=f"The tokenizer finds no token in the prompt of row {number}.",
             )
         elif length > room:
             what = f"The prompt of row {number} has {length} tokens; {max(room, 0)} are left beside the completion."
-            yield problem_of(NO_ROOM, file=file, line=places[number], what=what)
+            yield problem_of("TP911", file=file, line=places[number], what=what)

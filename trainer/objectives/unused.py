@@ -7,16 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import show
 from trainer.config.tree import Config, DataConfig, MemoryConfig, ObjectiveConfig
-
-WITHOUT_EFFECT = Rule(
-    "TP078",
-    "Setting that the objective does not use",
-    "A setting without effect would be declared and not be true.",
-    "Leave the setting out, or choose the objective that uses it.",
-)
 
 
 def unused_settings(config: Config, used: Iterable[str]) -> list[Problem]:
@@ -55,4 +48,4 @@ def unused_by_rollouts(config: Config) -> list[Problem]:
 def without_effect(config: Config, group: str, key: str, value: Any) -> Problem:
     """Return the problem of a setting that the objective does not use."""
     what = f"{group}.{key} is {show(value)}, which objective.kind {config.objective.kind} does not use."
-    return problem_of(WITHOUT_EFFECT, file=config.name, pointer=f"/{group}/{key}", what=what)
+    return problem_of("TP078", file=config.name, pointer=f"/{group}/{key}", what=what)

@@ -14,7 +14,7 @@ from typing import Any
 
 from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
 from trainer.recorder.cache_folder import folder
@@ -33,13 +33,6 @@ MEMORY_WITHIN = 0.01
 
 UNMEASURED = (COMPILED_ERROR, ERROR_FRACTION, SHARDED_ERROR_FRACTION)
 """Errors that stand for a compiler or a sum in general; what was measured on the device takes their place."""
-
-UNREADABLE = Rule(
-    "TP746",
-    "Calibration cannot be read",
-    "Plans would be narrowed by what nobody can check.",
-    "Forget it with `trainproof plan --calibrate --forget`, and calibrate again.",
-)
 
 
 FORMULA = 3
@@ -97,7 +90,7 @@ def known() -> tuple[Measured, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except (OSError, ValueError, TypeError) as error:
-        problem = problem_of(UNREADABLE, file=str(file), what=f"The calibration cannot be read: {error}.")
+        problem = problem_of("TP746", file=str(file), what=f"The calibration cannot be read: {error}.")
         raise ProblemError([problem], exit_code=2) from error
 
 

@@ -13,11 +13,10 @@ import jax
 import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
-from evidence.rules.spending.device import TYPE_ABSENT
 from evidence.targets.target import THIS_MACHINE, Target, target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config, ElementType
 from trainer.planning.gpu_memory import give_jax_the_gpu
@@ -44,14 +43,6 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 PROCESS_BYTES = 300 * 2**20
 """What a process on a CPU takes beside the run's arrays: libraries that are loaded as they are needed, compiled
 programs, and what compiling them leaves (docs/decisions/memory-estimate.md)."""
-
-ABSENT = Rule(
-    "TP701",
-    "Device absent",
-    "The device asked for is not there; nothing falls back in silence.",
-    "Use --device auto, or install JAX for the device.",
-)
-TOO_FEW = Rule("TP702", "Too few devices", "mesh.devices asks for more than there are.", "Lower mesh.devices.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +167,7 @@ def absent_device(requested: str) -> Problem:
     if not found:
         return no_device(requested)
     return problem_of(
-        ABSENT,
+        "TP701",
         file="--device",
         why=None,
         what=f"No {requested} device was found; JAX sees only: {', '.join(found)}.",
@@ -189,7 +180,7 @@ def no_device(requested: str) -> Problem:
     """Return the problem of a JAX that finds no device at all, as where JAX_PLATFORMS names what is not installed."""
     what = "No device was found" if requested == "auto" else f"No {requested} device was found"
     return problem_of(
-        ABSENT,
+        "TP701",
         file="--device",
         what=f"{what}; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all.",
         why="JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here.",
@@ -201,7 +192,7 @@ def no_device(requested: str) -> Problem:
 def too_few(platform: str, count: int, found: int) -> Problem:
     """Return the problem of asking for more devices than there are."""
     return problem_of(
-        TOO_FEW,
+        "TP702",
         why=None,
         file="mesh.devices",
         what=f"mesh.devices asks for {count} {platform} devices; JAX sees {found}.",
@@ -276,7 +267,7 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
     declared = {"params": config.precision.params, "compute": config.precision.compute}
     problems = [
         problem_of(
-            TYPE_ABSENT,
+            "TP730",
             file=kind,
             pointer=f"/precision/{key}",
             what=f"precision.{key} is {value}, which {kind} does not have.",

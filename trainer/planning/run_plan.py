@@ -15,7 +15,7 @@ import jax
 from evidence.run import layout
 from schemas.problems.mistake import first_line
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.data.prompts import Asked
 from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation
@@ -37,19 +37,12 @@ from trainer.planning.session_time import CompileTime
 from trainer.planning.spending import spending_of
 from trainer.planning.step_work import shared_work
 from trainer.planning.subject import Subject, counted_tokens
-from trainer.planning.words import DOES_NOT_FIT, advice, does_not_fit, in_words
+from trainer.planning.words import advice, does_not_fit, in_words
 from trainer.recorder.failure import FAILED, is_out_of_memory
 from trainer.recorder.recorder import Recorder
 
 MAIN_MEMORIES = ("tpu", "gpu")
 """What a plan is about; a core has small memories besides."""
-
-CANNOT_COMPILE = Rule(
-    "TP711",
-    "Cannot be compiled",
-    "The compiler of the device does not accept the run's programs, so nothing can be run.",
-    "Report it with the configuration; another element type, or mesh.devices=1, may be accepted.",
-)
 
 
 def compiled_plan(
@@ -128,11 +121,11 @@ def refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any],
     kind = plan["target"]["name"]
     if not is_out_of_memory(error):
         what = f"The compiler for {kind} refused the run: {first_line(error)}"
-        return ProblemError([problem_of(CANNOT_COMPILE, file=model, what=what)], exit_code=FAILED)
+        return ProblemError([problem_of("TP711", file=model, what=what)], exit_code=FAILED)
     said = next((found for reader in READERS if (found := reader(str(error))) is not None), None)
     if said is None or said.memory not in MAIN_MEMORIES or said.need_bytes is None or said.cap_bytes is None:
         what = f"The compiler for {kind} found no room for the run: {first_line(error)}"
-        problem = problem_of(DOES_NOT_FIT, file=model, what=what, next=advice(plan["changes"]))
+        problem = problem_of("TP710", file=model, what=what, next=advice(plan["changes"]))
     else:
         stated = plan | {"need_bytes": said.need_bytes, "available_bytes": said.cap_bytes}
         problem = does_not_fit(stated, model=model, can_force=False)

@@ -14,7 +14,7 @@ from evidence.rules.spending.figures import Band, RunFigures
 from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.kept_states import kept_said
@@ -34,14 +34,6 @@ from trainer.planning.session_time import CompileTime, compile_part, session_par
 from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.step_work import Work
 from trainer.planning.subject import Subject
-
-FEW_BITS_ON_CPU = Rule(
-    "TP712",
-    "Quantised base on a CPU",
-    "XLA unpacks kernels to their full size there: the process of a 135 M model took 3.07 GiB with nf4, 2.94 without.",
-    "Set memory.layers to scanned, where one layer is unpacked at a time, or leave method.base out.",
-    severity="warning",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +111,7 @@ def few_bits_for_nothing(subject: Subject, target: Target) -> list[Problem]:
         return []
     return [
         problem_of(
-            FEW_BITS_ON_CPU,
+            "TP712",
             file=subject.task.config.name,
             pointer="/method/base",
             what=f"method.base is {base}, and {target.kind} is a CPU.",

@@ -26,7 +26,6 @@ from trainer.model.files.known import planned_source
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
-from trainer.planning.devices import TOO_FEW
 from trainer.planning.remat import with_remat
 
 CHARACTERS_A_TOKEN = 3.5
@@ -149,7 +148,7 @@ def devices_used(config: Config, target: Target) -> int:
     what = f"mesh.devices asks for {config.mesh.devices} devices; {target.name} has {target.devices}."
     advice = f"Use --set mesh.devices={target.devices}, or leave it out to use all of them."
     problem = problem_of(
-        TOO_FEW, file="mesh.devices", what=what, why=None, expected=f"at most {target.devices}", next=advice
+        "TP702", file="mesh.devices", what=what, why=None, expected=f"at most {target.devices}", next=advice
     )
     raise ProblemError([problem], exit_code=3)
 

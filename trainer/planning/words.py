@@ -7,11 +7,7 @@ from typing import Any
 from evidence.run.plan_words import METHODS
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-
-DOES_NOT_FIT = Rule(
-    "TP710", "Does not fit", "The planned memory exceeds what each device has.", "Apply a change that is named."
-)
+from schemas.problems.rule import problem_of
 
 NAMED_PARTS = 4
 """Parts named in a refusal."""
@@ -40,7 +36,7 @@ def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True, wh
     largest = ", ".join(f"{part['name']} {size(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
     over = plan["need_bytes"] - plan["available_bytes"]
     return problem_of(
-        DOES_NOT_FIT,
+        "TP710",
         file=model,
         what=(
             f"{who} needs about {size(plan['need_bytes'])} on each device; {target['name']} has "

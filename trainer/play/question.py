@@ -8,31 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.json_text import read_json
 from trainer.data.prompts import Asked
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import unanswered_row
 from trainer.play.entrant import Entrant
 
-NO_ITEM = Rule(
-    "TP116",
-    "No such item",
-    "An item is named by its id in the set that the run was asked.",
-    "Take an id of predictions.jsonl, or ask with --prompt.",
-)
-NO_QUESTION = Rule(
-    "TP117",
-    "Line that asks nothing",
-    "Each line of standard input is one question.",
-    'Write {"prompt": "…"} or {"item": "…"}, one a line.',
-)
-NO_ANSWER = Rule(
-    "TP118",
-    "Prompt without room for an answer",
-    "A prompt must have a token to continue, and share the model's positions with its answer.",
-    "Shorten the prompt.",
-)
 FROM_INPUT = "standard input"
 
 
@@ -60,7 +42,7 @@ class PlayQuestion:
                 {"id": "", "expected": "", **self.row}, prompt_tokens=len(prompt), max_prompt_tokens=most
             )
             what = f"{entrant.name} cannot answer: {row['error']}."
-            raise ProblemError([problem_of(NO_ANSWER, file="--prompt", what=what)], exit_code=2)
+            raise ProblemError([problem_of("TP118", file="--prompt", what=what)], exit_code=2)
         return prompt
 
     def asked(self, entrant: Entrant) -> Asked:
@@ -82,7 +64,7 @@ def question_of(prompt: str | None, item: str | None, entrant: Entrant) -> PlayQ
     if items is None or not found:
         which = "was asked no set" if items is None else f"was asked {items.name}, which has no item {item}"
         raise ProblemError(
-            [problem_of(NO_ITEM, file=str(entrant.folder), what=f"{entrant.name} {which}.")], exit_code=2
+            [problem_of("TP116", file=str(entrant.folder), what=f"{entrant.name} {which}.")], exit_code=2
         )
     return PlayQuestion(row=found[0], items=items)
 
@@ -103,4 +85,4 @@ def read_question(line: str, number: int, entrant: Entrant) -> PlayQuestion:
 
 def no_question(line: str, number: int) -> Problem:
     """Return the problem of a line that asks nothing."""
-    return problem_of(NO_QUESTION, file=FROM_INPUT, line=number, what=f"{line.strip()[:80]!r} is not a question.")
+    return problem_of("TP117", file=FROM_INPUT, line=number, what=f"{line.strip()[:80]!r} is not a question.")

@@ -15,31 +15,12 @@ from dataclasses import dataclass
 
 import jax
 
-from schemas.problems.mistake import INTERNAL, STOPPED, first_line
+from schemas.problems.mistake import STOPPED, first_line
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
 FAILED = STOPPED
 INTERRUPTED = 5
-
-STOPPED_AT_ONCE = Rule(
-    "TP721",
-    "Stopped at once",
-    "A second signal ended the run without a checkpoint.",
-    "Start it again; the rows written so far stay in metrics.jsonl.",
-)
-NOT_RECORDED = Rule(
-    "TP722",
-    "Cannot be recorded",
-    "A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",
-    "Free space there and start the run again, with --resume if a checkpoint was saved.",
-)
-OUT_OF_MEMORY = Rule(
-    "TP723",
-    "Out of memory",
-    "The plan is an estimate; plan.json in the run folder says what it counted.",
-    "Apply a change that plan.json lists under changes, largest saving first.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +58,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
 def cancellation(file: str) -> Failure:
     """Return the end of a run that was interrupted twice."""
     problem = problem_of(
-        STOPPED_AT_ONCE,
+        "TP721",
         file=file,
         what="The run was stopped at once by a second signal; the step under way was not saved.",
         why=None,
@@ -92,7 +73,7 @@ def not_written(error: OSError, file: str) -> Failure:
     needed = f": {error.strerror}" if full and error.strerror != os.strerror(error.errno or 0) else ""
     then = "Check the folder and the disk, and start the run again, with --resume if a checkpoint was saved."
     problem = problem_of(
-        NOT_RECORDED,
+        "TP722",
         file=str(where),
         what=f"The disk is full{needed}; the run cannot be recorded any further."
         if full
@@ -127,7 +108,7 @@ def out_of_memory(error: BaseException, file: str, *, is_recorded: bool = False)
         is_recorded: whether the folder is that of the run that failed.
     """
     problem = problem_of(
-        OUT_OF_MEMORY,
+        "TP723",
         file=file,
         what=f"The device ran out of memory: {first_line(error)}",
         next=f"`trainproof plan --explain-oom {file}` says what filled it and what to change." if is_recorded else None,
@@ -138,7 +119,7 @@ def out_of_memory(error: BaseException, file: str, *, is_recorded: bool = False)
 def internal(error: BaseException, file: str) -> Failure:
     """Return the end of a run by a mistake in trainproof."""
     problem = problem_of(
-        INTERNAL,
+        "TP799",
         file=file,
         what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
         next="Report it with log.jsonl of the run folder, whose last line holds the traceback.",

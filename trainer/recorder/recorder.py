@@ -22,22 +22,8 @@ from evidence.run.write import RowWriter, append_rows, write_json, write_text
 from evidence.scores.recompute import result_of
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.recorder.failure import failure_of
-
-FOLDER_NOT_WRITABLE = Rule(
-    "TP030",
-    "Folder cannot be written",
-    "The run folder cannot be made or written.",
-    "Give --output a folder that you may write to.",
-)
-FOLDER_TAKEN = Rule("TP031", "Folder is taken", "A run never writes over what is there.", "Choose another --output.")
-INVALID_RUN_NAME = Rule(
-    "TP032",
-    "Name that no run can have",
-    "The id stands in every document of the run and in bundles.",
-    "Give it another name.",
-)
 
 MOVED = "it was moved, renamed or removed while the run was writing to it"
 
@@ -289,7 +275,7 @@ def unfit_name(folder: Path, flag: str) -> list[Problem]:
         return []
     like_it = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MOST_OF_AN_ID] or "run"
     problem = problem_of(
-        INVALID_RUN_NAME,
+        "TP032",
         file=str(folder),
         what=f"The folder's name {name!r} cannot be the id of a run.",
         expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MOST_OF_AN_ID}",
@@ -300,9 +286,7 @@ def unfit_name(folder: Path, flag: str) -> list[Problem]:
 
 def unwritable(folder: Path, error: OSError) -> Problem:
     """Return the problem of a folder that cannot be made or written."""
-    return problem_of(
-        FOLDER_NOT_WRITABLE, file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None
-    )
+    return problem_of("TP030", file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None)
 
 
 def occupied_problem(folder: Path, names: list[str]) -> Problem:
@@ -310,7 +294,7 @@ def occupied_problem(folder: Path, names: list[str]) -> Problem:
     holds_run = layout.MANIFEST in names
     shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
     return problem_of(
-        FOLDER_TAKEN,
+        "TP031",
         file=str(folder),
         what="The folder already holds a run." if holds_run else f"The folder is not empty: it holds {shown}.",
         next=f"Give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}.",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.proof.keys import needed_module
-from evidence.proof.rules import NOT_STAMPED, refusal
+from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import address_problem
 from evidence.proof.stamps.record import Moment, stamp_run, start_of
 from evidence.run import layout
@@ -29,7 +29,7 @@ def refuse_authority(authority: str | None) -> None:
         return
     if why := address_problem(authority):
         then = "Give recording.time_authority the address of a time authority, or null."
-        raise ProblemError([refusal(NOT_STAMPED, "recording.time_authority", why, next=then)], exit_code=2)
+        raise ProblemError([refusal("TP861", "recording.time_authority", why, next=then)], exit_code=2)
     needed_module("rfc3161_client", "Time stamps", extra="witness")
 
 

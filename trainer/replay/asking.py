@@ -17,9 +17,9 @@ from trainer.loop.segments import parts_of
 from trainer.loop.stop import StopRequest
 from trainer.replay.draw import Draw, draw_segments
 from trainer.replay.place import REFUSED, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest, read_recorded
+from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
 from trainer.replay.repetition import Repetition
-from trainer.replay.states import OTHER_STATE, States, frozen_of
+from trainer.replay.states import States, frozen_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
     run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:
         what = f"The chain has no state at step {', '.join(map(str, unknown))}."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
     place = place_of(run, ReplayRequest(folder=folder))
     states = States(run=run, task=place.task, frozen=frozen_of(place.task))
     absent = []
@@ -116,7 +116,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
                 state = repetition.at(segment.last_step)
                 if state is None or not repetition.is_stated(state):
                     what = f"The state of step {segment.last_step} cannot be made again here: its hash is another one."
-                    problem = problem_of(OTHER_STATE, file=str(folder), what=what)
+                    problem = problem_of("TP764", file=str(folder), what=what)
                     raise ProblemError([problem], exit_code=REFUSED)
                 write_state(target, state)
     return run.sha256

@@ -16,7 +16,7 @@ from evidence.records.effective import effective_of
 from evidence.scores.reading import scoring_of
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
 from trainer.data.rows import RowFile
@@ -30,27 +30,7 @@ from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment
 from trainer.recorder.processor import NATIVE, Level, level_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest
-
-OTHER_SOFTWARE = Rule(
-    "TP761",
-    "Other software than the run's",
-    "These packages and flags decide the bits of every number, so that a difference would say nothing about the run.",
-    "Install the run's versions in an environment of their own, or use --anyway: then numbers are held against a "
-    "tolerance.",
-)
-OTHER_DEVICES = Rule(
-    "TP762",
-    "Other devices than the run's",
-    "Another kind of device adds in another order, and another number of them takes other batches.",
-    "Repeat it on such devices. `trainproof challenge` asks the model itself, on any machine.",
-)
-OTHER_DATA = Rule(
-    "TP763",
-    "Other data than the run's",
-    "What a run learns and is asked follows from its files, which it states by their hash.",
-    "Name the file that the run used with --dataset.",
-)
+from trainer.replay.recorded import RecordedRun, ReplayRequest
 
 DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 """Packages that decide the bits of a step."""
@@ -141,7 +121,7 @@ def _other_software(there: Mapping[str, Any], here: Mapping[str, Any], file: str
             if before != now:
                 what = f"The run used {name} {before or '(none)'}; here it is {now or '(none)'}."
                 pointer = f"/environment/{group}/{name}"
-                found.append(problem_of(OTHER_SOFTWARE, file=file, pointer=pointer, what=what))
+                found.append(problem_of("TP761", file=file, pointer=pointer, what=what))
     return found
 
 
@@ -154,8 +134,8 @@ def _other_devices(there: Mapping[str, Any], devices: Devices, file: str) -> lis
     force = f'XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}"'
     if there["platform"] == devices.platform == "cpu":
         then = f"Set {force}, which gives a CPU that many devices."
-        return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what, next=then)]
-    return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what)]
+        return [problem_of("TP762", file=file, pointer="/devices", what=what, next=then)]
+    return [problem_of("TP762", file=file, pointer="/devices", what=what)]
 
 
 def _remark(name: str, before: Any, now: Any) -> str:
@@ -192,11 +172,11 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     if run.manifest["status"] == "running":
         what = "The run is not sealed: it is under way, or was killed."
         then = "Wait for its end, or continue it with trainproof train --resume."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
+        raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=2)
     config = config_here(run, request)
     devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
     fitness = fitness_of(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
-    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
+    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
         task, data = read_inputs(config, devices, asked=repeated_set(run), rendered_at=rendered_at(run.manifest))
@@ -247,11 +227,11 @@ def other_data(run: RecordedRun, data: Data) -> list[Problem]:
     found = []
     if data.dataset.sha256 != stated["sha256"]:
         what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run learned from {stated['sha256']}."
-        found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/dataset/sha256", what=what))
+        found.append(problem_of("TP763", file=str(run.folder), pointer="/dataset/sha256", what=what))
     if run.summary is not None and data.items is not None:
         asked, items = run.summary["eval_set"], data.items.file
         if items.sha256 != asked["sha256"]:
             what = f"{items.name} has the SHA-256 {items.sha256}; the run was asked {asked['sha256']}."
             then = "Have the run's own evaluation set where its configuration names it."
-            found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
+            found.append(problem_of("TP763", file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
     return found

@@ -13,7 +13,7 @@ from evidence.records.ours import read_existing_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.segments import Segment, segments_of
@@ -59,14 +59,6 @@ class ReplayRequest:
             "minutes": self.minutes,
             "seed": self.seed,
         }
-
-
-NOTHING_TO_REPEAT = Rule(
-    "TP760",
-    "Nothing to repeat",
-    "A run is repeated from its configuration and manifest, and held against its rows and its chain.",
-    "Restore the run as it was recorded, or train it anew.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +112,15 @@ def read_recorded(folder: Path) -> RecordedRun:
     if missing or manifest is None:
         what = f"{' and '.join(missing)} cannot be read, or {'is' if len(missing) == 1 else 'are'} not there."
         then = f"`trainproof check {folder}` says what is wrong with it."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what, next=then)], exit_code=2)
+        raise ProblemError([problem_of("TP760", file=str(folder), what=what, next=then)], exit_code=2)
     rows = {row["step"]: row for row in facts.metrics or []}
     if not rows or manifest["model"] is None:
         what = "The run was stopped before its first step was recorded."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
     config = load_config(folder / layout.CONFIG)
     if max(rows) > config.limits.steps:
         what = f"metrics.jsonl has a row of step {max(rows):,}; config.yaml ends at step {config.limits.steps:,}."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
     states = {entry["step"]: entry["state_sha256"] for entry in facts.chain or []}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
     return RecordedRun(

@@ -21,7 +21,7 @@ from trainer.recorder.receipt import receipt_of
 from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
 from trainer.replay.draw import Draw, draw_segments, drawn_items
 from trainer.replay.place import REFUSED, ReplaySetup, place_of
-from trainer.replay.recorded import NOTHING_TO_REPEAT, RecordedRun, ReplayRequest, read_recorded
+from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
 from trainer.replay.repetition import Repetition, SegmentResult, ends, line_of
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
@@ -220,7 +220,7 @@ def not_sent(run: RecordedRun, number: int, steps: Sequence[int]) -> Problem:
     named = ",".join(map(str, steps))
     what = f"The number {number} names states that are not here: of the steps {named.replace(',', ', ')}."
     then = f"Ask the run's maker for `trainproof answer RUN --states {named}`."
-    return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
+    return problem_of("TP760", file=str(run.folder), what=what, next=then)
 
 
 def nothing_reached(run: RecordedRun, found: ReplayFindings) -> Problem:
@@ -233,4 +233,4 @@ def nothing_reached(run: RecordedRun, found: ReplayFindings) -> Problem:
         what, then = f"No step could be judged. {said}", "Repeat it on such a machine."
     else:
         what, then = "The time was over before a step was repeated.", "Give more --minutes."
-    return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
+    return problem_of("TP760", file=str(run.folder), what=what, next=then)

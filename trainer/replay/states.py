@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.kept_states import kept_steps, read_state, state_path
 from trainer.loop.restoring import restore_checkpoint, steps_of
@@ -23,13 +23,6 @@ from trainer.methods.method import combine, partition
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
 from trainer.replay.recorded import RecordedRun
-
-OTHER_STATE = Rule(
-    "TP764",
-    "State that the run did not have",
-    "The chain was sealed with the run and states the hash of each of its states; only those can be begun from.",
-    "Ask the run's maker for these states again; if there are none of these hashes, the run was not as it states.",
-)
 
 Read = Callable[[], TrainState]
 
@@ -102,12 +95,12 @@ class States:
                 found = state_sha256(to_stored(read_state(path, state_shapes(self.task))))
             except (*UNREADABLE, SafetensorError) as error:
                 what = f"The state of step {step} that was sent cannot be read as one of this run: {error}."
-                problems.append(problem_of(OTHER_STATE, file=str(self.run.folder), what=what))
+                problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
                 continue
             if found != stated:
                 states = f"the chain states {stated} there" if stated else "the chain states none there"
                 what = f"The state of step {step} that was sent has the SHA-256 {found}; {states}."
-                problems.append(problem_of(OTHER_STATE, file=str(self.run.folder), what=what))
+                problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
         if problems:
             raise ProblemError(problems, exit_code=3)
 

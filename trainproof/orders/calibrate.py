@@ -8,18 +8,11 @@ from typing import Any
 
 from evidence.run.layout import MANIFEST
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 from trainer.planning import calibration
 from trainer.planning.calibration import Measured
 from trainer.planning.measured_runs import measured_of
-
-NOTHING_MEASURED = Rule(
-    "TP747",
-    "Nothing to calibrate by",
-    "A run teaches a plan something once its steps were measured and nothing speaks against it.",
-    "Name folders of runs that ended well, or train one here: a few steps are enough.",
-)
 
 
 def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
@@ -41,7 +34,7 @@ def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
             left.append({"run": str(folder), "because": found})
     if not used:
         reasons = "; ".join(f"{each['run']}: {each['because']}" for each in left) or "there is no run in it"
-        problem = problem_of(NOTHING_MEASURED, file=", ".join(map(str, runs)), what=f"No run is of use: {reasons}")
+        problem = problem_of("TP747", file=", ".join(map(str, runs)), what=f"No run is of use: {reasons}")
         raise ProblemError([problem], exit_code=2)
     file = calibration.keep(used)
     return {"file": str(file), "used": [each.document() for each in used], "left_out": left}

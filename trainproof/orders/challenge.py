@@ -13,19 +13,12 @@ from evidence.proof.receipts import keep_receipt
 from evidence.run.write import not_written, write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.recorder.progress import Watch
 
 QUESTIONS = 50
 """Drawn where no number is given."""
-
-TWO_KINDS = Rule(
-    "TP084",
-    "Questions of two kinds",
-    "Questions are either read from a file or drawn.",
-    "Give --items FILE, or --generate N with --seed S.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +79,7 @@ def refuse_two_kinds(path: Path, flags: ChallengeFlags) -> None:
     """Refuse questions that are to be read and drawn."""
     if flags.items is not None and flags.generate is not None:
         what = f"Both --items {flags.items} and --generate {flags.generate} were given."
-        raise ProblemError([problem_of(TWO_KINDS, file=str(path), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP084", file=str(path), what=what)], exit_code=2)
 
 
 def keep(receipt: dict[str, Any], output: Path | None) -> None:

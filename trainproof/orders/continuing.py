@@ -12,7 +12,6 @@ from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts, as_sentence
 from trainer.evaluate_run import evaluate_run
-from trainer.loop.restoring import DAMAGED
 from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
@@ -86,7 +85,7 @@ def continue_run(request: RunRequest, watch: Watch) -> int:
     try:
         evaluate_run(folder, None, watch, session=request.session)
     except ProblemError as error:
-        if DAMAGED.code not in {problem.code for problem in error.problems}:
+        if "TP053" not in {problem.code for problem in error.problems}:
             raise
         return run(request, watch)  # trains the last steps again, from the newest whole checkpoint
     watch.say(f"run folder: {folder}")

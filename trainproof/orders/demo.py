@@ -19,7 +19,7 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.run.layout import EXPORT, new_run_id
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
 from trainer.recorder.progress import Watch
@@ -28,13 +28,6 @@ from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay
 from trainproof.orders.train import TrainFlags
 from trainproof.terminal.bundles import build_text, verdict_text
-
-DEMO_UNFINISHED = Rule(
-    "TP073",
-    "Demo unfinished",
-    "A run of the demo did not end well.",
-    "Run the demo again: it starts a new run beside this one.",
-)
 
 ALL_OF_IT = ReplayFlags(whole=True, segments=0, items=0, minutes=None, seed=None)
 
@@ -161,5 +154,5 @@ def score_text(folder: Path) -> str:
 def not_finished(folder: Path) -> Problem:
     """Return the problem of a demo whose run did not end well."""
     return problem_of(
-        DEMO_UNFINISHED, file=str(folder), what="The demo's run did not finish; the lines above say why.", why=None
+        "TP073", file=str(folder), what="The demo's run did not finish; the lines above say why.", why=None
     )

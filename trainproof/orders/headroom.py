@@ -11,19 +11,12 @@ from evidence.records.ours import Run, read_run
 from evidence.rewards.headroom import headroom_problems, in_words
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 from trainer.config.tree import Config, config_of
 from trainer.data.rows import read_dataset
 from trainer.data.source import batch_size_of
 
-TO_GAIN = Rule(
-    "TP929",
-    "What there is to gain",
-    "A model that is never right, or nearly always, learns nothing from rewards.",
-    "Nothing; objective.headroom_items: 0 leaves the measurement out.",
-    "note",
-)
 SAME = ("rewards", "group_size", "max_completion_tokens", "temperature", "top_k", "top_p")
 """Settings of the objective that decide what is drawn and when it is right."""
 
@@ -41,12 +34,12 @@ def headroom_findings(config: Config, plan: dict[str, Any], runs: Path) -> tuple
     if (earlier := next(measured_before(config, runs), None)) is not None:
         assert earlier.manifest is not None, "it states what was measured"
         found, of = earlier.manifest["result"]["headroom"], f", measured by the run {earlier.manifest['run_id']}"
-        said = problem_of(TO_GAIN, file=config.name, what=f"{in_words(found)}{of}.")
+        said = problem_of("TP929", file=config.name, what=f"{in_words(found)}{of}.")
         return tuple(headroom_problems(found, file=config.name, of=of)) or (said,)
     count = config.objective.headroom_items
     if not count:
         what = "objective.headroom_items is 0: nobody finds out before the training whether it can gain anything."
-        return (problem_of(TO_GAIN, file=config.name, what=what, next="Set objective.headroom_items to 32."),)
+        return (problem_of("TP929", file=config.name, what=what, next="Set objective.headroom_items to 32."),)
     size = config.objective.group_size
     rollouts = math.ceil(count * size / batch_size_of(config, devices=plan["target"]["devices"]))
     drawn = (plan.get("time") or {}).get("rollout")
@@ -56,7 +49,7 @@ def headroom_findings(config: Config, plan: dict[str, Any], runs: Path) -> tuple
         f"No run here measured what this model has to gain on these rows. The start will, before the first step: "
         f"{quantity(count, 'prompt')} with {size} completions each, as long as {quantity(rollouts, 'roll-out')}{cost}."
     )
-    return (problem_of(TO_GAIN, file=config.name, what=what),)
+    return (problem_of("TP929", file=config.name, what=what),)
 
 
 def measured_before(config: Config, runs: Path) -> Iterator[Run]:

@@ -13,7 +13,7 @@ from evidence.run.extras import need
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.planning.out_of_memory.explain import explanation
-from trainer.planning.out_of_memory.read import MOST_CHARACTERS, NOT_OUT_OF_MEMORY, read_out_of_memory
+from trainer.planning.out_of_memory.read import MOST_CHARACTERS, read_out_of_memory
 
 STANDARD_INPUT = "-"
 
@@ -60,7 +60,7 @@ def _text(source: str) -> str:
     if not source or not log.is_file():
         what = f"{source} is a folder without a {layout.LOG}." if source else "No file is named."
         problem = problem_of(
-            NOT_OUT_OF_MEMORY,
+            "TP745",
             file=source or "--explain-oom",
             what=what,
             why=None,

@@ -15,7 +15,7 @@ from evidence.run.scratch import scratch_folder
 from evidence.run.write import as_json_text, not_written
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
@@ -117,14 +117,6 @@ def shown_too(watch: Watch, tell: Callable[[dict[str, Any]], None]) -> Callable[
     return both
 
 
-NO_STEPS = Rule(
-    "TP766",
-    "States that are not named",
-    "A judge names steps; each is a place of the run's chain.",
-    "Give them as `trainproof replay --ask` says: --states 280,1120.",
-)
-
-
 def pack_answer(run: Path, states: str, output: Path) -> int:
     """Pack the states of a run that a judge named, and return their number.
 
@@ -139,7 +131,7 @@ def pack_answer(run: Path, states: str, output: Path) -> int:
     steps = {int(each) for each in states.split(",") if each.strip().isdecimal() and len(each.strip()) <= 12}
     if not 0 < len(steps) <= MOST_STATES or len(steps) != len(states.split(",")):
         what = f"--states {states} does not name different steps, {MOST_STATES} at most."
-        raise ProblemError([problem_of(NO_STEPS, file=str(run), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP766", file=str(run), what=what)], exit_code=2)
     try:
         with scratch_folder("trainproof-answer-") as scratch, Watch() as watch:
             sha256 = write_states(run, sorted(steps), scratch, watch.say)

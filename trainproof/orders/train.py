@@ -11,20 +11,13 @@ from typing import Any
 
 from evidence.run.layout import CONFIG, new_run_id
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.session_limit import session_limit
 from trainer.planning.rehearsing import rehearsed_here
 from trainer.resumable import AUTO
 from trainer.run import RunRequest
-
-NOTHING_TO_TRAIN = Rule(
-    "TP003",
-    "Nothing to train",
-    "Neither --config nor --resume was given.",
-    "Start with --config trainer/configs/demo.yaml, a complete one.",
-)
 
 RUNS = Path("submission_runs")
 
@@ -102,7 +95,7 @@ def resolved_config(flags: TrainFlags) -> Config:
 def nothing_named() -> Problem:
     """Return the problem of a command without a configuration."""
     return problem_of(
-        NOTHING_TO_TRAIN,
+        "TP003",
         file="--config",
         what="No configuration is named.",
         expected="--config FILE, or --resume RUN_FOLDER; with --resume auto too, --config FILE",

@@ -13,11 +13,10 @@ from typing import Any
 
 from evidence.bundle.build import BuildReport
 from evidence.bundle.files import is_unpacked_bundle
-from evidence.bundle.format.rules import UNREADABLE, refusal
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.container import Progress
-from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_text
@@ -44,7 +43,7 @@ def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
         return verify_bundle(path, progress=progress)
     except OSError as error:
         what = f"The bundle cannot be checked: {error.strerror or error}."
-        raise ProblemError([refusal(UNREADABLE, str(error.filename or path), what)], exit_code=2) from None
+        raise ProblemError([refusal("TP801", str(error.filename or path), what)], exit_code=2) from None
 
 
 def build_text(report: BuildReport) -> str:
@@ -163,7 +162,7 @@ def _no_file(path: Path) -> Problem:
     what, then = "This does not exist.", "Give the path of a bundle, a zip that `trainproof package` built."
     if path.is_dir():
         what, then = "This folder is not an unpacked bundle.", f"To check runs, use `trainproof check {path}`."
-    return problem_of(NO_SUCH_PATH, file=str(path), what=what, why=None, next=then)
+    return problem_of("TP091", file=str(path), what=what, why=None, next=then)
 
 
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:

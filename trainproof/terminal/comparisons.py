@@ -15,20 +15,12 @@ from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference,
 from evidence.compare.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.ours import Run, read_run
-from evidence.run.unreadable import NO_SUCH_PATH
 from evidence.run.write import as_json_text
 from evidence.scores.means import MeanInterval
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines, visible
-
-TOO_FEW_RUNS = Rule(
-    "TP093",
-    "Too few runs",
-    "A comparison needs two runs or more.",
-    "Name the runs one after the other: `trainproof compare A B`.",
-)
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""
@@ -196,7 +188,7 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 def _no_folder(folder: Path) -> Problem:
     return problem_of(
-        NO_SUCH_PATH,
+        "TP091",
         file=str(folder),
         what="This is not a folder." if folder.exists() else "This does not exist.",
         next="Give the path of a run folder; `trainproof runs` lists them.",
@@ -205,7 +197,7 @@ def _no_folder(folder: Path) -> Problem:
 
 
 def _too_few(given: int) -> Problem:
-    return problem_of(TOO_FEW_RUNS, file="", what=f"A comparison needs at least 2 runs; {given} was given.", why=None)
+    return problem_of("TP093", file="", what=f"A comparison needs at least 2 runs; {given} was given.", why=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from evidence.bundle.signature import check_signature, sign_bundle, sign_documen
 from evidence.bundle.verdict import BundleVerdict
 from evidence.proof.envelope import SignedStatement, signature_of
 from evidence.proof.keys import new_key, public_key, public_of
-from evidence.proof.rules import BAD_KEY, BAD_STAMP, NOT_STAMPED, refusal
+from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import StampVerdict, check, request_stamp, stamp_path
 from evidence.proof.stamps.record import stamp_run, stamps_of, trusted_roots
 from evidence.proof.trust import trusted_keys
@@ -39,7 +39,7 @@ def sign_file(file: Path | None, key: Path | None, make: Path | None) -> str:
     used = key or make
     if used is None:
         what = "No key was named." if file else "Neither a bundle nor a key was named."
-        raise ProblemError([refusal(BAD_KEY, "", what)], exit_code=2)
+        raise ProblemError([refusal("TP855", "", what)], exit_code=2)
     lines = []
     if make:
         lines.append(f"{make}: new private key {new_key(make).key_id}; keep it to yourself.")
@@ -65,7 +65,7 @@ def with_signature(verdict: BundleVerdict, signature: Path | None, public_key_fi
     known = trusted_keys()
     if signature is not None and not known:
         what = "A signature proves nothing without the public key of whoever is to have made it."
-        raise ProblemError([refusal(BAD_KEY, str(signature), what)], exit_code=2)
+        raise ProblemError([refusal("TP855", str(signature), what)], exit_code=2)
     if signature is None and not path.is_file():
         return verdict
     return replace(verdict, signature=check_signature(verdict, path, known, asked=signature is not None))
@@ -91,7 +91,7 @@ def stamped_now(path: Path, authority: str, certificate: Path | None) -> str:
     except OSError as error:
         raise not_written(error, path, what="The time stamp") from None
     if certificate is not None and worth.problem:
-        raise ProblemError([refusal(BAD_STAMP, str(kept), worth.problem)], exit_code=1)
+        raise ProblemError([refusal("TP862", str(kept), worth.problem)], exit_code=1)
     under = f"root {worth.root}" if worth.root else "no root certificate of it is trusted here, so keep the stamp"
     time = f"{worth.stamp.time:%Y-%m-%d %H:%M:%S} UTC" if worth.stamp.time else "an unknown time"
     return as_lines([f"{kept}: {path.name} existed before {time}, according to {worth.stamp.by} ({under})."])
@@ -100,7 +100,7 @@ def stamped_now(path: Path, authority: str, certificate: Path | None) -> str:
 def _of_file(path: Path, authority: str, roots: dict[str, object]) -> tuple[Path, StampVerdict]:
     if not path.is_file():
         what = "This does not exist; a run folder or a zip can be stamped."
-        raise ProblemError([refusal(NOT_STAMPED, str(path), what, next="Give its path.")], exit_code=2)
+        raise ProblemError([refusal("TP861", str(path), what, next="Give its path.")], exit_code=2)
     digest = bytes.fromhex(sha256_file(path))
     answer = request_stamp(authority, digest)
     kept = stamp_path(path)
@@ -112,10 +112,10 @@ def _of_run(folder: Path, authority: str, roots: dict[str, object]) -> tuple[Pat
     manifest = facts_of(read_existing_run(folder)).manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest that lists its files, so a stamp would be of nothing."
-        raise ProblemError([refusal(NOT_STAMPED, str(folder), what, next="Wait until it has ended.")], exit_code=1)
+        raise ProblemError([refusal("TP861", str(folder), what, next="Wait until it has ended.")], exit_code=1)
     failed = stamp_run(folder, "manifest", sha256_file(folder / layout.MANIFEST), authority, datetime.now(UTC))
     if failed is not None:
-        raise ProblemError([refusal(NOT_STAMPED, authority, failed)], exit_code=4)
+        raise ProblemError([refusal("TP861", authority, failed)], exit_code=4)
     newest = stamps_of(folder, manifest)[-1]
     assert newest.answer is not None
     digest = bytes.fromhex(newest.sha256)

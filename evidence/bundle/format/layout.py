@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.format.rules import LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, refusal
+from evidence.bundle.format.rules import refusal
 from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.problems.problem import Problem
 
@@ -117,9 +117,9 @@ def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collecti
     for name, entry in _walk(folder, "", left_out, problems, weights=small):
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             kind = "symbolic link" if entry.is_symlink() else "special file"
-            problems.append(refusal(LINK_IN_RUN, name, f"This is a {kind}, not a file."))
+            problems.append(refusal("TP844", name, f"This is a {kind}, not a file."))
         elif reason := escape_reason(name) or unportable_reason(name):
-            problems.append(refusal(NAME_IN_RUN, name, reason))
+            problems.append(refusal("TP845", name, reason))
         elif name in unlisted:
             left_out.append(name)
         else:
@@ -162,13 +162,13 @@ def _walk(
     """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
     if prefix.count("/") > DEEPEST:
         what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
-        problems.append(refusal(UNREADABLE_FILE, prefix, what))
+        problems.append(refusal("TP854", prefix, what))
         return
     try:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
-        problems.append(refusal(UNREADABLE_FILE, prefix, f"The folder cannot be read: {error.strerror}."))
+        problems.append(refusal("TP854", prefix, f"The folder cannot be read: {error.strerror}."))
         return
     for entry in entries:
         name = prefix + entry.name
@@ -187,4 +187,4 @@ def _colliding(names: Sequence[str]) -> Iterator[Problem]:
         earlier = seen.setdefault(portable_form(name), name)
         if earlier != name:
             what = f"The name becomes `{earlier}` where case or Unicode form do not count."
-            yield refusal(NAME_IN_RUN, name, what)
+            yield refusal("TP845", name, what)

@@ -6,13 +6,12 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from evidence.bundle.format.rules import SECRET
 from evidence.bundle.secrets.patterns import BY_ANCHOR, PRIVATE_KEY
 
 _PACKED = {
     anchor.decode(): kept
     for anchor, patterns in BY_ANCHOR.items()
-    if (kept := [pattern for pattern in patterns if pattern.rule == SECRET])
+    if (kept := [pattern for pattern in patterns if pattern.code == "TP846"])
 }
 """What is never packed, by what it starts with."""
 _LOOSE = re.compile(

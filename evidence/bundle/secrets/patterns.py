@@ -12,9 +12,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET
-from schemas.problems.rule import Rule
-
 PREFIXED: tuple[tuple[str, str, str], ...] = (
     ("a Stripe key", "sk_live_", r"[A-Za-z0-9]{10,}"),
     ("a Stripe key", "rk_live_", r"[A-Za-z0-9]{10,}"),
@@ -77,7 +74,7 @@ class SecretPattern:
     """Lower-case texts with one of which every match starts; they are searched first."""
     expression: re.Pattern[bytes]
     """The exact shape, tried where an anchor stands, with the secret itself as group `secret` or `alone`."""
-    rule: Rule
+    code: str
     """Code of the rule."""
     harmless: re.Pattern[bytes] | None = None
     """What makes a match harmless if it stands in the match or in the 80 bytes before it."""
@@ -110,7 +107,7 @@ PRIVATE_KEY = re.compile(
 
 
 def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> SecretPattern:
-    return SecretPattern(kind=kind, anchors=anchors, expression=re.compile(expression), rule=SECRET)
+    return SecretPattern(kind=kind, anchors=anchors, expression=re.compile(expression), code="TP846")
 
 
 def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: bytes | None = None) -> SecretPattern:
@@ -118,7 +115,7 @@ def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: 
         kind=kind,
         anchors=anchors,
         expression=re.compile(expression),
-        rule=PERSONAL_DETAIL,
+        code="TP847",
         harmless=re.compile(harmless) if harmless else None,
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from evidence.bundle.format.documents import FileHash
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, RUNS
-from evidence.bundle.format.rules import OTHER_REDACTION, refusal
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.scan import encoding_of, spans_to_mask
 from evidence.run import layout
 from schemas.problems.problem import Problem
@@ -103,14 +103,14 @@ def redaction_problems(
     seen: set[str] = set()
     for each in stated:
         if each.path in seen:
-            yield refusal(OTHER_REDACTION, BUNDLE_MANIFEST, f"It names `{each.path}` twice among the redacted files.")
+            yield refusal("TP833", BUNDLE_MANIFEST, f"It names `{each.path}` twice among the redacted files.")
         elif not may_be_redacted(each.path) or each.path not in found:
-            yield refusal(OTHER_REDACTION, BUNDLE_MANIFEST, f"`{each.path}` is not a file that may be redacted.")
+            yield refusal("TP833", BUNDLE_MANIFEST, f"`{each.path}` is not a file that may be redacted.")
         elif masks.get(each.path, 0) < each.count:
             what = f"`{MASK}` occurs {masks.get(each.path, 0):,} times in the file."
-            yield refusal(OTHER_REDACTION, each.path, what, expected=f"{each.count:,} times at least")
+            yield refusal("TP833", each.path, what, expected=f"{each.count:,} times at least")
         elif found[each.path].sha256 == each.sha256:
-            yield refusal(OTHER_REDACTION, each.path, "The file is said to be redacted, and is as the run wrote it.")
+            yield refusal("TP833", each.path, "The file is said to be redacted, and is as the run wrote it.")
         seen.add(each.path)
 
 

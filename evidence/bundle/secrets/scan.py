@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET, refusal
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.patterns import BY_ANCHOR, HOME, PRIVATE_KEY, SecretPattern
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 
 BLOCK_BYTES = 4 << 20
 OVERLAP_BYTES = 8 << 10
@@ -30,7 +29,7 @@ class Finding:
 
     kind: str
     """What it is, as a noun phrase."""
-    rule: Rule
+    code: str
     """Code of the rule: a secret or a personal detail."""
     line: int
     """Line in the file, counted from 1."""
@@ -51,12 +50,12 @@ def scan_file(path: Path, shown_as: str) -> list[Problem]:
     with path.open("rb") as file:
         findings = list(find_secrets(file))
     problems = []
-    for rule in (SECRET, PERSONAL_DETAIL):
-        found = [finding for finding in findings if finding.rule == rule]
+    for code in ("TP846", "TP847"):
+        found = [finding for finding in findings if finding.code == code]
         problems += [_as_problem(finding, shown_as) for finding in found[:MOST_PER_FILE]]
         if len(found) > MOST_PER_FILE:
             what = f"{len(found) - MOST_PER_FILE:,} more findings of this kind are not listed."
-            problems.append(refusal(rule, shown_as, what))
+            problems.append(refusal(code, shown_as, what))
     return problems
 
 
@@ -69,8 +68,8 @@ def find_secrets(file: BinaryIO) -> Iterator[Finding]:
             for pattern, match in _matches(anchor, patterns, block, lower):
                 line = first_line + block.count(b"\n", 0, match.start())
                 secret = match.groupdict()["secret"] or match.group()
-                finding = Finding(kind=pattern.kind, rule=pattern.rule, line=line, masked=mask(secret))
-                key = (pattern.rule.code, line, finding.masked)
+                finding = Finding(kind=pattern.kind, code=pattern.code, line=line, masked=mask(secret))
+                key = (pattern.code, line, finding.masked)
                 if key not in told:
                     told.add(key)
                     yield finding
@@ -81,7 +80,7 @@ def spans_to_mask(text: bytes) -> Iterator[tuple[int, int]]:
     lower = text.lower()
     for anchor, patterns in BY_ANCHOR.items():
         for pattern, match in _matches(anchor, patterns, text, lower):
-            if pattern.rule == SECRET or pattern.kind == HOME:
+            if pattern.code == "TP846" or pattern.kind == HOME:
                 group = next((name for name in ("secret", "alone") if match.groupdict().get(name)), 0)
                 start, end = match.span(group)
                 key = PRIVATE_KEY.match(text, start)
@@ -131,4 +130,4 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 def _as_problem(finding: Finding, shown_as: str) -> Problem:
     """Return the problem of a finding."""
     what = f"Line {finding.line:,} holds {finding.kind}: {finding.masked}."
-    return refusal(finding.rule, shown_as, what, line=finding.line)
+    return refusal(finding.code, shown_as, what, line=finding.line)

@@ -16,26 +16,8 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from evidence.bundle.format.layout import escape_reason, portable_form, unportable_reason
-from evidence.bundle.format.rules import (
-    BOMB,
-    COLLIDING_NAMES,
-    DUPLICATE_NAME,
-    ENCRYPTED,
-    ESCAPING_NAME,
-    FALSE_SIZE,
-    FILE_AND_FOLDER,
-    OVERLAP,
-    SPECIAL_FILE,
-    STRAY_BYTES,
-    TOO_MANY_ENTRIES,
-    TWO_HEADERS,
-    UNKNOWN_COMPRESSION,
-    UNPORTABLE_NAME,
-    UNREADABLE,
-    refusal,
-)
+from evidence.bundle.format.rules import refusal
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity
 
@@ -57,9 +39,9 @@ _MANY = 4
 class ArchiveError(Exception):
     """An archive, or one entry of it, cannot be read in exactly one way."""
 
-    def __init__(self, rule: Rule, what: str, *, entry: str = "") -> None:
+    def __init__(self, code: str, what: str, *, entry: str = "") -> None:
         super().__init__(what)
-        self.problem = refusal(rule, entry, what)
+        self.problem = refusal(code, entry, what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +91,7 @@ def safe_entries(file: BinaryIO, limits: ArchiveLimits | None = None) -> tuple[l
         count, start, end = _find_directory(file)
         if count > limits.entries:
             what = f"The archive has {count:,} entries."
-            return [], [refusal(TOO_MANY_ENTRIES, "", what, expected=f"at most {limits.entries:,}")]
+            return [], [refusal("TP813", "", what, expected=f"at most {limits.entries:,}")]
         entries = _read_entries(file, count, start, end)
     except ArchiveError as error:
         return [], [error.problem]
@@ -128,15 +110,18 @@ def stream(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
         done += len(block)
         if done > entry.size_bytes:
             what = f"The entry declares {entry.size_bytes:,} bytes and holds more."
-            raise ArchiveError(FALSE_SIZE, what, entry=entry.name)
+            msg = "TP811"
+            raise ArchiveError(msg, what, entry=entry.name)
         checksum = zlib.crc32(block, checksum)
         yield block
     if done != entry.size_bytes:
         what = f"The entry declares {entry.size_bytes:,} bytes and holds {done:,}."
-        raise ArchiveError(FALSE_SIZE, what, entry=entry.name)
+        msg = "TP811"
+        raise ArchiveError(msg, what, entry=entry.name)
     if checksum != entry.crc32:
         what = "The content does not have the checksum that the entry declares."
-        raise ArchiveError(FALSE_SIZE, what, entry=entry.name)
+        msg = "TP811"
+        raise ArchiveError(msg, what, entry=entry.name)
 
 
 def _read_stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
@@ -146,7 +131,8 @@ def _read_stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     while left:
         block = file.read(min(left, BLOCK_BYTES))
         if not block:
-            raise ArchiveError(FALSE_SIZE, "The content ends before its declared size.", entry=entry.name)
+            msg = "TP811"
+            raise ArchiveError(msg, "The content ends before its declared size.", entry=entry.name)
         left -= len(block)
         yield block
 
@@ -167,9 +153,11 @@ def _inflate(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
         if block := unpacker.flush():
             yield block
     except zlib.error:
-        raise ArchiveError(FALSE_SIZE, "The content cannot be unpacked.", entry=entry.name) from None
+        msg = "TP811"
+        raise ArchiveError(msg, "The content cannot be unpacked.", entry=entry.name) from None
     if not unpacker.eof or unpacker.unused_data:
-        raise ArchiveError(FALSE_SIZE, "The packed content does not end where the entry ends.", entry=entry.name)
+        msg = "TP811"
+        raise ArchiveError(msg, "The packed content does not end where the entry ends.", entry=entry.name)
 
 
 def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
@@ -180,20 +168,25 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
     tail = file.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
-        raise ArchiveError(UNREADABLE, "The file has no end-of-archive record: it is not a zip, or its end is cut off.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The file has no end-of-archive record: it is not a zip, or its end is cut off.")
     record = _END.unpack_from(tail, at)
     end = tail_start + at
     if record[1] or record[2]:
-        raise ArchiveError(UNREADABLE, "The archive is one part of several.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The archive is one part of several.")
     if (after := total - end - _END.size) or record[7]:
-        raise ArchiveError(STRAY_BYTES, f"{after:,} bytes stand after the end of the archive.")
+        msg = "TP814"
+        raise ArchiveError(msg, f"{after:,} bytes stand after the end of the archive.")
     count, size, start = record[4:7]
     if 0xFFFF in record[3:5] or _IN_ZIP64 in record[5:7]:
         count, size, start, end = _read_end64(file, end)
     if (before := end - size - start) > 0:
-        raise ArchiveError(STRAY_BYTES, f"{before:,} bytes stand before the archive.")
+        msg = "TP814"
+        raise ArchiveError(msg, f"{before:,} bytes stand before the archive.")
     if before < 0:
-        raise ArchiveError(UNREADABLE, "The list of entries does not lie where the end record says.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The list of entries does not lie where the end record says.")
     return count, start, end
 
 
@@ -202,14 +195,17 @@ def _read_end64(file: BinaryIO, end: int) -> tuple[int, int, int, int]:
     file.seek(max(0, end - _END64_LOCATOR.size))
     locator = file.read(_END64_LOCATOR.size)
     if len(locator) < _END64_LOCATOR.size or locator[:4] != b"PK\x06\x07":
-        raise ArchiveError(UNREADABLE, "The zip64 locator that the end record needs is missing.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The zip64 locator that the end record needs is missing.")
     record_at = _END64_LOCATOR.unpack(locator)[2]
     if record_at + _END64.size + _END64_LOCATOR.size != end:
-        raise ArchiveError(UNREADABLE, "The zip64 end record does not lie where its locator says.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The zip64 end record does not lie where its locator says.")
     file.seek(record_at)
     record = _END64.unpack(file.read(_END64.size))
     if record[0] != b"PK\x06\x06" or record[4] or record[5]:
-        raise ArchiveError(UNREADABLE, "The zip64 end record cannot be read.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The zip64 end record cannot be read.")
     return record[7], record[8], record[9], record_at
 
 
@@ -222,11 +218,14 @@ def _read_entries(file: BinaryIO, count: int, start: int, end: int) -> list[Arch
         entry, at = _read_central(data, at)
         entries.append(entry)
         if len(entries) > count:
-            raise ArchiveError(UNREADABLE, f"The archive claims {count:,} entries and lists more.")
+            msg = "TP801"
+            raise ArchiveError(msg, f"The archive claims {count:,} entries and lists more.")
     if len(entries) != count:
-        raise ArchiveError(UNREADABLE, f"The archive claims {count:,} entries and lists {len(entries):,}.")
+        msg = "TP801"
+        raise ArchiveError(msg, f"The archive claims {count:,} entries and lists {len(entries):,}.")
     if not entries and start:
-        raise ArchiveError(STRAY_BYTES, f"{start:,} bytes belong to no entry.")
+        msg = "TP814"
+        raise ArchiveError(msg, f"{start:,} bytes belong to no entry.")
     entries.sort(key=lambda entry: entry.start)
     limits = [*(entry.start for entry in entries[1:]), start]
     begins = [0, *limits]
@@ -236,15 +235,18 @@ def _read_entries(file: BinaryIO, count: int, start: int, end: int) -> list[Arch
 def _read_central(data: bytes, at: int) -> tuple[ArchiveEntry, int]:
     """Return the entry whose central header starts at `at`, and where the next one starts."""
     if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\x01\x02":
-        raise ArchiveError(UNREADABLE, "The list of entries cannot be read.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The list of entries cannot be read.")
     fields = _CENTRAL.unpack_from(data, at)
     name_end = at + _CENTRAL.size + fields[10]
     extra_end = name_end + fields[11]
     if extra_end + fields[12] > len(data):
-        raise ArchiveError(UNREADABLE, "The list of entries is cut off.")
+        msg = "TP801"
+        raise ArchiveError(msg, "The list of entries is cut off.")
     name = _decode(data[at + _CENTRAL.size : name_end], fields[3])
     if fields[12]:
-        raise ArchiveError(STRAY_BYTES, f"The entry has a comment of {fields[12]:,} bytes.", entry=name)
+        msg = "TP814"
+        raise ArchiveError(msg, f"The entry has a comment of {fields[12]:,} bytes.", entry=name)
     size, packed, start = _resolve_zip64(data[name_end:extra_end], name, (fields[9], fields[8], fields[16]))
     declared = {"flags": fields[3], "method": fields[4], "crc32": fields[7], "packed_bytes": packed, "size_bytes": size}
     # Where Unix states its modes, other systems state nothing; tools differ in which of them they believe (4.4.2).
@@ -260,7 +262,8 @@ def _decode(raw: bytes, flags: int) -> str:
             "The name is not in the encoding that the entry declares.",
             raw.decode("utf-8", "backslashreplace"),
         )
-        raise ArchiveError(UNPORTABLE_NAME, what, entry=shown) from None
+        msg = "TP803"
+        raise ArchiveError(msg, what, entry=shown) from None
 
 
 def _resolve_zip64(extra: bytes, name: str, values: Sequence[int]) -> list[int]:
@@ -270,25 +273,30 @@ def _resolve_zip64(extra: bytes, name: str, values: Sequence[int]) -> list[int]:
     while at < len(extra):
         kind, length = struct.unpack_from("<2H", extra, at) if len(extra) - at >= 4 else (0, len(extra))
         if at + 4 + length > len(extra):
-            raise ArchiveError(UNREADABLE, "An extra field is cut off.", entry=name)
+            msg = "TP801"
+            raise ArchiveError(msg, "An extra field is cut off.", entry=name)
         if kind in fields:
             what = f"The entry carries the extra field 0x{kind:04x} twice, and tools differ in which one they read."
-            raise ArchiveError(TWO_HEADERS, what, entry=name)
+            msg = "TP810"
+            raise ArchiveError(msg, what, entry=name)
         fields[kind] = extra[at + 4 : at + 4 + length]
         at += 4 + length
     if _UNICODE_PATH_EXTRA in fields:
-        raise ArchiveError(TWO_HEADERS, "The entry carries a second name in an extra field.", entry=name)
+        msg = "TP810"
+        raise ArchiveError(msg, "The entry carries a second name in an extra field.", entry=name)
     wide = fields.get(_ZIP64_EXTRA, b"")
     resolved = list(values)
     for index, value in enumerate(values):
         if value == _IN_ZIP64:
             if len(wide) < 8:
-                raise ArchiveError(UNREADABLE, "A zip64 size is missing.", entry=name)
+                msg = "TP801"
+                raise ArchiveError(msg, "A zip64 size is missing.", entry=name)
             resolved[index] = int.from_bytes(wide[:8], "little")
             wide = wide[8:]
     if wide:
         what = f"The zip64 field has {quantity(len(wide), 'byte')} that the header does not ask for."
-        raise ArchiveError(TWO_HEADERS, what, entry=name)
+        msg = "TP810"
+        raise ArchiveError(msg, what, entry=name)
     return resolved
 
 
@@ -299,11 +307,13 @@ def _with_local(file: BinaryIO, entry: ArchiveEntry, begin: int, limit: int) -> 
     """
     if entry.start != begin:
         what = f"{entry.start - begin:,} bytes before the entry belong to none."
-        raise ArchiveError(STRAY_BYTES, what, entry=entry.name)
+        msg = "TP814"
+        raise ArchiveError(msg, what, entry=entry.name)
     file.seek(entry.start)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
-        raise ArchiveError(UNREADABLE, "The entry has no header where the list of entries says.", entry=entry.name)
+        msg = "TP801"
+        raise ArchiveError(msg, "The entry has no header where the list of entries says.", entry=entry.name)
     fields = _LOCAL.unpack(raw)
     name, extra = file.read(fields[9]), file.read(fields[10])
     size, packed = _resolve_zip64(extra, entry.name, (fields[8], fields[7]))
@@ -314,19 +324,23 @@ def _with_local(file: BinaryIO, entry: ArchiveEntry, begin: int, limit: int) -> 
         kinds = ("name", "flags", "compression method", "checksum", "packed size", "size")
         kind, first, second = next((kind, a, b) for kind, a, b in zip(kinds, listed, stated, strict=True) if a != b)
         what = f"The list of entries states the {kind} {first!r}, the entry itself {second!r}."
-        raise ArchiveError(TWO_HEADERS, what, entry=entry.name)
+        msg = "TP810"
+        raise ArchiveError(msg, what, entry=entry.name)
     data_start = entry.start + _LOCAL.size + fields[9] + fields[10]
     data_end = data_start + entry.packed_bytes
     if data_end > limit:
-        raise ArchiveError(OVERLAP, "The entry reaches into the bytes of the next.", entry=entry.name)
+        msg = "TP809"
+        raise ArchiveError(msg, "The entry reaches into the bytes of the next.", entry=entry.name)
     if entry.flags & DESCRIPTOR_FLAG and limit == data_end:
         # Info-ZIP goes on reading for it, into the next entry.
         what = "The entry announces a data descriptor after its content, and there is none."
-        raise ArchiveError(TWO_HEADERS, what, entry=entry.name)
+        msg = "TP810"
+        raise ArchiveError(msg, what, entry=entry.name)
     file.seek(data_end)
     if limit > data_end and not _is_descriptor(file.read(min(limit - data_end, 25)), entry):
         what = f"{limit - data_end:,} bytes after the entry belong to none."
-        raise ArchiveError(STRAY_BYTES, what, entry=entry.name)
+        msg = "TP814"
+        raise ArchiveError(msg, what, entry=entry.name)
     return replace(entry, data_start=data_start, end=limit)
 
 
@@ -343,18 +357,18 @@ def _entry_problems(entry: ArchiveEntry, limits: ArchiveLimits) -> Iterator[Prob
     """Yield what is wrong with one entry by itself."""
     path = entry.name.removesuffix("/")
     if reason := escape_reason(path):
-        yield refusal(ESCAPING_NAME, entry.name, reason)
+        yield refusal("TP802", entry.name, reason)
     if reason := unportable_reason(path):
-        yield refusal(UNPORTABLE_NAME, entry.name, reason)
+        yield refusal("TP803", entry.name, reason)
     if kind := _special_kind(entry):
-        yield refusal(SPECIAL_FILE, entry.name, f"The entry is {kind}.")
+        yield refusal("TP804", entry.name, f"The entry is {kind}.")
     if entry.flags & ENCRYPTED_FLAGS:
-        yield refusal(ENCRYPTED, entry.name, "The entry is encrypted.")
+        yield refusal("TP808", entry.name, "The entry is encrypted.")
     if entry.method not in {STORED, DEFLATED}:
-        yield refusal(UNKNOWN_COMPRESSION, entry.name, f"The entry is compressed with method {entry.method}.")
+        yield refusal("TP815", entry.name, f"The entry is compressed with method {entry.method}.")
     if entry.size_bytes > limits.ratio_floor_bytes and entry.size_bytes > limits.ratio * entry.packed_bytes:
         what = f"The entry declares {entry.size_bytes:,} bytes packed into {entry.packed_bytes:,}."
-        yield refusal(BOMB, entry.name, what, expected=f"at most {limits.ratio} bytes for each packed byte")
+        yield refusal("TP812", entry.name, what, expected=f"at most {limits.ratio} bytes for each packed byte")
 
 
 def _special_kind(entry: ArchiveEntry) -> str | None:
@@ -378,10 +392,10 @@ def _total_problems(entries: Sequence[ArchiveEntry], limits: ArchiveLimits) -> I
     size, packed = sum(entry.size_bytes for entry in small), sum(entry.packed_bytes for entry in small)
     if size > _MANY * limits.ratio_floor_bytes and size > limits.ratio * packed:
         what = f"Small entries declare {size:,} bytes together, packed into {packed:,}."
-        yield refusal(BOMB, "", what, expected=f"at most {limits.ratio} bytes for each packed byte")
+        yield refusal("TP812", "", what, expected=f"at most {limits.ratio} bytes for each packed byte")
     if total > limits.total_bytes:
         what = f"The archive declares {total:,} bytes."
-        yield refusal(BOMB, "", what, expected=f"at most {limits.total_bytes:,} bytes")
+        yield refusal("TP812", "", what, expected=f"at most {limits.total_bytes:,} bytes")
 
 
 def _clashes(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
@@ -392,20 +406,20 @@ def _clashes(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
         path = name.removesuffix("/")
         earlier = names.setdefault(portable_form(path), name)
         if earlier != name and earlier.removesuffix("/") == path:
-            yield refusal(FILE_AND_FOLDER, name, "One entry of this name is a file, another a folder.")
+            yield refusal("TP807", name, "One entry of this name is a file, another a folder.")
         elif earlier != name:
             what = f"The name becomes `{visible(earlier)}` where case or Unicode form do not count."
-            yield refusal(COLLIDING_NAMES, name, what)
+            yield refusal("TP806", name, what)
         for depth in range(1, path.count("/") + 1):
             folder = path.rsplit("/", depth)[0]
             spelled = folders.setdefault(portable_form(folder), folder)
             if spelled != folder:
                 what = f"Its folder becomes `{visible(spelled)}` where case or Unicode form do not count."
-                yield refusal(COLLIDING_NAMES, name, what)
+                yield refusal("TP806", name, what)
     for name, count in Counter(entry.name for entry in entries).items():
         if count > 1:
-            yield refusal(DUPLICATE_NAME, name, "Two entries have this name.")
+            yield refusal("TP805", name, "Two entries have this name.")
     for form, folder in folders.items():
         if form in names and not names[form].endswith("/"):
             what = f"The entry is a file, and others lie in a folder `{visible(folder)}`."
-            yield refusal(FILE_AND_FOLDER, names[form], what)
+            yield refusal("TP807", names[form], what)

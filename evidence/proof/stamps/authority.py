@@ -19,12 +19,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from evidence.proof.keys import needed_module
-from evidence.proof.rules import NOT_STAMPED, refusal
+from evidence.proof.rules import refusal
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible
 
 SHA256_OID = "2.16.840.1.101.3.4.2.1"
-_GRANTED = 0
 _STATUS = {2: "refused", 3: "is still waiting", 4: "warns of a revocation", 5: "was revoked"}
 
 
@@ -190,7 +189,7 @@ def request_stamp(authority: str, digest: bytes) -> bytes:
     answer = _post(authority, request(digest, nonce))
     stamp = read_stamp(answer, authority)
     if why := _other_answer(stamp, digest, nonce):
-        raise ProblemError([refusal(NOT_STAMPED, authority, why)], exit_code=4)
+        raise ProblemError([refusal("TP861", authority, why)], exit_code=4)
     return answer
 
 
@@ -229,7 +228,7 @@ def _other_answer(stamp: Stamp, digest: bytes, nonce: int) -> str | None:
 
 def _post(authority: str, body: bytes) -> bytes:
     if why := address_problem(authority):
-        raise ProblemError([refusal(NOT_STAMPED, authority, why, next="Give the authority's address.")], exit_code=2)
+        raise ProblemError([refusal("TP861", authority, why, next="Give the authority's address.")], exit_code=2)
     parts = urlsplit(authority)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=SECONDS)
@@ -255,7 +254,7 @@ def _post(authority: str, body: bytes) -> bytes:
 
 
 def _unreachable(authority: str, what: str) -> ProblemError:
-    return ProblemError([refusal(NOT_STAMPED, authority, f"The time authority {what}.")], exit_code=4)
+    return ProblemError([refusal("TP861", authority, f"The time authority {what}.")], exit_code=4)
 
 
 def stamp_path(file: Path) -> Path:

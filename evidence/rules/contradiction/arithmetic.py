@@ -8,28 +8,7 @@ from evidence.records.facts import Document, Facts, finding, same
 from evidence.rewards.headroom import pass_rates
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-NOT_THE_PRODUCT = Rule(
-    "TP306",
-    "Figures that do not add up",
-    "One of these figures follows from the others by the definition of its field.",
-    "Restore the file that the run wrote.",
-)
-ODD_CODE = Rule(
-    "TP307",
-    "Code identity contradicts itself",
-    "Commit, branch, dirty and diff come from one look at one git checkout: all are there, or none.",
-    "Restore the manifest that the run wrote.",
-)
-NOT_REFUSED = Rule(
-    "TP308",
-    "Run that its plan refuses",
-    "A run whose plan does not fit is refused unless it is forced, and forcing is recorded.",
-    "Restore plan.json and the manifest as the run wrote them.",
-)
-
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _STATE_FRACTION = 0.001
@@ -93,7 +72,7 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         stated = f"{dataset['generated_rows']} generated rows and the seed {show(dataset['generator_seed'])}"
         yield finding(
             facts.folder,
-            NOT_THE_PRODUCT,
+            "TP306",
             layout.MANIFEST,
             f"The dataset has {stated}.",
             expected="a seed if rows were generated, and null otherwise",
@@ -125,11 +104,11 @@ def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
     code = facts.manifest["code"]
     if (code["commit"] is None) != (code["dirty"] is None):
         what = f"commit is {show(code['commit'])} and dirty is {show(code['dirty'])}."
-        yield finding(facts.folder, ODD_CODE, layout.MANIFEST, what, pointer="/code/dirty")
+        yield finding(facts.folder, "TP307", layout.MANIFEST, what, pointer="/code/dirty")
     if bool(code["dirty"]) != (code["diff_sha256"] is not None):
         what = f"dirty is {show(code['dirty'])} and diff_sha256 is {show(code['diff_sha256'])}."
         expected = "a hash of the difference if dirty is true, and null otherwise"
-        yield finding(facts.folder, ODD_CODE, layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
+        yield finding(facts.folder, "TP307", layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
 
 
 def plan_adds_up(facts: Facts) -> Iterator[Problem]:
@@ -175,12 +154,12 @@ def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
         return
     if facts.training is not None and facts.training["steps_done"] > 0:
         what = "The plan says that the run does not fit and that it was not forced, and the run trained."
-        yield finding(facts.folder, NOT_REFUSED, layout.PLAN, what, pointer="/verdict")
+        yield finding(facts.folder, "TP308", layout.PLAN, what, pointer="/verdict")
 
 
 def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
     what = f"{pointer.rsplit('/', 1)[-1]} is {show(stated)}; {meaning} gives {show(right)}."
-    return finding(facts.folder, NOT_THE_PRODUCT, name, what, expected=show(right), pointer=pointer)
+    return finding(facts.folder, "TP306", name, what, expected=show(right), pointer=pointer)
 
 
 def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:

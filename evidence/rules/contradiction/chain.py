@@ -20,35 +20,9 @@ from evidence.run import layout
 from evidence.run.hashes import link_of
 from evidence.run.unreadable import is_lfs_pointer
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 
 RESTORE = "Restore chain.jsonl as the run wrote it, for example from git; if it is lost, run again."
-
-BROKEN_CHAIN = Rule(
-    "TP324",
-    "Broken chain",
-    "Each entry of chain.jsonl holds the hash of the one before; this one holds another, so one of them was changed, "
-    "left out or put in. No two steps leave the same state.",
-    RESTORE,
-)
-CHAIN_OF_OTHER_ROWS = Rule(
-    "TP325",
-    "Chain of other rows",
-    "An entry states the steps done, how much of the data they took, and the hash of the rows of metrics.jsonl so far.",
-    "Restore chain.jsonl and metrics.jsonl as the run wrote them.",
-)
-OTHER_HEAD = Rule(
-    "TP326",
-    "Chain with another end",
-    "The manifest states the number of entries and the hash of the last, which holds that of all before it.",
-    RESTORE,
-)
-CHAIN_OF_OTHER_PARAMS = Rule(
-    "TP327",
-    "Chain of other parameters",
-    "The chain states the parameters at its start and its end; manifest and evaluation state the same ones.",
-    RESTORE,
-)
 
 
 def chain_holds(facts: Facts) -> Iterator[Problem]:
@@ -65,14 +39,14 @@ def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
     if stated is None:
         if entries:
             what = f"chain.jsonl has {len(entries)} entries; the manifest does not state where it ends."
-            yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain")
+            yield finding(facts.folder, "TP326", layout.MANIFEST, what, pointer="/chain")
         return
     if stated["entries"] != len(entries):
         what = f"chain.jsonl has {len(entries)} entries; the manifest states {stated['entries']}."
-        yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/entries")
+        yield finding(facts.folder, "TP326", layout.MANIFEST, what, pointer="/chain/entries")
     elif entries and stated["head"] != link_of(entries[-1]):
         what = f"The last entry has the hash {link_of(entries[-1])}; the manifest states {stated['head']}."
-        yield finding(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/head")
+        yield finding(facts.folder, "TP326", layout.MANIFEST, what, pointer="/chain/head")
 
 
 def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
@@ -87,7 +61,7 @@ def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
             f"The chain ends at step {last['step']} after {last['rows']} rows; the run did {done} steps and has "
             f"{len(facts.metrics)} rows."
         )
-        yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=len(facts.chain))
+        yield finding(facts.folder, "TP325", layout.CHAIN, what, line=len(facts.chain))
 
 
 def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
@@ -108,7 +82,7 @@ def chain_moves_on(facts: Facts) -> Iterator[Problem]:
         step = first.setdefault(entry["state_sha256"], entry["step"])
         if step != entry["step"]:
             what = f"The state after step {entry['step']} is said to be that after step {step}, bit for bit."
-            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/state_sha256")
+            yield finding(facts.folder, "TP324", layout.CHAIN, what, line=line, pointer="/state_sha256")
             return
 
 
@@ -120,10 +94,10 @@ def _broken_links(facts: Facts, entries: Any) -> Iterator[Problem]:
         if entry["previous"] != before and (line > 1 or facts.manifest is not None):
             holds = "none" if entry["previous"] is None else entry["previous"]
             what = f"The entry at step {entry['step']} holds {holds} as the hash of the one before, which is {before}."
-            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/previous")
+            yield finding(facts.folder, "TP324", layout.CHAIN, what, line=line, pointer="/previous")
         if entry["step"] < step:
             what = f"Step {entry['step']} comes after step {step}."
-            yield finding(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/step")
+            yield finding(facts.folder, "TP324", layout.CHAIN, what, line=line, pointer="/step")
         before, step = link_of(entry), entry["step"]
 
 
@@ -142,16 +116,16 @@ def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
             what = (
                 f"At step {entry['step']} the chain counts {entry['rows']} rows; metrics.jsonl has {before} of {after}."
             )
-            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows")
+            yield finding(facts.folder, "TP325", layout.CHAIN, what, line=line, pointer="/rows")
         elif entry["rows_sha256"] != digest.hexdigest():
             what = (
                 f"The first {entry['rows']} rows of metrics.jsonl are not those of the chain at step {entry['step']}."
             )
-            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows_sha256")
+            yield finding(facts.folder, "TP325", layout.CHAIN, what, line=line, pointer="/rows_sha256")
         size = None if facts.training is None else facts.training["batch_size"]
         if size is not None and entry["data_position"] != entry["step"] * size:
             what = f"{entry['step']} steps of {size} sequences are not {entry['data_position']} sequences."
-            yield finding(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/data_position")
+            yield finding(facts.folder, "TP325", layout.CHAIN, what, line=line, pointer="/data_position")
 
 
 def _lines(facts: Facts) -> list[bytes]:
@@ -168,15 +142,8 @@ def _other_params(facts: Facts, index: int, where: str, sha256: str) -> Iterator
         has = "none" if entry["params_sha256"] is None else f"{entry['params_sha256'][:12]}…"
         what = f"At step {entry['step']} the chain states the parameters {has}; the {where} states {sha256[:12]}…."
         place = {"line": index + 1, "pointer": "/params_sha256"}
-        yield finding(facts.folder, CHAIN_OF_OTHER_PARAMS, layout.CHAIN, what, **place)
+        yield finding(facts.folder, "TP327", layout.CHAIN, what, **place)
 
-
-OTHER_KEPT = Rule(
-    "TP328",
-    "Kept parameters that the run did not end with",
-    "trained_params.safetensors holds what was trained; chain and evaluation state its hash, the manifest its number.",
-    "Restore trained_params.safetensors as the run wrote it, for example from its bundle; if it is lost, run again.",
-)
 
 _TYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2), "F64": ("float64", 8)}
 """Element types of safetensors: the name that a hash is over, and bytes."""
@@ -259,7 +226,7 @@ def _sha256(arrays: Arrays) -> str:
 
 
 def _problem(facts: Facts, what: str, expected: str | None) -> Problem:
-    return finding(facts.folder, OTHER_KEPT, layout.TRAINED_PARAMS, what, expected=expected)
+    return finding(facts.folder, "TP328", layout.TRAINED_PARAMS, what, expected=expected)
 
 
 CHECKS = (

@@ -9,28 +9,7 @@ import numpy as np
 from evidence.records.facts import Facts, finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-NOT_THE_STATUS = Rule(
-    "TP330",
-    "Status that the ending does not bear out",
-    "A run that succeeded did every planned step and exited with 0 and no error; one that runs has no end yet.",
-    "Restore the manifest as the run wrote it.",
-)
-LOST_LOSS = Rule(
-    "TP331",
-    "Training past a loss that is not finite",
-    "A loss that is not finite is written as null and stops the run as failed at that step, or its step is skipped "
-    "and counted in skipped_steps, where optimizer.max_nonfinite_steps is set.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-OTHER_CHECKPOINT = Rule(
-    "TP332",
-    "Evaluation of another checkpoint",
-    "A run evaluates the parameters after its last step, and as baseline those before its first.",
-    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
-)
 
 
 def status_has_an_end(facts: Facts) -> Iterator[Problem]:
@@ -42,7 +21,7 @@ def status_has_an_end(facts: Facts) -> Iterator[Problem]:
         if (facts.manifest[key] is None) != running:
             what = f"The status is {facts.manifest['status']} and {key} is {show(facts.manifest[key])}."
             expected = "null" if running else "a value"
-            yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
+            yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
 
 
 def exit_fits_status(facts: Facts) -> Iterator[Problem]:
@@ -53,11 +32,11 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
     if (status == "succeeded") != (ending["code"] == 0):
         what = f"The status is {status} and the exit code is {ending['code']}."
         expected = "0" if status == "succeeded" else "a code above 0"
-        yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/code")
+        yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer="/exit/code")
     if (status == "succeeded" and ending["error"] is not None) or (status == "failed" and ending["error"] is None):
         what = f"The status is {status} and the error is {show(ending['error'])}."
         expected = "null" if status == "succeeded" else "the kind of error"
-        yield finding(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/error")
+        yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
 
 def log_fits_status(facts: Facts) -> Iterator[Problem]:
@@ -65,7 +44,7 @@ def log_fits_status(facts: Facts) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [] if facts.succeeded else [], start=1):
         if record["level"] == "error":
             what = f"The run succeeded and logged an error: {record['event']}: {show(record['message'])}."
-            yield finding(facts.folder, NOT_THE_STATUS, layout.LOG, what, line=line, pointer="/level")
+            yield finding(facts.folder, "TP330", layout.LOG, what, line=line, pointer="/level")
             return
 
 
@@ -79,7 +58,7 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
         what = f"The run {status} with {done} steps done of {planned} planned."
         yield finding(
             facts.folder,
-            NOT_THE_STATUS,
+            "TP330",
             layout.MANIFEST,
             what,
             expected=str(planned) if facts.succeeded else f"at most {planned}",
@@ -99,7 +78,7 @@ def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
             what = f"The loss at step {step}, the last one, is null, and the run says succeeded."
         else:
             return
-        yield finding(facts.folder, LOST_LOSS, layout.METRICS, what, line=index + 1, pointer="/loss")
+        yield finding(facts.folder, "TP331", layout.METRICS, what, line=index + 1, pointer="/loss")
 
 
 def _is_skipped(facts: Facts) -> np.ndarray:
@@ -122,7 +101,7 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
         what = f"The scores are of step {step}; the run did {facts.training['steps_done']} steps."
         yield finding(
             facts.folder,
-            OTHER_CHECKPOINT,
+            "TP332",
             layout.EVAL_SUMMARY,
             what,
             expected=str(facts.training["steps_done"]),
@@ -135,12 +114,12 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
     if before["step"] != first:
         what = f"The baseline is of step {before['step']}; the run began at step {first}."
         pointer = "/baseline/checkpoint/step"
-        yield finding(facts.folder, OTHER_CHECKPOINT, layout.EVAL_SUMMARY, what, expected=str(first), pointer=pointer)
+        yield finding(facts.folder, "TP332", layout.EVAL_SUMMARY, what, expected=str(first), pointer=pointer)
     if before["params_sha256"] != facts.model["weights_sha256"]:
         what = "The baseline's parameters have another hash than the manifest's model.weights_sha256."
         yield finding(
             facts.folder,
-            OTHER_CHECKPOINT,
+            "TP332",
             layout.EVAL_SUMMARY,
             what,
             expected=facts.model["weights_sha256"],

@@ -8,22 +8,7 @@ from itertools import pairwise
 from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-OTHER_COUNTS = Rule(
-    "TP361",
-    "Counts that the examples do not bear out",
-    "The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
-    "Restore first_examples.json as the run wrote it.",
-)
-
-ODD_EXAMPLE = Rule(
-    "TP366",
-    "Example that contradicts itself",
-    "The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
-    "Restore first_examples.json as the run wrote it.",
-)
 
 
 def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
@@ -107,11 +92,11 @@ def _row_with_open_end(examples: list[Document]) -> int | None:
 
 
 def _odd(facts: Facts, what: str, pointer: str) -> Problem:
-    return finding(facts.folder, ODD_EXAMPLE, layout.FIRST_EXAMPLES, what, pointer=pointer)
+    return finding(facts.folder, "TP366", layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 def _other(facts: Facts, what: str, pointer: str) -> Problem:
-    return finding(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
+    return finding(facts.folder, "TP361", layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
 CHECKS = (counts_hold_the_examples,)

@@ -13,21 +13,8 @@ from evidence.scores.held_out import drawn_ids
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import accepted_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
-
-OTHER_POINT = Rule(
-    "TP396",
-    "Held-out score that its answers do not give",
-    "A step's score is the share of its right answers in answers_over_steps.jsonl, and an answer is right by its text.",
-    "Restore metrics.jsonl and answers_over_steps.jsonl as the run wrote them; if they are lost, run again.",
-)
-OTHER_ITEMS = Rule(
-    "TP397",
-    "Items asked during training that the seed does not draw",
-    "They follow from the seed and the ids of the set, and are the same at every step: no one can choose easy ones.",
-    "Restore answers_over_steps.jsonl as the run wrote it; if it is lost, run again.",
-)
 
 
 def points_follow_from_answers(facts: Facts) -> Iterator[Problem]:
@@ -54,7 +41,7 @@ def _other_scores(
         if not same(score, right):
             what = f"held_out_score of step {step} is {show(score)}; {layout.ANSWERS_OVER_STEPS} gives {show(right)}."
             more: dict[str, Any] = {"line": line, "pointer": "/held_out_score", "expected": show(right)}
-            yield finding(facts.folder, OTHER_POINT, layout.METRICS, what, **more)
+            yield finding(facts.folder, "TP396", layout.METRICS, what, **more)
 
 
 def _other_verdicts(facts: Facts) -> Iterator[Problem]:
@@ -71,7 +58,7 @@ def _other_verdicts(facts: Facts) -> Iterator[Problem]:
             if row[key] != right[key]:
                 what = f"{key} of {row['id']} at step {row['step']} is {show(row[key])}; its output gives another."
                 more: dict[str, Any] = {"line": line, "pointer": f"/{key}", "expected": show(right[key])}
-                yield finding(facts.folder, OTHER_POINT, layout.ANSWERS_OVER_STEPS, what, **more)
+                yield finding(facts.folder, "TP396", layout.ANSWERS_OVER_STEPS, what, **more)
 
 
 def _other_items(facts: Facts, points: dict[int, list[Document]]) -> Iterator[Problem]:
@@ -86,12 +73,12 @@ def _other_items(facts: Facts, points: dict[int, list[Document]]) -> Iterator[Pr
         asked = [row["id"] for row in answers]
         if asked != drawn and (facts.is_sealed or asked != drawn[: len(asked)]):
             what = f"Step {step} asks {len(asked)} items, which are not the {len(drawn)} that the seed draws in order."
-            yield finding(facts.folder, OTHER_ITEMS, layout.ANSWERS_OVER_STEPS, what)
+            yield finding(facts.folder, "TP397", layout.ANSWERS_OVER_STEPS, what)
             return
         for row in answers:
             if (row["prompt"], accepted_of(row)) != (items[row["id"]]["prompt"], accepted_of(items[row["id"]])):
                 what = f"{row['id']} has another prompt or expected answer at step {step} than in the evaluation."
-                yield finding(facts.folder, OTHER_ITEMS, layout.ANSWERS_OVER_STEPS, what)
+                yield finding(facts.folder, "TP397", layout.ANSWERS_OVER_STEPS, what)
 
 
 CHECKS = (points_follow_from_answers,)

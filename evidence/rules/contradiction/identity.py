@@ -8,21 +8,7 @@ from pathlib import PurePath
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
-
-OTHER_RUN = Rule(
-    "TP301",
-    "Document of another run",
-    "Every document of a folder names the run it belongs to, and they must all name the same.",
-    "Put back the document that this run wrote.",
-)
-RENAMED = Rule(
-    "TP302",
-    "Folder renamed",
-    "The folder had the name of the run when it was written; the documents still agree with each other.",
-    "Rename the folder back if others refer to the run by its id.",
-    "note",
-)
+from schemas.problems.rule import first_few
 
 
 def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
@@ -34,7 +20,7 @@ def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
         if document is not None and document["run_id"] != run_id:
             yield finding(
                 facts.folder,
-                OTHER_RUN,
+                "TP301",
                 name,
                 f"{name} belongs to the run {document['run_id']}; the manifest is that of {run_id}.",
                 expected=run_id,
@@ -52,7 +38,7 @@ def run_id_in_command(facts: Facts) -> Iterator[Problem]:
     if name not in {facts.manifest["run_id"], "", "..", "."}:
         yield finding(
             facts.folder,
-            OTHER_RUN,
+            "TP301",
             layout.MANIFEST,
             f"The command line asked for the folder {name}; the run is {facts.manifest['run_id']}.",
             expected=facts.manifest["run_id"],
@@ -72,7 +58,7 @@ def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:
         if stated != run_id:
             yield finding(
                 facts.folder,
-                OTHER_RUN,
+                "TP301",
                 layout.LOG,
                 f"The event {record['event']} belongs to the run {stated}; the manifest is that of {run_id}.",
                 expected=run_id,
@@ -84,7 +70,7 @@ def folder_name(facts: Facts) -> Iterator[Problem]:
     """Yield a note where the folder has another name than the run."""
     name = facts.folder.resolve().name
     if facts.manifest is not None and facts.manifest["run_id"] != name:
-        yield finding(facts.folder, RENAMED, "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
+        yield finding(facts.folder, "TP302", "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
 
 
 CHECKS = (run_id_in_documents, run_id_in_command, run_id_in_log, folder_name)

@@ -10,15 +10,7 @@ from collections.abc import Iterator, Sequence
 from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import listed, show
-
-OTHER_IN_LOG = Rule(
-    "TP360",
-    "Log states something else",
-    "The event was logged when it happened; the document states the same fact differently.",
-    "Restore log.jsonl and the document as the run wrote them.",
-)
 
 WITH_NEWLINE = "{prompt}\n"
 """How a plain prompt is put to a model where the log of an earlier version does not state it."""
@@ -33,7 +25,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
         step = record["fields"].get("step")
         if record["event"] == "checkpoint_saved" and isinstance(step, int) and step > done:
             what = f"A checkpoint was saved at step {step}; the manifest states {done} steps done."
-            yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=f"at most {done}", line=line)
+            yield finding(facts.folder, "TP360", layout.LOG, what, expected=f"at most {done}", line=line)
             return
     yield from _other_scores(facts)
 
@@ -52,7 +44,7 @@ def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
                 f"The event prompt_form says plain prompts, written {show(logged)}; eval_summary.json states the "
                 f"template {show(stated)}."
             )
-            yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=show(logged), line=line)
+            yield finding(facts.folder, "TP360", layout.LOG, what, expected=show(logged), line=line)
             return
 
 
@@ -68,15 +60,8 @@ def _other_scores(facts: Facts) -> Iterator[Problem]:
     line, metrics = evaluations[-1]
     if metrics != facts.eval_summary["metrics"]:
         what = "The event evaluated states other metrics than eval_summary.json."
-        yield finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
+        yield finding(facts.folder, "TP360", layout.LOG, what, line=line)
 
-
-OTHER_EVENTS = Rule(
-    "TP365",
-    "Log that no run writes",
-    "A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
-    "Restore log.jsonl as the run wrote it.",
-)
 
 SEALED = "run_sealed"
 CONTINUED = "continued"
@@ -144,7 +129,7 @@ def _checkpoint(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
 
 
 def _other(facts: Facts, what: str, line: int | None) -> Problem:
-    return finding(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
+    return finding(facts.folder, "TP365", layout.LOG, what, line=line)
 
 
 CHECKS = (log_ends_with_the_run, prompts_are_put_as_logged, events_are_those_of_a_run)

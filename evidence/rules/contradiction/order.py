@@ -11,34 +11,9 @@ from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
 from evidence.records.facts import Document, Facts, finding, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
-
-OUT_OF_ORDER = Rule(
-    "TP320",
-    "Times out of order",
-    "A run starts, writes its rows and events one after the other, and ends, in this order.",
-    "Restore the files as the run wrote them.",
-)
-NO_SUCH_DAY = Rule(
-    "TP321",
-    "Time that does not exist",
-    "The text has the form of a time, but the calendar has no such day.",
-    "Restore the file that the run wrote.",
-)
-STEPS_GO_BACK = Rule(
-    "TP322",
-    "Steps that do not increase",
-    "Every row is a later step than the row before it.",
-    "Restore metrics.jsonl as the run wrote it.",
-)
-TOO_LONG = Rule(
-    "TP323",
-    "More time spent than there was",
-    "The steps are part of the training loop, and the loop is part of the time from start to end.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
 
 START_SECONDS = 300.0
 """Longest time from the plan to the start of the run, and from there to its first event: nothing waits in between."""
@@ -97,7 +72,7 @@ def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
         if seconds is not None and seconds > START_SECONDS:
             then = "the run started" if name == layout.PLAN else "its first event was logged"
             text = f"{what} at {earlier}, and {then} {seconds:,.0f} s later."
-            yield finding(facts.folder, OUT_OF_ORDER, name, text, pointer=pointer)
+            yield finding(facts.folder, "TP320", name, text, pointer=pointer)
 
 
 def steps_increase(facts: Facts) -> Iterator[Problem]:
@@ -132,7 +107,7 @@ def _allowance(seconds: float) -> float:
 
 
 def _too_long(facts: Facts, part: str, whole: str) -> Problem:
-    return finding(facts.folder, TOO_LONG, layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
+    return finding(facts.folder, "TP323", layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
 
 
 def _order(
@@ -142,12 +117,10 @@ def _order(
     if seconds is None:
         for _, text in (earlier, later):
             if moment(text) is None:
-                yield finding(
-                    facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer
-                )
+                yield finding(facts.folder, "TP321", name, f"{text} is not a date of the calendar.", pointer=pointer)
     elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - set_back_seconds(facts):
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
-        yield finding(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
+        yield finding(facts.folder, "TP320", name, what[0].upper() + what[1:], pointer=pointer)
 
 
 def _surely_in_order(seconds: Array, manifest: Document) -> bool:
@@ -169,14 +142,14 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
         at = moment(row["time"])
         if at is None:
             what = f"{row['time']} is not a date of the calendar."
-            yield finding(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, "TP321", name, what, line=line, pointer="/time")
             continue
         if before is not None and (at - before).total_seconds() < -spare:
             what = f"The row was written at {row['time']}; {above}."
-            yield finding(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, "TP320", name, what, line=line, pointer="/time")
         elif end is not None and (at - end).total_seconds() > spare:
             what = f"The row was written at {row['time']}; the run ended at {manifest['finished_at']}."
-            yield finding(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+            yield finding(facts.folder, "TP320", name, what, line=line, pointer="/time")
         before, above = at, f"the row above it at {row['time']}"
 
 
@@ -185,7 +158,7 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):
         what = f"Step {step[index]:.0f} comes after step {above[index]:.0f}."
-        yield finding(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
+        yield finding(facts.folder, "TP322", layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, start_is_one_moment, steps_increase, durations_fit)

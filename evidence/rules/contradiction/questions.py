@@ -12,52 +12,8 @@ from evidence.run.hashes import sha256_json, sha256_lines
 from evidence.scores.reading import expected_line, scoring_of
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
-
-OTHER_COUNT = Rule(
-    "TP350",
-    "Predictions that are not as many as stated",
-    "A complete evaluation has one prediction for each item, a partial one fewer.",
-    "Restore both files as the evaluation wrote them, or evaluate again.",
-)
-ASKED_TWICE = Rule(
-    "TP351",
-    "Item answered twice",
-    "An item counts once; the same id again would count an answer twice.",
-    "Restore the predictions as the evaluation wrote them, or evaluate again.",
-)
-OTHER_QUESTIONS = Rule(
-    "TP352",
-    "Other questions than stated",
-    "The summary states hashes of the ids, prompts and expected answers of the set; the rows repeat them.",
-    "Restore both files as the evaluation wrote them, or evaluate again.",
-)
-OTHER_GENERATION = Rule(
-    "TP353",
-    "Generation settings that were changed",
-    "The hash of the generation settings follows from the other fields of its group.",
-    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
-)
-OTHER_EVALUATION = Rule(
-    "TP354",
-    "Other evaluation than declared",
-    "config.yaml says which set is asked and how long an answer may be.",
-    "Restore both files as the run wrote them, or evaluate again.",
-)
-UNLIKE_BASELINE = Rule(
-    "TP355",
-    "Baseline asked other questions",
-    "Before and after are compared item by item, so both must answer the same items in the same order.",
-    "Restore the predictions as the evaluation wrote them, or evaluate again.",
-)
-
-OTHER_END = Rule(
-    "TP356",
-    "Answers ended by another token than was taught",
-    "Training examples end with the end token, and an answer ends where the model writes that same token.",
-    "Restore eval_summary.json and first_examples.json as the run wrote them.",
-)
 
 _HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
 
@@ -73,10 +29,10 @@ def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
         pointer = f"{answers.place}/predictions/rows"
         if stated != rows:
             what = f"{answers.file} has {rows} rows; {stated} are stated."
-            yield finding(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(rows), pointer=pointer)
+            yield finding(facts.folder, "TP350", layout.EVAL_SUMMARY, what, expected=str(rows), pointer=pointer)
         elif rows > items or (complete and rows < items):
             what = f"The evaluation is {facts.eval_summary['status']} with {rows} predictions for {items} items."
-            yield finding(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
+            yield finding(facts.folder, "TP350", layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
 
 
 def items_are_answered_once(facts: Facts) -> Iterator[Problem]:
@@ -99,7 +55,7 @@ def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
                 what = f"The field {key} of {answers.file} does not have the hash that is stated for the set."
                 yield finding(
                     facts.folder,
-                    OTHER_QUESTIONS,
+                    "TP352",
                     layout.EVAL_SUMMARY,
                     what,
                     expected=actual,
@@ -116,9 +72,7 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
             was, became = _text(before, key), _text(after, key)
             if became != was:
                 what = f"{key} is {show(was)}; {layout.PREDICTIONS} has {show(became)} in this line."
-                yield finding(
-                    facts.folder, UNLIKE_BASELINE, layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}"
-                )
+                yield finding(facts.folder, "TP355", layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}")
                 return
 
 
@@ -132,7 +86,7 @@ def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
         if stated and sha256_json(settings) != stated["sha256"]:
             yield finding(
                 facts.folder,
-                OTHER_GENERATION,
+                "TP353",
                 layout.EVAL_SUMMARY,
                 f"The {group} settings do not have the hash stated beside them.",
                 expected=sha256_json(settings),
@@ -156,9 +110,7 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
         asked = declared.get(key)
         if asked is not None and _last_part(asked) != _last_part(effective):
             what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
-            yield finding(
-                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
-            )
+            yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
 
 
 def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
@@ -173,7 +125,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
         logged = {"version": 1} | record["fields"]
         if record["event"] == "scoring" and any(logged.get(key) != value for key, value in scoring.items()):
             what = "The event scoring states another way of reading answers than eval_summary.json."
-            yield finding(facts.folder, OTHER_EVALUATION, layout.LOG, what, line=line)
+            yield finding(facts.folder, "TP354", layout.LOG, what, line=line)
     if facts.config is None:
         return
     earlier = {"answer": "tags", "compare": "exact"} if _is_earlier(facts.config) else {}
@@ -183,9 +135,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
         if asked is not None and asked != effective:
             what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
             pointer = f"/scoring/{key}"
-            yield finding(
-                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer
-            )
+            yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
 
 
 def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
@@ -195,10 +145,10 @@ def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     declared = facts.config.get("evaluation", {})
     if "eval_set" in declared and declared["eval_set"] is None:
         what = "There is a baseline, which only a run evaluates; config.yaml states null at evaluation.eval_set."
-        yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+        yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
     if declared.get("baseline") is False:
         what = "There is a baseline; config.yaml states false at evaluation.baseline."
-        yield finding(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+        yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
 
 
 def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
@@ -211,7 +161,7 @@ def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
         if whole and example["tokens"] and (last := example["tokens"][-1]["id"]) != stop:
             what = f"Answers end at token {stop}; row {example['row']} of the training data ends with token {last}."
             pointer = "/generation/stop_token_id"
-            yield finding(facts.folder, OTHER_END, layout.EVAL_SUMMARY, what, expected=str(last), pointer=pointer)
+            yield finding(facts.folder, "TP356", layout.EVAL_SUMMARY, what, expected=str(last), pointer=pointer)
             return
 
 
@@ -222,7 +172,7 @@ def _repeated_questions(facts: Facts, answers: EvaluatedModel) -> Iterator[Probl
         if first != place:
             line = facts.run.rows(answers.file).line_of(first - 1)
             what = f"The item {row['id']} was answered in line {line} already."
-            yield finding(facts.folder, ASKED_TWICE, answers.file, what, line=place, pointer="/id")
+            yield finding(facts.folder, "TP351", answers.file, what, line=place, pointer="/id")
 
 
 def _text(row: Document, key: str) -> str:

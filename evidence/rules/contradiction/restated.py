@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evidence.records.facts import Document, Facts, finding, same, value_at
-from evidence.rules.contradiction.log import OTHER_IN_LOG
-from evidence.rules.contradiction.settings import NOT_WHAT_RAN, OTHER_PLAN
 from evidence.run import layout
 from foreign.readers.statement import Citation, Kind, Statement
 from schemas.problems.problem import Problem, key_path
@@ -226,7 +224,7 @@ def _path(statement: Statement) -> str:
 def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
     what = f"The manifest states {show(lead.value)}; plan.json states {show(other.value)} at {other.source.pointer}."
     expected, pointer = show(other.value), lead.source.pointer
-    return finding(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
+    return finding(facts.folder, "TP305", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
@@ -235,7 +233,7 @@ def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
         f"{show(lead.value)} at {_path(lead)}."
     )
     expected, pointer = show(lead.value), other.source.pointer
-    return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=expected, pointer=pointer)
+    return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
@@ -245,7 +243,7 @@ def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
         f"{lead.source.file} states {show(lead.value)} at {_path(lead)}."
     )
     line = other.source.line
-    return finding(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=show(lead.value), line=line)
+    return finding(facts.folder, "TP360", layout.LOG, what, expected=show(lead.value), line=line)
 
 
 CHECKS = (repetitions_agree,)

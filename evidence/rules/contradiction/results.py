@@ -12,52 +12,7 @@ from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-OTHER_RESULT = Rule(
-    "TP310",
-    "Result that does not follow from the rows",
-    "Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-OTHER_STEPS = Rule(
-    "TP311",
-    "Steps done that the rows do not show",
-    "The last step of a run has a row, or is less than `recording.log_every_steps` after one.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-OTHER_TOKENS = Rule(
-    "TP312",
-    "Tokens that the steps do not take in",
-    "Every optimizer step takes in training.tokens_per_step tokens, padding included; tokens_seen leaves out the share "
-    "that the row states as padding_fraction.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-OTHER_SPEED = Rule(
-    "TP313",
-    "Speed that does not fit the step time",
-    "Tokens per second times seconds per step are the tokens of a step.",
-    "Restore metrics.jsonl as the run wrote it.",
-)
-OTHER_RATE = Rule(
-    "TP314",
-    "Learning rate that the schedule never has",
-    "The manifest states the largest and the last learning rate of the schedule that the rows followed.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-OTHER_PEAK = Rule(
-    "TP315",
-    "Peak memory below what the rows show",
-    "Device memory in the rows is a peak so far: it never falls, and the run's peak is not below it.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
-MEMORY_NOW_AND_THEN = Rule(
-    "TP316",
-    "Device memory where none is reported",
-    "A device reports its memory at every row or, as a CPU does, at none.",
-    "Restore metrics.jsonl and the manifest as the run wrote them.",
-)
 
 _SPEED_TOLERANCE = 0.01
 """Relative; the two figures may have been rounded before they were written."""
@@ -79,7 +34,7 @@ def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
         if not same(stated[name], right):
             yield finding(
                 facts.folder,
-                OTHER_RESULT,
+                "TP310",
                 layout.MANIFEST,
                 f"result.{name} is {show(stated[name])}; metrics.jsonl gives {show(right)}."
                 f"{_confused_with(name, stated[name], computed)}",
@@ -98,7 +53,7 @@ def steps_done_have_rows(facts: Facts) -> Iterator[Problem]:
     if not last <= done < last + every:
         yield finding(
             facts.folder,
-            OTHER_STEPS,
+            "TP311",
             layout.MANIFEST,
             f"training.steps_done is {done}; the last row of metrics.jsonl is step {last}.",
             expected=str(last),
@@ -136,7 +91,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     falls = (
         _row_problem(
             facts,
-            OTHER_PEAK,
+            "TP315",
             index + 1,
             "device_memory_bytes",
             f"device_memory_bytes is {memory[index]:.0f}, after {peaks[index]:.0f} in an earlier row.",
@@ -149,7 +104,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     if stated is not None and stated < highest:
         yield finding(
             facts.folder,
-            OTHER_PEAK,
+            "TP315",
             layout.MANIFEST,
             f"result.peak_memory_bytes is {stated}; a row of metrics.jsonl has {highest}.",
             expected=f"at least {highest}",
@@ -165,7 +120,7 @@ def _reported_now_and_then(facts: Facts, platform: str) -> Iterator[Problem]:
     reason = "a cpu reports none" if platform == "cpu" else "other rows state none"
     line = int(np.argmax(stated)) + 1
     what = f"device_memory_bytes is stated, and {reason}."
-    yield _row_problem(facts, MEMORY_NOW_AND_THEN, line, "device_memory_bytes", what)
+    yield _row_problem(facts, "TP316", line, "device_memory_bytes", what)
 
 
 def _confused_with(name: str, stated: Any, computed: Document) -> str:
@@ -190,9 +145,7 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
     for index in where(of_a_step > tokens_per_step):
         stated = rows[index]["tokens_per_step"]
         what = f"tokens_per_step is {stated:g}; the longest sequences give {tokens_per_step}."
-        yield _row_problem(
-            facts, OTHER_TOKENS, index + 1, "tokens_per_step", what, expected=f"at most {tokens_per_step}"
-        )
+        yield _row_problem(facts, "TP312", index + 1, "tokens_per_step", what, expected=f"at most {tokens_per_step}")
     taken_in = (columns["step"] - before["step"]) * of_a_step
     right = before["tokens_seen"] + taken_in * (1 - columns["padding_fraction"])
     off = real & (np.abs(columns["tokens_seen"] - right) > 1 + _FLOAT32 * taken_in)
@@ -204,7 +157,7 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
             f"tokens_seen is {row['tokens_seen']} at step {row['step']}; the row before, the steps since and "
             f"padding_fraction {row['padding_fraction']:g} give {right[index]:.0f}."
         )
-        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=f"{right[index]:.0f}")
+        yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=f"{right[index]:.0f}")
 
 
 def _computed_in_a_step(facts: Facts, tokens_per_step: int) -> Any:
@@ -221,7 +174,7 @@ def _more_than_computed(
         most = row["step"] * tokens_per_step
         what = f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {most}."
         expected = f"at most {most}" if "padding_fraction" in row else str(most)
-        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=expected)
+        yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=expected)
 
 
 def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Document, batch: int) -> Iterator[Problem]:
@@ -238,7 +191,7 @@ def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Docu
             f"{sequences} sequences of {tokens} tokens in all."
         )
         expected = f"{least[index]:.0f} to {most[index]:.0f}"
-        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=expected)
+        yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=expected)
 
 
 def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
@@ -250,13 +203,13 @@ def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -
             f"{row['tokens_per_second']:g} tokens per second times {row['step_seconds']:g} seconds per step are "
             f"{tokens[index]:.0f} tokens; a step has {right[index]:.0f}."
         )
-        yield _row_problem(facts, OTHER_SPEED, index + 1, "tokens_per_second", what)
+        yield _row_problem(facts, "TP313", index + 1, "tokens_per_second", what)
 
 
 def _wrong_rate(facts: Facts, rows: Sequence[Document], peak: float) -> Iterator[Problem]:
     for index in where(facts.columns["learning_rate"] > peak * (1 + _FLOAT32)):
         what = f"learning_rate is {rows[index]['learning_rate']:g}; the manifest states a peak of {peak:g}."
-        yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=f"at most {peak:g}")
+        yield _row_problem(facts, "TP314", index + 1, "learning_rate", what, expected=f"at most {peak:g}")
 
 
 def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document) -> Iterator[Problem]:
@@ -265,7 +218,7 @@ def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document
         actual = rows[-1]["learning_rate"]
         if abs(actual - final) > _FLOAT32 * training["schedule"]["peak_learning_rate"]:
             what = f"learning_rate is {actual:g} at the last step; the manifest states a final one of {final:g}."
-            yield _row_problem(facts, OTHER_RATE, len(rows), "learning_rate", what, expected=f"{final:g}")
+            yield _row_problem(facts, "TP314", len(rows), "learning_rate", what, expected=f"{final:g}")
 
 
 def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, steps: int) -> Iterator[Problem]:
@@ -274,7 +227,7 @@ def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, st
     for index in where(abs(facts.columns["learning_rate"] - right) > tolerance):
         row, rate = rows[index], f"{right[index]:g}"
         what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {rate}."
-        yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=rate)
+        yield _row_problem(facts, "TP314", index + 1, "learning_rate", what, expected=rate)
 
 
 def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Problem]:
@@ -287,8 +240,8 @@ def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Pro
     yield from every
 
 
-def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:
-    return finding(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
+def _row_problem(facts: Facts, code: str, line: int, key: str, what: str, expected: str | None = None) -> Problem:
+    return finding(facts.folder, code, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
 
 
 CHECKS = (result_follows_from_rows, steps_done_have_rows, rows_follow_from_settings, memory_is_a_peak)

@@ -23,43 +23,8 @@ from evidence.run import layout
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import listed, show
-
-OTHER_REWARD = Rule(
-    "TP391",
-    "Reward that does not follow from the completion",
-    "Rewards are pure functions of a completion and its row, and were computed from them again.",
-    "Restore rollouts.jsonl as the run wrote it; if it is lost, run again.",
-)
-OTHER_ADVANTAGE = Rule(
-    "TP392",
-    "Advantage that does not follow from the rewards",
-    "An advantage is a reward less its group's mean, scaled as the configuration states; a group without spread, and a "
-    "completion that was cut and is left out, teach nothing.",
-    "Restore rollouts.jsonl as the run wrote it; if it is lost, run again.",
-)
-OTHER_ROLLOUT = Rule(
-    "TP393",
-    "Roll-outs that the run did not make",
-    "Each step draws a group of completions to each of its prompts, which are rows of the dataset, and its row in "
-    "metrics.jsonl sums them up.",
-    "Restore rollouts.jsonl and metrics.jsonl as the run wrote them; if they are lost, run again.",
-)
-OTHER_SAMPLER = Rule(
-    "TP394",
-    "Sampler without the trained weights",
-    "The log-probability of a token when it was drawn and when it was trained on differ by rounding alone, if both are "
-    "of the same parameters: up to 0.001 nats in float32, 0.2 in bfloat16, 0.03 in float16.",
-    "Do not use the result: what was drawn is not what the model writes. Report the run with its software.",
-)
-NOT_AGAIN = Rule(
-    "TP395",
-    "Rewards that were not computed again",
-    "Code of others is never executed by a check, and a reward that needs the dataset's row needs its file.",
-    "Nothing, if you trust them; else read the code, or put the dataset's file beside the run.",
-    "note",
-)
 
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by the type that is computed in: six times or more the largest that
@@ -180,7 +145,7 @@ def sampler_has_the_trained_weights(facts: Facts) -> Iterator[Problem]:
         what = f"sampler_gap is {gaps[first]:.3g} nats at step {step:.0f}{more}; computed in {compute}."
         expected = f"at most {most:g}"
         yield finding(
-            facts.folder, OTHER_SAMPLER, layout.METRICS, what, expected=expected, line=first + 1, pointer="/sampler_gap"
+            facts.folder, "TP394", layout.METRICS, what, expected=expected, line=first + 1, pointer="/sampler_gap"
         )
 
 
@@ -190,20 +155,20 @@ def _other_rewards(run: RewardedRun) -> Iterator[Problem]:
         row, parts = run.row_of(rollout), rollout["rewards"]
         if row is not None and row_texts(row)[0][-1] != rollout["prompt"]:
             what = f"The prompt is {show(rollout['prompt'])}; row {rollout['row']} of the dataset has another."
-            yield _problem(run, OTHER_ROLLOUT, what, line, "/prompt")
+            yield _problem(run, "TP393", what, line, "/prompt")
         if set(parts) != names:
             what = f"Rewards are stated for {listed(sorted(parts), 'and') if parts else 'nothing'}."
-            yield _problem(run, OTHER_REWARD, what, line, "/rewards", listed(sorted(names), "and"))
+            yield _problem(run, "TP391", what, line, "/rewards", listed(sorted(names), "and"))
             continue
         for reward in run.rewards:
             value, right = parts[reward.name], run.again(reward, rollout)
             if value is not None and right is not None and not same(value, right):
                 what = f"{reward.name} is {value:g} for {show(rollout['completion'])}, which gives {right:g}."
-                yield _problem(run, OTHER_REWARD, what, line, f"/rewards/{reward.name}", f"{right:g}")
+                yield _problem(run, "TP391", what, line, f"/rewards/{reward.name}", f"{right:g}")
         total = None if None in parts.values() else total_reward(run.rewards, parts)
         if not same(rollout["reward"], total):
             what = f"reward is {show(rollout['reward'])}; its parts give {show(total)}."
-            yield _problem(run, OTHER_REWARD, what, line, "/reward", show(total))
+            yield _problem(run, "TP391", what, line, "/reward", show(total))
 
 
 def _not_again(run: RewardedRun) -> Iterator[Problem]:
@@ -215,7 +180,7 @@ def _not_again(run: RewardedRun) -> Iterator[Problem]:
     ]
     if left_out:
         what = f"Not computed again: {listed(left_out, 'and')}. Sums and advantages were."
-        yield finding(run.facts.folder, NOT_AGAIN, layout.ROLLOUTS, what)
+        yield finding(run.facts.folder, "TP395", layout.ROLLOUTS, what)
 
 
 def _other_groups(run: RewardedRun) -> Iterator[Problem]:
@@ -223,12 +188,12 @@ def _other_groups(run: RewardedRun) -> Iterator[Problem]:
     for step, lines in run.steps.items():
         if not run.is_whole(lines):
             what = f"Step {step} has {len(lines)} completions, not each of its groups of {run.objective['group_size']}."
-            yield _problem(run, OTHER_ROLLOUT, what, lines[0][0], "/group")
+            yield _problem(run, "TP393", what, lines[0][0], "/group")
         for line, row in lines:
             tokens = len(row.get("token_ids", ()))
             if tokens > most or ("token_ids" in row and row["finish_reason"] == "length" and tokens != most):
                 what = f"The completion has {tokens} tokens, ended by {row['finish_reason']}; the limit is {most}."
-                yield _problem(run, OTHER_ROLLOUT, what, line, "/token_ids")
+                yield _problem(run, "TP393", what, line, "/token_ids")
 
 
 def _other_advantages(run: RewardedRun) -> Iterator[Problem]:
@@ -239,17 +204,17 @@ def _other_advantages(run: RewardedRun) -> Iterator[Problem]:
             if row["reward"] is not None:
                 groups[row["group"]].append((line, row))
             elif row["advantage"] or row["is_used"]:
-                yield _problem(run, OTHER_ADVANTAGE, "A completion without a reward is learned from.", line, "/is_used")
+                yield _problem(run, "TP392", "A completion without a reward is learned from.", line, "/is_used")
         stated = [[row["reward"] for _, row in group] for group in groups.values()]
         for group, values in zip(groups.values(), advantages(stated, run.objective["scale_rewards"]), strict=True):
             for (line, row), value in zip(group, values, strict=True):
                 is_used = any(values) and not (masks and row["finish_reason"] == "length")
                 if not same(float(row["advantage"]), value):
                     what = f"advantage is {row['advantage']:g}; the rewards of its group give {value:g}."
-                    yield _problem(run, OTHER_ADVANTAGE, what, line, "/advantage", f"{value:g}")
+                    yield _problem(run, "TP392", what, line, "/advantage", f"{value:g}")
                 elif row["is_used"] != is_used:
                     what = f"is_used is {show(row['is_used'])}; group and finish_reason give {show(is_used)}."
-                    yield _problem(run, OTHER_ADVANTAGE, what, line, "/is_used", show(is_used))
+                    yield _problem(run, "TP392", what, line, "/is_used", show(is_used))
 
 
 def _other_figures(run: RewardedRun, figures: Mapping[int, tuple[int, Document]]) -> Iterator[Problem]:
@@ -265,7 +230,7 @@ def _other_figures(run: RewardedRun, figures: Mapping[int, tuple[int, Document]]
                 what = f"{name} of step {step} is {row[name]:g}; {layout.ROLLOUTS} gives {value:g}."
                 yield finding(
                     run.facts.folder,
-                    OTHER_ROLLOUT,
+                    "TP393",
                     layout.METRICS,
                     what,
                     expected=f"{value:g}",
@@ -274,9 +239,9 @@ def _other_figures(run: RewardedRun, figures: Mapping[int, tuple[int, Document]]
                 )
 
 
-def _problem(run: RewardedRun, rule: Rule, what: str, line: int, pointer: str, expected: str | None = None) -> Problem:
+def _problem(run: RewardedRun, code: str, what: str, line: int, pointer: str, expected: str | None = None) -> Problem:
     more: dict[str, Any] = {"line": line, "pointer": pointer, "expected": expected}
-    return finding(run.facts.folder, rule, layout.ROLLOUTS, what, **more)
+    return finding(run.facts.folder, code, layout.ROLLOUTS, what, **more)
 
 
 CHECKS = (rewards_follow_from_completions, advantages_follow_from_rewards, sampler_has_the_trained_weights)

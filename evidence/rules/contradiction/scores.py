@@ -14,27 +14,8 @@ from evidence.scores.reading import Scoring, accepted_of, scoring_of
 from evidence.scores.recompute import counts_prompts_once, scores_of
 from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import first_few
 from schemas.problems.words import show
-
-OTHER_SCORE = Rule(
-    "TP340",
-    "Score that does not follow from the predictions",
-    "Every score is computed from the rows of the predictions and was computed from them again.",
-    "Restore both files as the evaluation wrote them, or evaluate again.",
-)
-OTHER_VERDICT = Rule(
-    "TP341",
-    "Prediction scored wrongly",
-    "Answer, correctness and form follow from the output text and the expected answer of the same row.",
-    "Restore the predictions as the evaluation wrote them, or evaluate again.",
-)
-ODD_OUTPUT = Rule(
-    "TP342",
-    "Prediction that contradicts itself",
-    "Why an output ended, how long it is and whether it exists at all are stated in one row and must agree.",
-    "Restore the predictions as the evaluation wrote them, or evaluate again.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +50,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
         yield from first_few(
             finding(
                 facts.folder,
-                OTHER_SCORE,
+                "TP340",
                 layout.EVAL_SUMMARY,
                 f"{'.'.join(path)} is {show(here)}; {answers.file} gives {show(there)}.",
                 expected=show(there),
@@ -88,7 +69,7 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     except PatternError as error:
         what = f"The pattern {show(scoring.answer_regex)} reads no answer: {error}."
         pointer = "/scoring/answer_regex"
-        yield finding(facts.folder, OTHER_VERDICT, layout.EVAL_SUMMARY, what, pointer=pointer)
+        yield finding(facts.folder, "TP341", layout.EVAL_SUMMARY, what, pointer=pointer)
         return
     for file, rows in _prediction_files(facts):
         yield from first_few(_wrong_verdicts(facts, file, rows, scoring, stop))
@@ -134,7 +115,7 @@ def _wrong_verdicts(
         for key in wrong:
             what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(right[key])}."
             at = f"{pointer}/{key}"
-            yield finding(facts.folder, OTHER_VERDICT, file, what, expected=show(right[key]), line=line, pointer=at)
+            yield finding(facts.folder, "TP341", file, what, expected=show(right[key]), line=line, pointer=at)
     for line, row in enumerate(rows, start=1):
         if MORE_SAMPLES not in row:
             continue
@@ -143,7 +124,7 @@ def _wrong_verdicts(
             if row.get(key) != value:
                 what = f"{key} of {row['id']} is {show(row.get(key))}; its samples give {show(value)}."
                 at = f"/{key}"
-                yield finding(facts.folder, OTHER_VERDICT, file, what, expected=show(value), line=line, pointer=at)
+                yield finding(facts.folder, "TP341", file, what, expected=show(value), line=line, pointer=at)
 
 
 def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]:
@@ -162,7 +143,7 @@ def _other_samples(facts: Facts, file: str, rows: Sequence[Document], samples: i
         found = 1 + len(row.get(MORE_SAMPLES, ()))
         if row["error"] is None and found != samples:
             what = f"{row['id']} has {found} answers; the evaluation states {samples} for each item."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{MORE_SAMPLES}")
+            yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"/{MORE_SAMPLES}")
 
 
 def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int | None) -> Iterator[Problem]:
@@ -181,7 +162,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
             key, what = strange
         else:
             continue
-        yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/{key}")
+        yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/{key}")
 
 
 def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Document) -> Iterator[Problem]:
@@ -194,7 +175,7 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Doc
         _, found, after = row["output_text"].partition(text) if text else ("", "", "")
         if after:
             what = f"{row['id']} goes on after {show(text)}, with which an output ends."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_text")
+            yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/output_text")
         ids = row.get("output_token_ids", "").split()
         if not ids or stop is None or row["error"] is not None:
             continue
@@ -204,7 +185,7 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Doc
         if places != ends and not (found and ends and not places):
             stands = f"stands at place {places[0] + 1} of {len(ids)}" if places else f"is none of {len(ids)}"
             what = f"{row['id']} ended by {row['finish_reason']}, and the end token {stop} {stands}."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_token_ids")
+            yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/output_token_ids")
 
 
 def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
@@ -217,7 +198,7 @@ def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> I
         other = first.setdefault((ids, row["finish_reason"]), row)
         if other["output_text"] != row["output_text"]:
             what = f"{row['id']} has the very tokens of {other['id']} and another text."
-            yield finding(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"{pointer}/output_text")
+            yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/output_text")
 
 
 def _strange_trace(row: Document) -> tuple[str, str] | None:

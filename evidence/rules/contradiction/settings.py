@@ -12,35 +12,7 @@ from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
 from schemas.problems.words import show
-
-NOT_WHAT_RAN = Rule(
-    "TP303",
-    "Declared and effective differ",
-    "config.yaml says what was asked for and the manifest what ran; a run must be what was asked for.",
-    "Restore both files as the run wrote them; if it wrote them like this, report it as a mistake of trainproof.",
-)
-NOT_DONATED = Rule(
-    "TP304",
-    "State not updated in place",
-    "memory.donate asks the compiler to reuse the memory of the state, and the compiled program does not.",
-    "Nothing to repair in the evidence; expect the run to need up to twice the memory for its state.",
-    "warning",
-)
-OTHER_PLAN = Rule(
-    "TP305",
-    "Plan of another run",
-    "plan.json is made for the run's own configuration and devices before it starts.",
-    "Restore the plan that the run wrote.",
-)
-NOT_ONE_VALUE = Rule(
-    "TP377",
-    "Effective value stated in two ways",
-    "The manifest's group `effective` repeats, under the configuration's keys, what its other groups state.",
-    "Restore the manifest that the run wrote.",
-)
-
 
 _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"})
 """Keys with a check of their own: a compiler may decline the first two, the platform is compared with the request."""
@@ -59,7 +31,7 @@ def declared_is_effective(facts: Facts) -> Iterator[Problem]:
 
 def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
     what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at {key}."
-    return finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=show(declared), pointer=pointer)
+    return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=show(declared), pointer=pointer)
 
 
 def effective_group_follows(facts: Facts) -> Iterator[Problem]:
@@ -71,7 +43,7 @@ def effective_group_follows(facts: Facts) -> Iterator[Problem]:
         if key in group and not same(group[key], stated):
             what = f"The group states {show(group[key])}; /{PLACES[key].replace('.', '/')} states {show(stated)}."
             pointer = pointer_of(facts.manifest, key)
-            yield finding(facts.folder, NOT_ONE_VALUE, layout.MANIFEST, what, expected=show(stated), pointer=pointer)
+            yield finding(facts.folder, "TP377", layout.MANIFEST, what, expected=show(stated), pointer=pointer)
 
 
 def donation_is_effective(facts: Facts) -> Iterator[Problem]:
@@ -82,7 +54,7 @@ def donation_is_effective(facts: Facts) -> Iterator[Problem]:
     if facts.config.get("memory", {}).get("donate") and donation["effective"] is False:
         yield finding(
             facts.folder,
-            NOT_DONATED,
+            "TP304",
             layout.MANIFEST,
             f"The compiled step reuses {donation['aliased_bytes']} of {donation['state_bytes']} bytes of the state.",
             pointer="/training/donation/effective",
@@ -100,7 +72,7 @@ def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
     for group, key, effective, pointer in switches:
         if facts.config.get(group, {}).get(key) is False and effective:
             what = f"The manifest states true; config.yaml states false at {group}.{key}."
-            yield finding(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected="false", pointer=pointer)
+            yield finding(facts.folder, "TP303", layout.MANIFEST, what, expected="false", pointer=pointer)
 
 
 def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
@@ -113,7 +85,7 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
         steps, asked = facts.columns["step"], (facts.config or {}).get("evaluation", {}).get("every_steps") or every
         for index in where((steps % every != 0) & (steps % asked != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
-            yield finding(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
+            yield finding(facts.folder, "TP303", layout.METRICS, what, line=index + 1, pointer="/step")
     if examples and facts.first_examples is not None:
         yield from _other_number_of_examples(facts, facts.first_examples, examples)
 
@@ -135,7 +107,7 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
         what = f"{seen}; config.yaml asks for {asked}."
         if there < asked:
             what = f"{seen}; config.yaml asks for {asked}, and the first step has {there}."
-        yield finding(facts.folder, NOT_WHAT_RAN, layout.FIRST_EXAMPLES, what, pointer="/examples")
+        yield finding(facts.folder, "TP303", layout.FIRST_EXAMPLES, what, pointer="/examples")
 
 
 def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
@@ -145,7 +117,7 @@ def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
     if facts.config is not None and facts.plan["config_sha256"] != sha256_json(facts.config):
         yield finding(
             facts.folder,
-            OTHER_PLAN,
+            "TP305",
             layout.PLAN,
             "The plan was made for another configuration than config.yaml: its hash differs.",
             expected=sha256_json(facts.config),

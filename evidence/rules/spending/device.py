@@ -8,35 +8,8 @@ from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
-
-TYPE_ABSENT = Rule(
-    "TP730",
-    "Element type that the device does not have",
-    "The device's matrix units do not multiply this type: a compiler refuses it, or computes in a slower one.",
-    "Choose a type that the device has.",
-)
-TOO_FEW_TOKENS = Rule(
-    "TP735",
-    "Too few tokens a step for the device",
-    "Parameters are read from memory in every step; with few tokens to use them for, the device waits for its memory.",
-    "Raise batch.microbatch_size or data.max_length, or set data.packing.",
-    "warning",
-)
-MUCH_PADDING = Rule(
-    "TP736",
-    "Much padding",
-    "Padding is computed like any token and teaches nothing.",
-    "Set data.packing, or lower data.max_length.",
-    "warning",
-)
-UNEQUAL_SHARES = Rule(
-    "TP740",
-    "Devices with unequal shares",
-    "A state that is divided over devices lies on each of them in equal parts; the fullest one decides what fits.",
-    "Set mesh.shard_params, and use as many devices as divide the model's widths.",
-)
 
 MUCH = 0.5
 """Padding from which on a warning is given: more is computed in vain than for something."""
@@ -53,7 +26,7 @@ def element_type_exists(figures: RunFigures, target: Target) -> Iterator[Problem
         return
     instead = [each for each in ("bfloat16", "float16", "float32") if each in target.element_types]
     yield problem_of(
-        TYPE_ABSENT,
+        "TP730",
         file=figures.file,
         pointer="/precision/compute",
         what=f"precision.compute is {kind}; {target.name} multiplies {listed(list(target.element_types))}.",
@@ -82,7 +55,7 @@ def tokens_fill_the_device(figures: RunFigures, target: Target) -> Iterator[Prob
     if tokens and figures.devices == 1:
         now = f"{tokens:,} tokens a step"
     yield problem_of(
-        TOO_FEW_TOKENS,
+        "TP735",
         file=figures.file,
         pointer="/batch/microbatch_size",
         severity="warning" if share < MUCH else "note",
@@ -97,7 +70,7 @@ def padding_is_little(figures: RunFigures, target: Target) -> Iterator[Problem]:
     if share is None or share < SOME:
         return
     yield problem_of(
-        MUCH_PADDING,
+        "TP736",
         file=figures.file,
         pointer="/data/max_length" if figures.packing else "/data/packing",
         severity="warning" if share >= MUCH else "note",
@@ -119,7 +92,7 @@ def devices_hold_their_share(figures: RunFigures, target: Target) -> Iterator[Pr
     if most <= fair * (1 + EQUAL_WITHIN) and (len(held) == figures.devices):
         return
     yield problem_of(
-        UNEQUAL_SHARES,
+        "TP740",
         file=figures.file,
         pointer="/mesh/shard_params",
         what=f"One of {len(held)} devices of {target.name} holds {size(most)} of the state, another "

@@ -7,54 +7,7 @@ from collections.abc import Iterator
 from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
-
-CHECKPOINTS_TOO_FAR = Rule(
-    "TP731",
-    "Checkpoints too far apart for the session",
-    "A session that ends before the first checkpoint leaves nothing to go on from.",
-    "Lower checkpoint.save_every_steps, or set limits.max_minutes so that the run saves before the session ends.",
-)
-LONGER_THAN_SESSION = Rule(
-    "TP732",
-    "Longer than a session",
-    "The platform ends a session at its limit, whatever runs in it.",
-    "Set limits.max_minutes below the session, and resume in the next one; or train fewer steps.",
-    "warning",
-)
-LONGER_THAN_WEEK = Rule(
-    "TP733",
-    "More hours than a week gives",
-    "The platform's weekly quota ends the run, and the rest waits for the next week.",
-    "Train fewer steps or a smaller model, or plan for several weeks.",
-    "warning",
-)
-HOURS_NOT_TRUE = Rule(
-    "TP734",
-    "Stated hours that do not hold",
-    "Steps times the time of a step are the hours of training.",
-    "Correct the stated hours, or the steps.",
-)
-DISK_TOO_SMALL = Rule(
-    "TP741",
-    "Checkpoints do not fit the disk",
-    "The kept checkpoints and the one being written lie on the disk at the same time.",
-    "Lower checkpoint.keep, or train in a way that saves less: adapters, or parameters in half precision.",
-)
-
-HOST_TOO_SMALL = Rule(
-    "TP743",
-    "Machine with too little memory beside its device",
-    "A state is copied into the machine's memory when it is saved, and a plain model when it is exported or merged.",
-    "Train in a way that saves less: adapters, another optimizer, parameters in half precision.",
-)
-STOPS_EARLY = Rule(
-    "TP742",
-    "Stops before its last step",
-    "At limits.max_minutes a run saves, seals and ends, however many steps are left; it can be resumed.",
-    "Raise limits.max_minutes, lower limits.steps, or resume it in the next session.",
-    "warning",
-)
+from schemas.problems.rule import problem_of
 
 HOUR = 3600.0
 LARGE_SHARE = 0.5
@@ -79,7 +32,7 @@ def checkpoints_within_sessions(figures: RunFigures, target: Target) -> Iterator
     lost = likely >= session
     least = max(1, int(session * LARGE_SHARE / 2 * HOUR / _step(figures)[2]))
     yield problem_of(
-        CHECKPOINTS_TOO_FAR,
+        "TP731",
         file=figures.file,
         pointer="/checkpoint/save_every_steps",
         severity="error" if lost else "warning",
@@ -103,7 +56,7 @@ def run_within_session(figures: RunFigures, target: Target) -> Iterator[Problem]
     likely = figures.run_seconds.likely > session
     count = f" in about {figures.sessions} sessions" if figures.sessions and likely else ""
     yield problem_of(
-        LONGER_THAN_SESSION,
+        "TP732",
         file=figures.file,
         severity="warning" if likely else "note",
         what=f"The run takes {_hours(figures)} hours{count}; a session of {target.name} has {session / HOUR:g}.",
@@ -120,7 +73,7 @@ def run_within_week(figures: RunFigures, target: Target) -> Iterator[Problem]:
     if figures.run_seconds.high <= week:
         return
     yield problem_of(
-        LONGER_THAN_WEEK,
+        "TP733",
         file=figures.file,
         severity="warning" if figures.run_seconds.likely > week else "note",
         what=f"The run takes {_hours(figures)} hours; {target.name} has {week / HOUR:g} a week.",
@@ -139,7 +92,7 @@ def stated_hours_hold(figures: RunFigures, target: Target) -> Iterator[Problem]:
     if low * (1 - WITHIN) <= stated <= high * (1 + WITHIN):
         return
     yield problem_of(
-        HOURS_NOT_TRUE,
+        "TP734",
         file=figures.file,
         what=f"{figures.steps:,} steps of {_between(*_ends(figures))} s on {target.name} are {_between(low, high)} "
         f"hours; {stated:g} are stated.",
@@ -161,7 +114,7 @@ def steps_fit_the_limit(figures: RunFigures, target: Target) -> Iterator[Problem
     reached = int(limit / _step(figures)[1 if likely > limit else 2])
     how = "about" if likely > limit else "as few as"
     yield problem_of(
-        STOPS_EARLY,
+        "TP742",
         file=figures.file,
         pointer="/limits/max_minutes",
         severity="warning" if likely > limit else "note",
@@ -178,7 +131,7 @@ def checkpoints_fit_the_disk(figures: RunFigures, target: Target) -> Iterator[Pr
     if need <= target.disk_bytes:
         return
     yield problem_of(
-        DISK_TOO_SMALL,
+        "TP741",
         file=figures.file,
         pointer="/checkpoint/keep",
         what=f"{figures.checkpoints_on_disk} checkpoints of {figures.checkpoint_bytes / 1e9:.3g} GB are "
@@ -193,7 +146,7 @@ def the_machine_has_room(figures: RunFigures, target: Target) -> Iterator[Proble
     if figures.host_bytes <= target.host_memory_bytes:
         return
     yield problem_of(
-        HOST_TOO_SMALL,
+        "TP743",
         file=figures.file,
         what=f"{figures.host_because} is {figures.host_bytes / 1e9:.3g} GB; the machine of {target.name} has "
         f"{target.host_memory_bytes / 1e9:.3g} GB of memory.",

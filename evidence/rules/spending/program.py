@@ -8,35 +8,8 @@ from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 
-MANY_SHAPES = Rule(
-    "TP737",
-    "Shapes that are compiled again and again",
-    "Each shape of a batch is a program of its own, and the device waits while it is compiled.",
-    "Give all batches one shape: data.packing, or one data.max_length.",
-    "warning",
-)
-NOT_DONATED = Rule(
-    "TP738",
-    "State that is not updated in place",
-    "A step that does not reuse the memory of the state that it replaces holds the state twice.",
-    "Set memory.donate.",
-)
-OTHER_OPTIMIZER = Rule(
-    "TP739",
-    "Optimizer state that is not the declared optimizer's",
-    "AdamW keeps two numbers for each trained parameter, Adafactor almost none: the bytes tell which one was built.",
-    "Repair the configuration or the code, so that the declared optimizer is the one that runs.",
-)
-
-SMALL_GROUP = Rule(
-    "TP748",
-    "Group too small to compare in",
-    "An advantage is how far a reward is from the mean of its group; of few completions that mean is mostly chance.",
-    "Set objective.group_size to 8, or to 4 at least.",
-    "warning",
-)
 SMALLEST_GROUP = 4
 
 REUSED_AT_LEAST = 0.98
@@ -61,7 +34,7 @@ def state_is_donated(figures: RunFigures, target: Target) -> Iterator[Problem]:
     if state is None or reused is None or reused >= state * REUSED_AT_LEAST:
         return
     yield problem_of(
-        NOT_DONATED,
+        "TP738",
         file=figures.file,
         pointer="/memory/donate",
         severity="error" if figures.donate_declared else "warning",
@@ -82,7 +55,7 @@ def optimizer_is_the_declared_one(figures: RunFigures, target: Target) -> Iterat
     if abs(found - declared) <= max(declared * BYTES_WITHIN, (figures.state_bytes or 0) * OF_THE_STATE, padding):
         return
     yield problem_of(
-        OTHER_OPTIMIZER,
+        "TP739",
         file=figures.file,
         pointer="/optimizer/name",
         what=f"The compiled step for {target.name} takes {size(found)} of optimizer state; "
@@ -101,7 +74,7 @@ def one_shape_is_compiled(figures: RunFigures, target: Target) -> Iterator[Probl
     much = seconds is not None and run is not None and seconds > run * COMPILE_SHARE
     took = f", which takes {seconds / 60:.3g} minutes" if seconds is not None else ""
     yield problem_of(
-        MANY_SHAPES,
+        "TP737",
         file=figures.file,
         pointer="/data/max_length",
         severity="warning" if much else "note",
@@ -123,7 +96,7 @@ def groups_are_large_enough(figures: RunFigures, target: Target) -> Iterator[Pro
         else ""
     )
     what = f"objective.group_size is {size}{only}."
-    yield problem_of(SMALL_GROUP, file=figures.file, pointer="/objective/group_size", what=what)
+    yield problem_of("TP748", file=figures.file, pointer="/objective/group_size", what=what)
 
 
 CHECKS = (state_is_donated, optimizer_is_the_declared_one, one_shape_is_compiled, groups_are_large_enough)

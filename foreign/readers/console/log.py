@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foreign import rules
 from foreign.readers.arithmetic import from_speeds
 from foreign.readers.console.lines import Bar, LineRow, bar_of, dict_row, step_row, with_sound_steps
 from foreign.readers.console.notes import (
@@ -163,7 +162,7 @@ def _form_problem(forms: list[Region], where: str) -> list[Problem]:
     lines = sum(len(part.lines) for part in forms)
     opens = "The file is named as an example" if is_example_name(where) else f"{quote(first.text)} opens an empty form"
     what = f"{opens}; not read: {quantity(lines, 'line')}."
-    return [problem_of(rules.UNFILLED, file=where, what=what, line=first.number)]
+    return [problem_of("TP518", file=where, what=what, line=first.number)]
 
 
 def _traceback_problems(log: ConsoleLog, where: str) -> list[Problem]:
@@ -171,5 +170,5 @@ def _traceback_problems(log: ConsoleLog, where: str) -> list[Problem]:
     for begins, line, before in log.tracebacks:
         after = len(log.rows) - before
         what = f"The log says {quote(line.text)}; rows of metrics after it: {after}."
-        found.append(problem_of(rules.TRACEBACK, file=where, what=what, line=begins))
+        found.append(problem_of("TP520", file=where, what=what, line=begins))
     return list(first_few(found, limit=3))

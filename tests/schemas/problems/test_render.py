@@ -6,12 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.explain import sentences
 from schemas.problems.problem import Problem
 from schemas.problems.render import FIELDS, as_dicts, as_github, as_sarif, as_sentence, as_text
 
 SCORE = Problem(
-    code=sentences.WRONG_TYPE.code,
+    code="TP120",
     severity="error",
     file="submission_runs/a/eval_summary.json",
     line=12,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from schemas.catalog import schema
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from schemas.validate import check_value
 from trainer.data.files.pairs import SIDES, is_pair, pair_of, problems_of_pair
@@ -23,34 +23,6 @@ Row = dict[str, Any]
 RowKind = Literal["rows", "text", "pairs", "items"]
 """What a file is read as: `data.kind`, pairs of answers where the objective compares them, or items to be evaluated."""
 
-NOT_TEXT = Rule(
-    "TP019", "Text that is not one", "A row of plain text holds another value.", "Write text, or remove it."
-)
-NOT_THE_ASSISTANT = Rule(
-    "TP014",
-    "Last turn is not the assistant's",
-    "The last turn is what the model learns to write; it would learn to speak for another.",
-    "End the conversation with the assistant's turn, or remove the row.",
-)
-OTHER_COLUMNS = Rule(
-    "TP018",
-    "Columns of no known shape",
-    "Which column is given and which is learned is told by their names.",
-    "Rename the columns, or convert the file.",
-)
-MEANT_COLUMN = Rule(
-    "TP181",
-    "Column that changes what is learned",
-    "To leave it aside would train on something else than the file says.",
-    "Remove the column if the rows are right without it.",
-)
-LEFT_ASIDE = Rule(
-    "TP182",
-    "Left aside",
-    "Nothing is learned from it.",
-    "Nothing, if that is meant; docs/data.md says which columns are read.",
-    "note",
-)
 
 SPEAKERS: Mapping[str, str] = {
     **dict.fromkeys(("human", "user"), "user"),
@@ -248,12 +220,12 @@ def problems_of(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     taken = shape.taken(row)
     if kind == "text":
         is_text = isinstance(taken["text"], str)
-        return [] if is_text else [problem_of(NOT_TEXT, file="", pointer="/text", what="The text is not a string.")]
+        return [] if is_text else [problem_of("TP019", file="", pointer="/text", what="The text is not a string.")]
     if not (problems := check_value("dataset_row", taken, file="")) and "messages" in taken:
         role, place = taken["messages"][-1]["role"], f"/messages/{len(taken['messages']) - 1}/role"
         what = f"The last turn is by the {role}."
         if role != "assistant":
-            return [problem_of(NOT_THE_ASSISTANT, file="", pointer=place, what=what, expected="assistant")]
+            return [problem_of("TP014", file="", pointer=place, what=what, expected="assistant")]
     return problems
 
 
@@ -293,7 +265,7 @@ def refused_keys(turn: Row, place: str, *, is_last: bool) -> Iterator[Problem]:
 
 def meant(pointer: str, what: str, way: str) -> Problem:
     """Return the problem of a column or key that cannot be used."""
-    return problem_of(MEANT_COLUMN, file="", pointer=f"/{pointer}", what=what, next=way)
+    return problem_of("TP181", file="", pointer=f"/{pointer}", what=what, next=way)
 
 
 def changes(name: str, value: Any, *, usual: int | None) -> bool:
@@ -324,7 +296,7 @@ def other_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
     other = next((OTHER_KIND[name] for name in OTHER_KIND if kind == "rows" and name in row), None)
     missing = f" Empty: {listed(empty, last='and')} (null or NaN)." if empty else ""
     return problem_of(
-        OTHER_COLUMNS,
+        "TP018",
         file="",
         what=f"The row has the columns {found}, which make no shape that {MEANT_AS[kind]} knows.{missing}",
         expected=EXPECTED[kind],

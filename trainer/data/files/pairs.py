@@ -19,26 +19,13 @@ from itertools import takewhile
 from typing import Any
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from schemas.validate import check_value
 
 Row = dict[str, Any]
 
 SIDES = ("chosen", "rejected")
-
-EQUAL = Rule(
-    "TP028",
-    "Pair of equal answers",
-    "Where both answers are the same, there is nothing to prefer.",
-    "Correct the answers, or remove the row.",
-)
-NO_PAIR = Rule(
-    "TP029",
-    "Row that is not a pair",
-    "A preference compares two answers to one prompt.",
-    "Give each row prompt, chosen and rejected, as texts or as lists of turns.",
-)
 
 
 def is_pair(row: Row) -> bool:
@@ -95,10 +82,10 @@ def problems_of_pair(row: Row) -> list[Problem]:
     what = next(not_comparable(row), None)
     if what is not None:
         pointer, sentence = what
-        return [problem_of(NO_PAIR, file="", pointer=pointer, what=sentence)]
+        return [problem_of("TP029", file="", pointer=pointer, what=sentence)]
     if row["chosen"] == row["rejected"]:
         same = "The answers chosen and rejected are the same."
-        return [problem_of(EQUAL, file="", pointer="/rejected", what=same)]
+        return [problem_of("TP028", file="", pointer="/rejected", what=same)]
     found = {
         replace(problem, pointer=pointer_in_pair(problem.pointer, side)): None
         for side, learned in pair_of(row).items()

@@ -32,29 +32,12 @@ import numpy as np
 
 from evidence.run.hashes import sha256_file, sha256_lines
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to
-from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, show
-from schemas.reading.json_text import DUPLICATE_KEY, NOT_FINITE, read_json
+from schemas.reading.json_text import read_json
 from schemas.reading.limits import LARGEST_ROWS
-from schemas.reading.rows import BLANK_LINE
 from schemas.reading.text import UTF8_BOM, decode, other_encoding
 from schemas.reading.unreadable import refuse_other_content
-
-NO_ARROW = Rule(
-    "TP015",
-    "Package for these files not installed",
-    "Parquet files and folders of the datasets library are read with pyarrow.",
-    "Install it: `pip install pyarrow`.",
-)
-UNREADABLE_ROWS = Rule(
-    "TP016", "Rows that cannot be read", "The file is not what its name says, or is damaged.", "Write the file again."
-)
-SEVERAL_SPLITS = Rule(
-    "TP017",
-    "Several splits",
-    "The folder holds several datasets, and a run learns from one.",
-    "Name the folder of one.",
-)
 
 STATE = "state.json"
 """In a folder of the `datasets` library, the names of its data files."""
@@ -149,7 +132,7 @@ class JsonLines(RowTable):
     def warnings(self) -> tuple[Problem, ...]:
         """The blank lines."""
         what, file = "The line is blank and was skipped.", str(self.path)
-        return tuple(first_few(problem_of(BLANK_LINE, file=file, line=n, what=what, why=None) for n in self._blank))
+        return tuple(first_few(problem_of("TP131", file=file, line=n, what=what, why=None) for n in self._blank))
 
     def line_of(self, number: int) -> int:
         """Return the line of a row."""
@@ -231,7 +214,7 @@ class Arrow(RowTable):
         self._json = [field.name for field in schema if str(field.type).startswith("extension<arrow.json")]
         if twice := [name for name, times in Counter(schema.names).items() if times > 1]:
             what = f"The file has several columns named {listed(twice, last='and')}."
-            raise ProblemError([problem_of(DUPLICATE_KEY, file=str(path), what=what)], exit_code=2)
+            raise ProblemError([problem_of("TP109", file=str(path), what=what)], exit_code=2)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -291,7 +274,7 @@ def table_of(path: Path) -> RowTable:
     """
     if path.is_dir():
         return folder_table(path)
-    refuse_other_content(path, UNREADABLE_ROWS)
+    refuse_other_content(path, "TP016")
     ending, head = path.suffix.lower(), beginning(path)
     if ending in (".parquet", ".arrow") or head.startswith((b"PAR1", b"ARROW1")):
         return Arrow(path)
@@ -348,7 +331,7 @@ def folder_table(path: Path) -> RowTable:
         way = f"Name one of them, as in {found[0]}."
         if any(len(files) > 1 for files in datasets.values()):
             way = "Put the files of one of them into a folder of their own, by copy or link, and name that folder."
-        raise ProblemError([problem_of(SEVERAL_SPLITS, file=str(path), what=what, next=way)], exit_code=2)
+        raise ProblemError([problem_of("TP017", file=str(path), what=what, next=way)], exit_code=2)
     if (shard := SHARD.fullmatch(chosen[0].stem)) and len(chosen) != int(shard["count"]):
         what = f"{path.name} holds {len(chosen)} of {int(shard['count'])} files of {next(iter(datasets))}."
         raise unreadable(path, what, way="Fetch the missing files, or name the files that are there one by one.")
@@ -398,7 +381,7 @@ def json_value(text: bytes, path: Path, line: int | None = None) -> tuple[Any, L
     decoded, problems = decode(text, file=str(path))
     if decoded is not None:
         parsed = read_json(decoded, file=str(path))
-        problems += tuple(each for each in parsed.problems if each.code != NOT_FINITE.code)
+        problems += tuple(each for each in parsed.problems if each.code != "TP110")
         if not problems:
             return parsed.value, parsed.lines
     raise ProblemError([replace(each, line=line or each.line) for each in problems], exit_code=2)
@@ -415,7 +398,7 @@ def arrow_module(path: Path, name: str | None = None) -> Any:
         import pyarrow.parquet
     except ImportError as error:
         what = f"Reading {path.name} needs pyarrow, which is not installed."
-        raise ProblemError([problem_of(NO_ARROW, file=str(path), what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP015", file=str(path), what=what)], exit_code=2) from error
     return getattr(pyarrow, name) if name else pyarrow
 
 
@@ -431,7 +414,7 @@ def readable(path: Path) -> Iterator[None]:
 
 def unreadable(path: Path, what: str, *, line: int | None = None, way: str | None = None) -> ProblemError:
     """Return the refusal of a file that cannot be read."""
-    return ProblemError([problem_of(UNREADABLE_ROWS, file=str(path), what=what, line=line, next=way)], exit_code=2)
+    return ProblemError([problem_of("TP016", file=str(path), what=what, line=line, next=way)], exit_code=2)
 
 
 def without_nulls(value: Any, *, keep: Sequence[str] = ()) -> Any:

@@ -14,18 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of, rule
 from schemas.reading.unreadable import refuse_other_content
 from trainer.model.files.source import ModelSource
 
 CONFIG = "adapter_config.json"
 
-BAD_ADAPTER = Rule(
-    "TP047",
-    "Adapter cannot be used",
-    "An adapter adds to the projections of the model that it was trained on, by the formula of LoRA.",
-    "Name a folder with a LoRA adapter that PEFT or trainproof wrote for this model.",
-)
 
 ANY_VALUE = {
     "auto_mapping",
@@ -101,7 +95,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
         ProblemError: it is missing or damaged, or has values that are not computed; all of them at once.
     """
     file = folder / CONFIG
-    refuse_other_content(file, BAD_ADAPTER)
+    refuse_other_content(file, "TP047")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -132,9 +126,9 @@ def unusable(config: Mapping[str, Any], file: Path) -> list[Problem]:
         if any(value == each and type(value) is type(each) for each in allowed):
             continue
         what = f"`{key}` is {json.dumps(value)[:60]}; adapters with it are not computed here."
-        found.append(problem_of(BAD_ADAPTER, file=str(file), what=what, pointer=f"/{key}"))
+        found.append(problem_of("TP047", file=str(file), what=what, pointer=f"/{key}"))
     if "peft_type" not in config:
-        found.append(problem_of(BAD_ADAPTER, file=str(file), what="`peft_type` is missing; LORA is read."))
+        found.append(problem_of("TP047", file=str(file), what="`peft_type` is missing; LORA is read."))
     return found
 
 
@@ -156,7 +150,7 @@ def wrong(config: Mapping[str, Any], file: Path) -> list[Problem]:
     }
     return [
         problem_of(
-            BAD_ADAPTER,
+            "TP047",
             file=str(file),
             what=f"`{key}` is {json.dumps(config.get(key))[:60]}, which it cannot be.",
             pointer=f"/{key}",
@@ -180,7 +174,7 @@ def are_patterns(value: Any, is_right: Callable[[Any], bool]) -> bool:
 
 def refusal(file: Path, what: str, why: str | None = None) -> ProblemError:
     """Return the refusal of an adapter."""
-    problem = problem_of(BAD_ADAPTER, file=str(file), what=what, why=why or BAD_ADAPTER.meaning)
+    problem = problem_of("TP047", file=str(file), what=what, why=why or rule("TP047").why)
     return ProblemError([problem], exit_code=2)
 
 

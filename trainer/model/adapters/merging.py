@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.adapters.reading import HEAD_TABLE, TOKENS_TABLE, Adapter, read_adapter, with_head
 from trainer.model.build import abstract
 from trainer.model.files.export import export
@@ -19,13 +19,6 @@ from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora, lora_names
 from trainer.model.params import Params, flatten
 from trainer.model.quantised import dequantise
-
-BAD_MERGE = Rule(
-    "TP066",
-    "Adapters cannot be merged so",
-    "A model is written in float32, bfloat16 or float16; a weight says how much of an adapter is added.",
-    "Write ADAPTER or ADAPTER=0.5, and --dtype float32, bfloat16 or float16.",
-)
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -125,7 +118,7 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"
     if chosen not in DTYPES:
         what = f"The element type {chosen!r} is not one that a model is written in."
-        raise ProblemError([problem_of(BAD_MERGE, file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
+        raise ProblemError([problem_of("TP066", file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
     merge(source, [parse_weighted(each) for each in adapters], folder, dtype=chosen)
 
 
@@ -140,5 +133,5 @@ def parse_weighted(text: str) -> tuple[Path, float]:
         value = math.nan
     if not math.isfinite(value):
         what = f"The weight of {name} is {weight!r}, which is not a number."
-        raise ProblemError([problem_of(BAD_MERGE, file=text, what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP066", file=text, what=what)], exit_code=2)
     return Path(name), value

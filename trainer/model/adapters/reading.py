@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
-from trainer.model.adapters.config import BAD_ADAPTER, PREFIX, AdapterConfig, modules, read_adapter_config, refusal
+from trainer.model.adapters.config import PREFIX, AdapterConfig, modules, read_adapter_config, refusal
 from trainer.model.build import abstract
 from trainer.model.files.loading import HEAD
 from trainer.model.files.source import ModelSource
@@ -158,7 +158,7 @@ def misfits(tensors: dict[str, StoredTensor], config: AdapterConfig, source: Mod
         "all there is: there is no tensor at all": [] if tensors else ["nothing"],
     }
     return [
-        problem_of(BAD_ADAPTER, file=str(file), what=f"{len(names):,} of its tensors are {text}: {list_names(names)}.")
+        problem_of("TP047", file=str(file), what=f"{len(names):,} of its tensors are {text}: {list_names(names)}.")
         for text, names in found.items()
         if names
     ]

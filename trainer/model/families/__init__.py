@@ -13,14 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.families.layout import Family
 from trainer.model.spec import ModelSpec
-
-UNKNOWN_FAMILY = Rule(
-    "TP041", "Unknown family", "The model's architecture is not implemented.", "Choose another model."
-)
 
 
 def found_families() -> dict[str, Family]:
@@ -75,7 +71,7 @@ def unknown_family(model_type: object, file: str) -> Problem:
     if str(model_type).strip().lower() in FAMILIES:
         hint = f"If {str(model_type).strip().lower()} is meant, write it so, in lower case. "
     return problem_of(
-        UNKNOWN_FAMILY,
+        "TP041",
         file=file,
         pointer="/model_type",
         what=f"{found}; no such family of models is implemented here.",

@@ -11,15 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.spec import Activation
-
-NOT_COMPUTED = Rule(
-    "TP042",
-    "Model cannot be computed",
-    "Another value would make a model that computes something else than its files were trained for.",
-    "Choose a model whose config.json has such a value, or a built-in model.",
-)
 
 ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_new": "gelu_tanh",
@@ -144,7 +137,7 @@ class ConfigReader:
         found = f"`{name}` is {short(self.config[key])}" if key in self.config else f"`{name}` is missing"
         self.problems.append(
             problem_of(
-                NOT_COMPUTED,
+                "TP042",
                 file=self.file,
                 pointer=pointer,
                 what=f"{found}; this decoder needs {expected}.",

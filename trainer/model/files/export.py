@@ -23,18 +23,11 @@ from safetensors.numpy import save_file
 
 from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model import files
 from trainer.model.families.layout import TensorLink
 from trainer.model.files.source import ModelSource
 from trainer.model.params import Params
-
-FOLDER_TAKEN = Rule(
-    "TP048",
-    "Export folder is taken",
-    "An export never replaces files that are there.",
-    "Name a folder that does not exist yet, or remove this one first.",
-)
 
 SHARD_BYTES = 2 * 2**30
 """Largest file of an export, and the most host memory that writing it takes; a single larger tensor is its own file."""
@@ -206,4 +199,4 @@ def refuse_taken(folder: Path) -> None:
         why = "An export appears whole or not at all: its folder is put there at the end, in place of an empty one."
     else:
         return
-    raise ProblemError([problem_of(FOLDER_TAKEN, file=str(folder), what=what, why=why)], exit_code=2)
+    raise ProblemError([problem_of("TP048", file=str(folder), what=what, why=why)], exit_code=2)

@@ -11,12 +11,8 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model import files
-
-NOT_FETCHED = Rule(
-    "TP045", "Hub cannot be reached", "The model is not on this machine and could not be fetched.", "Name a folder."
-)
 
 DESCRIPTIONS = (files.CONFIG, files.GENERATION_CONFIG, *files.TOKENIZER)
 """Patterns of what is always brought."""
@@ -91,4 +87,4 @@ def download(name: str, revision: str | None, *, with_weights: bool, otherwise: 
 
 def refusal(name: str, what: str, why: str, advice: str) -> ProblemError:
     """Return the error for a model that did not come."""
-    return ProblemError([problem_of(NOT_FETCHED, file=name, what=what, why=why, next=advice)], exit_code=2)
+    return ProblemError([problem_of("TP045", file=name, what=what, why=why, next=advice)], exit_code=2)

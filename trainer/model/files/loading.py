@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.families.layout import TensorLink
 from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource
@@ -25,13 +25,6 @@ from trainer.model.gguf.tensors import placed_tensors
 from trainer.model.params import Params
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 from trainer.model.stacking import own_copy
-
-OTHER_MODEL = Rule(
-    "TP044",
-    "Weights of another model",
-    "Files and config.json must describe the same model; nothing is left random.",
-    "Take config.json and safetensors from the same model.",
-)
 
 DTYPES = ("F64", "F32", "F16", "BF16")
 """Element types that are read; others are quantised weights."""
@@ -207,7 +200,7 @@ def mismatch(source: ModelSource, text: str, names: list[str]) -> Problem:
     """Return the problem that these tensors share."""
     count = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
     return problem_of(
-        OTHER_MODEL,
+        "TP044",
         file=str(source.folder),
         what=f"{source.name}: {count} {text}: {', '.join(names)}.",
         why=f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random.",

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from tokenizers.models import WordLevel, WordPiece
 
-from schemas.names import MODELS, NO_MODEL, gguf_file, model_path, no_model, other_models
+from schemas.names import MODELS, gguf_file, model_path, no_model, other_models
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.unreadable import refuse_other_content
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
@@ -31,13 +31,6 @@ from trainer.model.gguf.tokenizer import GgufTokenizerError, tokenizer_of
 from trainer.model.gguf.tokenizer import has_tokenizer as has_tokens
 from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
-
-NO_TOKENIZER = Rule(
-    "TP046",
-    "Tokenizer does not fit",
-    "A model needs the tokenizer that it was trained with.",
-    "Put it into the model's folder.",
-)
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 """A folder with a config.json for each built-in model."""
@@ -116,7 +109,7 @@ class ModelSource:
             raise self.tokenizer_problem(what, "The tokens are in these files.")
         for pattern in files.TOKENIZER:
             for path in self.tokenizer_folder.glob(pattern):
-                refuse_other_content(path, NO_TOKENIZER)
+                refuse_other_content(path, "TP046")
         from transformers import AutoTokenizer
 
         try:
@@ -164,7 +157,7 @@ class ModelSource:
         )
         if self.gguf is not None:
             advice = "Take a GGUF file with a tokenizer that is read, or name the folder with the model's safetensors."
-        problem = problem_of(NO_TOKENIZER, file=str(self.tokenizer_folder), what=what, why=why, next=advice)
+        problem = problem_of("TP046", file=str(self.tokenizer_folder), what=what, why=why, next=advice)
         return ProblemError([problem], exit_code=2)
 
 
@@ -234,7 +227,7 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
     Raises:
         ProblemError: it is absent, unreadable or no JSON object.
     """
-    refuse_other_content(file, NO_MODEL)
+    refuse_other_content(file, "TP040")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -249,21 +242,21 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
 
 def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
     """Return the refusal of a config.json."""
-    problem = problem_of(NO_MODEL, file=str(file), what=what, why=why, next=other_models(name))
+    problem = problem_of("TP040", file=str(file), what=what, why=why, next=other_models(name))
     return ProblemError([problem], exit_code=2)
 
 
 def of_somebody_else(error: ProblemError) -> ProblemError:
     """Return the refusal of a model that another person's run names: this machine may have it in another place."""
     then = "Get the model from whoever made the run, or from where it is published, and name its folder with --model."
-    problems = [replace(each, next=then) if each.code == NO_MODEL.code else each for each in error.problems]
+    problems = [replace(each, next=then) if each.code == "TP040" else each for each in error.problems]
     return ProblemError(problems, exit_code=error.exit_code)
 
 
 def no_revision(name: str, revision: str, kind: str) -> ProblemError:
     """Return the refusal of a revision where there is only one."""
     problem = problem_of(
-        NO_MODEL,
+        "TP040",
         file=name,
         what=f"Revision {revision} was asked for, but {name} is {kind}.",
         why="Only models on the hub have revisions.",

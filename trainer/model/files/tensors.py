@@ -17,19 +17,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.unreadable import refuse_other_content
 from trainer.model import files
 from trainer.model.families.layout import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised
 from trainer.model.gguf.tensors import PlacedTensor
-
-UNREADABLE_WEIGHTS = Rule(
-    "TP043",
-    "Weights cannot be read",
-    "Files of the model are missing or damaged.",
-    "Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
-)
 
 SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
 """What an index may name: a file beside it, never a path."""
@@ -118,7 +111,7 @@ def open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
 
 def read_index(index: Path) -> dict[str, str]:
     """Return the index's map from tensor to file name."""
-    refuse_other_content(index, UNREADABLE_WEIGHTS)
+    refuse_other_content(index, "TP043")
     form = 'It is a JSON object with a "weight_map" from tensor to file name.'
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
@@ -149,7 +142,7 @@ def open_files(paths: Sequence[Path], stack: ExitStack) -> dict[str, Any]:
 
 def open_file(path: Path, stack: ExitStack) -> Any:
     """Open one safetensors file, memory-mapped, until the stack closes."""
-    refuse_other_content(path, UNREADABLE_WEIGHTS)
+    refuse_other_content(path, "TP043")
     if not path.is_file():
         if path.name == files.WEIGHTS and (shards := sorted(path.parent.glob("*-of-*.safetensors"))):
             what = f"{path.parent.name} holds {shards[0].name} and others, but no {files.WEIGHTS_INDEX}."
@@ -172,4 +165,4 @@ def open_file(path: Path, stack: ExitStack) -> Any:
 
 def unreadable(path: Path, what: str, why: str, way: str | None = None) -> ProblemError:
     """Return the refusal of a weights file."""
-    return ProblemError([problem_of(UNREADABLE_WEIGHTS, file=str(path), what=what, why=why, next=way)], exit_code=2)
+    return ProblemError([problem_of("TP043", file=str(path), what=what, why=why, next=way)], exit_code=2)

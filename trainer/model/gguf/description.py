@@ -11,15 +11,8 @@ from typing import Any
 import numpy as np
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.gguf.header import Gguf
-
-OTHER_ARCHITECTURE = Rule(
-    "TP039",
-    "GGUF of another architecture",
-    "Each architecture names its tensors and computes in its own way.",
-    "Choose a model of one of the architectures that are read.",
-)
 
 FAMILIES = {
     "gpt2": "gpt2",
@@ -206,7 +199,7 @@ def refusal(gguf: Gguf, because: str) -> ProblemError:
     return ProblemError(
         [
             problem_of(
-                OTHER_ARCHITECTURE,
+                "TP039",
                 file=str(gguf.path),
                 what=f"{gguf.path.name} is not a model that is read from GGUF: {because}.",
                 expected=", ".join(FAMILIES),

@@ -18,16 +18,9 @@ from typing import Any
 import numpy as np
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.unreadable import refuse_other_content
 from trainer.model.gguf.tensors import KINDS, GgufTensor, ReadableTensor
-
-UNREADABLE_GGUF = Rule(
-    "TP038",
-    "GGUF file cannot be read",
-    "The file is cut, damaged, or of a kind that is not read.",
-    "Download the file again, or name the folder with the model's safetensors.",
-)
 
 HEADER_BYTES = 64 * 2**20
 """Longest header that is looked at; those of vocabularies of 262,144 tokens are below 10 MiB."""
@@ -73,12 +66,12 @@ def read_gguf(path: Path) -> Gguf:
         ProblemError: exit code 2; it cannot be opened, or is not a whole GGUF file of a kind that is read.
     """
     try:
-        refuse_other_content(path, UNREADABLE_GGUF)
+        refuse_other_content(path, "TP038")
         state = path.stat()
         return _read(path, state.st_size, state.st_mtime_ns)
     except (GgufError, OSError) as error:
         what = f"{path.name} cannot be read: {error}."
-        raise ProblemError([problem_of(UNREADABLE_GGUF, file=str(path), what=what)], exit_code=2) from error
+        raise ProblemError([problem_of("TP038", file=str(path), what=what)], exit_code=2) from error
 
 
 @functools.lru_cache(maxsize=4)

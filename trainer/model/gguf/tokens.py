@@ -10,17 +10,10 @@ from typing import Any
 import numpy as np
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.gguf.header import Gguf
 from trainer.model.gguf.splitting import SPLITTINGS
 from trainer.model.gguf.tokenizer import CONTROL, SPECIAL, USER_DEFINED, GgufTokenizerError, tokenizer_of
-
-NO_SUCH_TOKENIZER = Rule(
-    "TP099",
-    "Tokenizer that a GGUF cannot state",
-    "A GGUF states a way of splitting texts by name alone, and llama.cpp has none that splits as this tokenizer does.",
-    "Export a Hugging Face folder: leave --gguf out.",
-)
 
 NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
 """Kinds of tokens besides those that a text is cut at."""
@@ -169,4 +162,4 @@ NUMBERS = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
 def tokenizer_refusal(because: str) -> ProblemError:
     """Return the refusal of a tokenizer."""
     what = f"The tokenizer cannot be written into a GGUF file: {because}."
-    return ProblemError([problem_of(NO_SUCH_TOKENIZER, file="tokenizer", what=what)], exit_code=2)
+    return ProblemError([problem_of("TP099", file="tokenizer", what=what)], exit_code=2)

@@ -12,19 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.model.families import spec_from_config
 from trainer.model.gguf.description import FAMILIES, config_of
 from trainer.model.gguf.header import Gguf
 from trainer.model.gguf.tensors import CHUNK, KINDS, ReadableTensor
 from trainer.model.spec import LinearScaling, ModelSpec, Rope, Yarn
-
-NOT_STATED = Rule(
-    "TP790",
-    "Model that a GGUF cannot state",
-    "llama.cpp takes the rest from the architecture's name, and would compute another model.",
-    "Export a Hugging Face folder: leave --gguf out.",
-)
 
 ARCHITECTURES = {family: name for name, family in FAMILIES.items()} | {"mistral": "llama", "gemma3": "gemma3"}
 """For each family: llama.cpp's architecture."""
@@ -98,7 +91,7 @@ def refuse_another_model(
         config = config_of(Gguf(path=file, metadata=metadata, tensors=tensors))
         other = spec_from_config(config, file=str(file))
     except ProblemError as error:
-        problems = [problem_of(NOT_STATED, file=str(file), what=each.what) for each in error.problems]
+        problems = [problem_of("TP790", file=str(file), what=each.what) for each in error.problems]
         raise ProblemError(problems, exit_code=2) from error
     names = [field.name for field in fields(spec) if field.name not in (*OF_TRAINING, "blocks")]
     found = [(name, getattr(spec, name), getattr(other, name)) for name in names]
@@ -110,7 +103,7 @@ def refuse_another_model(
         more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
         architecture = metadata["general.architecture"]
         what = f"A GGUF of the architecture {architecture} cannot state this model: {'; '.join(differences[:3])}{more}."
-        raise ProblemError([problem_of(NOT_STATED, file=str(file), what=what)], exit_code=2)
+        raise ProblemError([problem_of("TP790", file=str(file), what=what)], exit_code=2)
 
 
 FILE_TYPES = {"f16": ("F16", 1), "q8_0": ("Q8_0", 7)}
@@ -149,7 +142,7 @@ class PlannedTensor:
         if self.kind == "F16" and (largest := float(np.abs(rows).max(initial=0.0))) > LARGEST_F16:
             what = f"The tensor {self.name} holds {largest:,.0f}, and the largest number of F16 is 65,504."
             then = "Write --gguf q8_0, whose blocks have a scale of their own."
-            raise ProblemError([problem_of(NOT_STATED, file=self.name, what=what, why=None, next=then)], exit_code=2)
+            raise ProblemError([problem_of("TP790", file=self.name, what=what, why=None, next=then)], exit_code=2)
         found = np.empty((len(rows), self.row_bytes), np.uint8)
         step = max(CHUNK // self.shape[-1], 1)
         for start in range(0, len(rows), step):

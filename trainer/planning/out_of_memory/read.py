@@ -6,7 +6,7 @@ import math
 import re
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.planning.out_of_memory.gpu import read_cpu, read_cuda, read_gpu, read_pytorch
 from trainer.planning.out_of_memory.report import AMOUNT, Allocation, OutOfMemory, bytes_in, first
 from trainer.planning.out_of_memory.tpu import read_tpu
@@ -95,13 +95,6 @@ def _array(found: re.Match[str]) -> OutOfMemory:
     )
 
 
-NOT_OUT_OF_MEMORY = Rule(
-    "TP745",
-    "Not an out-of-memory text",
-    "Only texts that tell of missing memory can be explained here.",
-    "Paste the whole error, from its first line on.",
-)
-
 READERS = (read_tpu, read_pytorch, read_cpu, read_gpu, read_cuda, read_host)
 """The first that finds something counts: a program that is refused on a device is often killed on the host too."""
 
@@ -170,14 +163,14 @@ def without_prefixes(text: str) -> str:
 def _none(text: str, source: str) -> Problem:
     """Return the problem for text that is not an OOM error; include the likely cause if it is recognised."""
     if not text.strip():
-        return problem_of(NOT_OUT_OF_MEMORY, file=source, what="The text is empty.")
+        return problem_of("TP745", file=source, what="The text is empty.")
     if tool := next((name for pattern, name in OTHER_TOOLS if pattern.search(text)), None):
         what = f"The text is of {tool}, whose messages are not explained here."
-        return problem_of(NOT_OUT_OF_MEMORY, file=source, what=what, why=None, expected=EXPECTED, next=OTHER_NEXT)
+        return problem_of("TP745", file=source, what=what, why=None, expected=EXPECTED, next=OTHER_NEXT)
     reason = next((each for pattern, each in OTHER_REASONS if pattern.search(text)), None)
     last = text.strip().splitlines()[-1].strip()[:200]
     return problem_of(
-        NOT_OUT_OF_MEMORY,
+        "TP745",
         file=source,
         what=f"The text tells of no missing memory: {reason}." if reason else "The text tells of no missing memory.",
         expected=EXPECTED,

@@ -18,15 +18,8 @@ from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
-
-TOO_LARGE_FOR_PAGE = Rule(
-    "TP086",
-    "Too large for the page",
-    "Its rows would take several times as much of this machine's memory.",
-    "Verify it with `trainproof verify` in a terminal.",
-)
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""
@@ -165,7 +158,7 @@ def verdict_on(content: bytes, name: str) -> BundleVerdict:
 
 def _too_large(name: str, unpacked: int) -> Problem:
     return problem_of(
-        TOO_LARGE_FOR_PAGE,
+        "TP086",
         file=name,
         what=f"The bundle unpacks to {size(unpacked)}, and this page verifies at most {size(MOST_UNPACKED_BYTES)}.",
         next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",

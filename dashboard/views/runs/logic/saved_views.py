@@ -16,15 +16,8 @@ from urllib.parse import urlencode
 
 from evidence.run.write import write_json
 from schemas.problems.problem import Problem, ProblemError, pointer_to
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.reading.parse import parse_json
-
-SAVED_VIEWS = Rule(
-    "TP082",
-    "Saved views",
-    "The file of saved views is not valid or cannot be written, or a view has no proper name.",
-    "Correct the file or move it away; it holds nothing but names and addresses of views.",
-)
 
 FOLDER = ".views"
 FILE = "views.json"
@@ -200,4 +193,4 @@ _MEND = "Correct the file or move it away; it holds nothing but names and addres
 def _problem(
     path: Path, what: str, *, advice: str = _MEND, pointer: str | None = None, line: int | None = None
 ) -> Problem:
-    return problem_of(SAVED_VIEWS, file=str(path), line=line, pointer=pointer, what=what, next=advice, why=None)
+    return problem_of("TP082", file=str(path), line=line, pointer=pointer, what=what, next=advice, why=None)
