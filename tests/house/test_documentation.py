@@ -14,39 +14,32 @@ from trainer.config.load import load_config
 from trainer.config.tree import GROUPS, Config
 from trainproof import command
 
-DOCS = sorted(Path("docs").glob("*.md"))
+DOCS = sorted(page for page in Path("docs").rglob("*.md") if page.parent.name != "decisions")
 
 
-def maker(page: str):
-    spec = importlib.util.spec_from_file_location(f"make_{page}", f"docs/make_{page}.py")
+@pytest.fixture(scope="module")
+def made():
+    spec = importlib.util.spec_from_file_location("make_reference", "docs/make_reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.fixture(scope="module")
-def made():
-    return maker("configuration")
-
-
-@pytest.mark.parametrize("page", ["commands"])
-def test_a_page_that_is_made_from_the_program_is_current(page: str):
-    found = Path(f"docs/{page}.md").read_text(encoding="utf-8")
-    assert found == maker(page).page(), f"run: python docs/make_{page}.py"
+@pytest.mark.parametrize("name", ["commands", "configuration", "rules"])
+def test_a_generated_page_is_current(made, name: str):
+    found = Path(f"docs/reference/{name}.md").read_text(encoding="utf-8")
+    assert found == made.PAGES[name](), "run: python docs/make_reference.py"
 
 
 def test_the_index_links_every_page():
     index = Path("docs/README.md").read_text(encoding="utf-8")
-    assert [page.name for page in DOCS if page.name != "README.md" and f"]({page.name})" not in index] == []
-
-
-def test_the_page_of_the_configuration_is_current(made):
-    found = Path("docs/configuration.md").read_text(encoding="utf-8")
-    assert found == made.page(), "run: python docs/make_configuration.py"
+    assert [
+        page.name for page in DOCS if page.name != "README.md" and f"]({page.relative_to('docs')})" not in index
+    ] == []
 
 
 def test_every_key_of_the_program_has_one_line():
-    page = Path("docs/configuration.md").read_text(encoding="utf-8")
+    page = Path("docs/reference/configuration.md").read_text(encoding="utf-8")
     keys = [entry.name for entry in fields(Config) if entry.name not in GROUPS]
     keys += [f"{name}.{entry.name}" for name, group in GROUPS.items() if is_dataclass(group) for entry in fields(group)]
     assert re.findall(r"^\| `([a-z_0-9.]+)` \|", page, re.MULTILINE) == keys
@@ -94,7 +87,7 @@ def test_a_page_shows_commands_that_exist(page: Path):
 
 def test_the_examples_of_the_configuration_page_are_usable(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("model: {name: demo}\n")
-    [one, two, smoke] = [words for words in commands_of(Path("docs/configuration.md")) if words[0] == "train"]
+    [one, two, smoke] = [words for words in commands_of(Path("docs/reference/configuration.md")) if words[0] == "train"]
     assert (one, smoke[-4:]) == (["train", "--config", "config.yaml"], ["--smoke_steps", "2", "--device", "cpu"])
     settings = [word for flag, word in pairwise(two) if flag == "--set"]
     config = load_config(tmp_path / "config.yaml", settings=settings)

@@ -1,4 +1,4 @@
-"""docs/extending.md as somebody follows it: the files that it has in full, the lines that it changes, its commands."""
+"""docs/contributing/extending.md as somebody follows it: the files that it has in full, the lines that it changes, its commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "extending.md"
 _BLOCK = re.compile(
     r"(?:^`(?P<file>[^`\n]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
 )

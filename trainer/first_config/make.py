@@ -165,7 +165,7 @@ def file_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
     """
     title = (
         f"A first configuration for the model {model} and the rows {data}, made by `trainproof init`. It has "
-        "not been tried. Keys that are left out have their default: docs/configuration.md explains every key."
+        "not been tried. Keys that are left out have their default: docs/reference/configuration.md explains every key."
     )
     lines = [*as_comment(title, ""), ""]
     for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):
