@@ -1,4 +1,4 @@
-"""Every recipe of docs/contributing/extending.md works: it is followed in a copy of the repository, and its commands end well."""
+"""Follow the recipes of docs/contributing/extending.md in a copy of the repository and run their commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/contributing/extending.md as somebody follows it: the files that it has in full, the lines that it changes, its commands."""
+"""Read the recipes of docs/contributing/extending.md: new files, changed lines and commands."""
 
 from __future__ import annotations
 
