@@ -24,7 +24,7 @@ def commands(page: str = README) -> list[str]:
 
 
 def test_it_is_short():
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 130
 
 
 def test_every_verb_is_shown():
