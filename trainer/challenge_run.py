@@ -24,7 +24,6 @@ from trainer.evaluation.bundled_params import shipped_params, source_of
 from trainer.evaluation.challenged import ChallengeAnswers, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
-from trainer.evaluation.familiar import familiar
 from trainer.evaluation.given_again import given_again
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
@@ -117,7 +116,6 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         answers=answers,
         again=again,
         items=len(rows),
-        familiar=familiar(sampler, shipped.params, items, questions.items),
     )
     return receipt_of(folder, "challenge", device=devices.document(), **receipt_groups(found))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
@@ -14,8 +18,7 @@ from schemas.problems.rule import problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form
-from trainer.generate.agreement import agreement
-from trainer.generate.language_model import LanguageModel, load_model
+from trainer.generate.language_model import LanguageModel, generate, load_model
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
 from trainer.loop.restoring import restored_state
@@ -27,6 +30,7 @@ from trainer.model.build import abstract
 from trainer.model.files.export import export, refuse_taken
 from trainer.model.files.export_gguf import Form, export_gguf
 from trainer.model.files.source import ModelSource, resolve
+from trainer.model.gguf.tokens import probes
 from trainer.model.params import Params, flatten
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
@@ -75,7 +79,7 @@ def export_run(
             raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")
     if gguf is not None:
-        watch.say(answered_alike(target, params, source, step=int(state.step), form=gguf))
+        watch.say(write_gguf_receipt(target, params, source, step=int(state.step), form=gguf))
     return target
 
 
@@ -86,24 +90,67 @@ def default_target(folder: Path, *, adapter: bool, gguf: Form | None) -> Path:
     return folder / (layout.ADAPTER if adapter else layout.EXPORT)
 
 
-def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int, form: Form) -> str:
-    """Put the same prompts to a GGUF file and its parameters, write a receipt beside it, and return it."""
+PROMPTS = (
+    "The capital of France is",
+    "Question: What is 17 + 25?\nAnswer:",
+    "Once upon a time there was a",
+    "def fibonacci(n):\n    ",
+    "Translate to German: Good morning, how are you?\n",
+    "A list of three colours:\n1.",
+    "The opposite of hot is",
+    "In 1969, the first people",
+)
+NEW_TOKENS = 24
+
+
+def write_gguf_receipt(file: Path, params: Params, source: ModelSource, *, step: int, form: Form) -> str:
+    """Compare a GGUF file with the exported parameters, write a receipt beside it, and summarise the comparison."""
     structure = abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none")
     before = LanguageModel(graphdef=flatten(structure)[0], params=params, spec=source.spec)
-    found = agreement(before, load_model(file), (source.tokenizer(), resolve(str(file)).tokenizer()), file)
+    found = compare_models(before, load_model(file), source.tokenizer(), resolve(str(file)).tokenizer())
     of_file = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
     receipt = {"schema_version": VERSION, **of_file, "step": step, "form": form}
-    write_json(file.with_suffix(".receipt.json"), receipt | found)
-    asked = found["prompts"] * found["new_tokens"]
-    texts = f"of {found['texts']:,} texts, some with each added token, {{:,}} have equal tokens"
-    said = (
-        f"{texts.format(found['texts_with_equal_tokens'])}, and of {asked} greedy tokens {found['tokens_equal']} are "
-        "equal before and after writing"
+    write_json(file.with_suffix(".receipt.json"), receipt | found | {"llama_cpp": None})
+    return (
+        f"compared with the exported parameters: {found['texts_with_equal_tokens']:,} of {found['texts']:,} texts have "
+        f"equal tokens, {found['tokens_equal']} of {found['prompts'] * found['new_tokens']} greedy tokens are equal"
     )
-    if (theirs := found["llama_cpp"]) is None:
-        return f"{said}; llama.cpp was not asked, because llama-cpp-python is not installed"
-    in_theirs = texts.format(theirs["texts_with_equal_tokens"])
-    return f"{said}; in llama.cpp {in_theirs}, and {theirs['tokens_equal']} greedy tokens are equal"
+
+
+def compare_models(before: LanguageModel, after: LanguageModel, tokenizer: Any, other_tokenizer: Any) -> dict[str, Any]:
+    """Return how many texts are tokenized alike, how many greedy tokens are equal, and how far logits differ."""
+    texts = [*PROMPTS, *probes(tokenizer)]
+    tokens, other_tokens = ([each(text).input_ids for text in texts] for each in (tokenizer, other_tokenizer))
+    prompts = tokens[: len(PROMPTS)]
+    answers = [greedy_answers(model, prompts) for model in (before, after)]
+    pairs = [[np.asarray(model(prompt)[0, -1]) for model in (before, after)] for prompt in prompts]
+    difference = max(float(np.abs(one - other).max()) for one, other in pairs)
+    return {
+        "texts": len(texts),
+        "texts_with_equal_tokens": sum(a == b for a, b in zip(tokens, other_tokens, strict=True)),
+        "prompts": len(PROMPTS),
+        "new_tokens": NEW_TOKENS,
+        "tokens_equal": equal_tokens(*answers),
+        "first_tokens_equal": sum(a[0] == b[0] for a, b in zip(*answers, strict=True)),
+        "largest_logit_difference": difference / max(float(np.abs(one).max()) for one, _ in pairs),
+    }
+
+
+def greedy_answers(model: LanguageModel, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the greedy answer to each prompt."""
+    room = NEW_TOKENS
+    if model.spec.learned_positions:
+        room = min(NEW_TOKENS, model.spec.max_positions - max(map(len, prompts)))
+    answers: list[list[int]] = generate(model, prompts, max_new_tokens=room).tolist()
+    return answers
+
+
+def equal_tokens(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:
+    """Return the length of the common prefixes of answers: 1 for [5, 7, 8] and [5, 9, 8]."""
+    return sum(
+        next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
 def no_adapter(folder: Path) -> Problem:

@@ -27,8 +27,7 @@ from trainer.config.tree import (
 )
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation.evaluable import config_of_run
-from trainer.export_run import export_run
-from trainer.generate.agreement import NEW_TOKENS, equal_tokens
+from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
 from trainer.generate.language_model import load_model
 from trainer.model.files.export import export
 from trainer.model.files.export_gguf import export_gguf

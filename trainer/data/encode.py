@@ -18,7 +18,6 @@ from jaxtyping import Int
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span, TokenFile
-from trainer.data.files.kept import keep_rows, read_kept, rows_key
 from trainer.data.render import Example, PromptForm, form_of, render_sides, texts_of
 from trainer.data.row_problems import (
     Where,
@@ -127,11 +126,8 @@ def encode_rows(
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
-    settings = {"max_length": max_length, "every_turn": every_turn, "template": template}
     places = Places(len(rows), lines)
     where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
-    if (key := rows_key(rows, tokenizer, settings)) and (kept := read_kept(key)):
-        return _data_of(*kept, where)
     form = form_of(rows)
     learned, ends = partial(texts_of, every_turn=every_turn), (form.end_token(tokenizer), tokenizer.eos_token)
     special = special_token_problems(rows, learned, tokenizer, file=file, lines=places, ends=ends)
@@ -159,16 +155,8 @@ def encode_rows(
     counts = tally.counts(rows=len(rows)) | lost.counts()
     if lost.other_rows:
         special.append(written_otherwise(*lost.first_other, lost.other_rows, where))
-    if key is not None and not special:  # a warning states lines of a file, which are no part of the key
-        keep_rows(key, encoded, counts)
-    return _data_of(encoded, counts, where, special)
-
-
-def _data_of(
-    rows: TokenFile, counts: dict[str, int | bool], where: Where, warnings: Sequence[Problem] = ()
-) -> EncodedData:
-    warnings, lengths = (*warnings, *cut_examples(counts, where)), rows.lengths
-    return EncodedData(encoded=rows, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
+    warnings, lengths = (*special, *cut_examples(counts, where)), encoded.lengths
+    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 
 
 class UntaughtRows:

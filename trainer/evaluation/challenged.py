@@ -9,7 +9,6 @@ from typing import Any
 
 from evidence.scores.claims import LEVEL, ExactMatch, chance_of_less
 from schemas.problems.words import quantity
-from trainer.evaluation.familiar import Familiar
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
 from trainer.evaluation.regenerate import RepeatedAnswer, Verdict
@@ -38,8 +37,6 @@ class ChallengeAnswers:
     """Stated answers that were given again."""
     items: int
     """Stated answers in all."""
-    familiar: Familiar | None = None
-    """What right answers cost on stated and new items. None: the two have no kind of item in common."""
 
     @property
     def found(self) -> ExactMatch:
@@ -94,7 +91,6 @@ def receipt_groups(found: ChallengeAnswers) -> dict[str, Any]:
             "chance": found.chance,
             "level": LEVEL,
             "can_be_true": found.can_be_true,
-            **({} if found.familiar is None else {"losses": found.familiar.document()}),
             "failures": [
                 {key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in failures[:MOST_SHOWN]
             ],
@@ -117,7 +113,7 @@ def in_words(found: ChallengeAnswers) -> str:
     parts = [f"{count} {said}" for verdict, said in SAID.items() if (count := found.verdicts[verdict])]
     answers = "1 stated answer" if found.items == 1 else f"{found.items:,} stated answers"
     again = [f"Of {answers}: {', '.join(parts)}."] if parts else []
-    return " ".join([score, *again, *([found.familiar.said] if found.familiar else [])])
+    return " ".join([score, *again])
 
 
 def in_interval(score: ExactMatch) -> str:

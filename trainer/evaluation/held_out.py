@@ -14,9 +14,10 @@ from statistics import fmean
 from typing import Any
 
 from evidence.scores.held_out import drawn_ids
+from evidence.scores.reading import accepted_of
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import prediction_row, unanswered_row
-from trainer.evaluation.familiar import answer_costs
+from trainer.evaluation.one_pass import follow_texts
 from trainer.evaluation.sampler import Sampler, sampler_of
 from trainer.loop.held_out import HeldOutPoint
 from trainer.loop.step import TrainState
@@ -94,3 +95,18 @@ def held_out_of(task: Task, data: Data) -> HeldOut | None:
         like=[prompt for prompt in prompts if greedy.has_room(prompt)],
         every_steps=of.every_steps,
     )
+
+
+def answer_costs(sampler: Sampler, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
+    """Return each item that fits into the model with the mean loss of its answer's tokens, in nats."""
+    form = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
+    texts, asked = [], []
+    for item, prompt in zip(items.rows, sampler.prompts_of(items), strict=True):
+        answer = sampler.tokenizer.encode(form.format(accepted_of(item)[0]), add_special_tokens=False)
+        if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
+            asked.append(item)
+            texts.append((prompt, answer))
+    passes = follow_texts(
+        sampler.graphdef, params, texts, batch_size=sampler.settings.batch_size, options=sampler.options
+    )
+    return [(item, float(passed.losses.mean())) for item, passed in zip(asked, passes, strict=True)]

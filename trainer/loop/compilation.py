@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.loop.alarms import without_alarms
 from trainer.loop.task import Task
 
 
@@ -91,7 +90,7 @@ class Program:
         """Compile it for the devices of its arguments, which need not be there."""
         began = time.perf_counter()
         traced = self.function.trace(*self.arguments, **self.settings)
-        with without_alarms(), cache_hits() as hits:
+        with cache_hits() as hits:
             executable = traced.lower().compile()
         seconds = time.perf_counter() - began
         # A CPU's arrays of 4-bit numbers do not state a layout that its own executables accept. The jitted function

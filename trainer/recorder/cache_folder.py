@@ -11,8 +11,7 @@ FOLDER = "TRAINPROOF_CACHE"
 """Environment variable with the folder."""
 
 SIZE = "TRAINPROOF_CACHE_MIB"
-"""Environment variable with the most that the programs of one processor take, in MiB, and encoded rows as much again;
-0 keeps none of either."""
+"""Environment variable with the size limit of the compiled programs of one processor, in MiB; 0 disables the cache."""
 
 DEFAULT_MIB = 256
 """Room for hundreds of programs; docs/decisions/starting.md says what some take."""

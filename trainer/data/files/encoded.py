@@ -1,14 +1,13 @@
 """A row as token ids, and sequences of such rows as the arrays that the train step takes.
 
-A row takes about forty bytes of memory, however long it is. The file has no name, and is gone with the process, unless
-it is one that was kept (`kept.py`).
+A row takes about forty bytes of memory, however long it is. Its tokens are in a temporary file without a name.
 """
 
 from __future__ import annotations
 
 import tempfile
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,21 +84,6 @@ class TokenFile(Sequence[EncodedRow]):
             tokens = self._starts[-1]
             self._tokens = np.memmap(file, np.int32, "r", shape=(tokens,)) if tokens else np.zeros(0, np.int32)
 
-    @classmethod
-    def of_columns(cls, columns: Mapping[str, np.ndarray]) -> TokenFile:
-        """Return the rows whose `columns` these are; the tokens stay where they lie."""
-        found = cls(())
-        for name, kind in _COLUMNS.items():
-            setattr(found, name, array(kind, columns[name].tobytes()))
-        found._tokens = columns["_tokens"]
-        return found
-
-    @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """The arrays that all rows lie in, by name."""
-        kept = {name: np.asarray(getattr(self, name)) for name in _COLUMNS}
-        return {**kept, "_tokens": self._tokens}
-
     def _note(self, row: EncodedRow) -> None:
         """Keep where a row stands."""
         self._starts.append(self._starts[-1] + len(row))
@@ -131,7 +115,3 @@ class TokenFile(Sequence[EncodedRow]):
     def lengths(self) -> Int[np.ndarray, " rows"]:
         """Tokens of each row."""
         return np.diff(np.frombuffer(self._starts, np.int64))
-
-
-_COLUMNS = {"_starts": "q", "_spans": "q", "_span_starts": "q", "_rows": "q", "_truncated": "b"}
-"""What a `TokenFile` keeps in memory, by type of number."""
