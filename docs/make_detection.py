@@ -22,7 +22,7 @@ NEVER_FOUND = (
     (
         "another device, or none",
         "any machine of the kind gives the same numbers",
-        "a [witness](witness.md): the attestation of a workflow, a log of who lent the device",
+        "a [witness](verify/signatures.md): the attestation of a workflow, a log of who lent the device",
     ),
     ("other times, another duration", "no number follows from them", "time stamps of start and end, from outside"),
     ("another command, or a commit of the same arithmetic", "as with the device", "a witness"),

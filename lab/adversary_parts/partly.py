@@ -20,7 +20,7 @@ import numpy as np
 from forging import forged, manifest_of, rows_of, write_rows
 from safetensors.numpy import load_file, save_file
 
-from evidence.proof.marks import marks_of, stated_of
+from evidence.proof.coverage import load_extent, measure_coverage
 from evidence.run import layout
 from evidence.run.write import write_json
 from evidence.scores.reading import Scoring, accepted_of
@@ -102,15 +102,15 @@ def repeated(folder: Path, trained: frozenset[int], *, whole: bool = False) -> I
             codes = " ".join(sorted({each.code for each in error.problems}))
             yield Repeated(how=how, result=f"refused {codes}", steps=0, false_steps=0, verifies=False)
             continue
-        marks = marks_of(receipt, stated_of(folder))
-        counted = {step for first, last in marks.parts for step in range(first + 1, last + 1)}
+        marks = measure_coverage(receipt, load_extent(folder))
+        counted = {step for first, last in marks.segments for step in range(first + 1, last + 1)}
         is_good = receipt["result"] in ("identical", "within tolerance")
         yield Repeated(
             how=how,
             result=receipt["result"],
             steps=len(counted),
             false_steps=len(counted - trained),
-            verifies=marks.is_enough and is_good,
+            verifies=marks.is_sufficient and is_good,
         )
 
 
