@@ -32,7 +32,7 @@ def replace(files: Folder, name: str, old: str, new: str) -> Folder:
 
 
 def board(name: str, first: float, last: float, **summary: Any) -> Folder:
-    """Return TensorBoard events of a falling scalar, and a summary beside them."""
+    """Return TensorBoard events of a falling scalar, and a summary next to them."""
     values = (first + (last - first) * i / 29 for i in range(30))
     parts = [record(event(10 * (i + 1), name, simple=value)) for i, value in enumerate(values)]
     return add({"runs/events.out.tfevents.1767330000.host.1.0": b"".join(parts)}, "results.json", summary)
@@ -57,7 +57,7 @@ def table(*, differs: bool) -> Folder:
 
 
 def mlflow(name: str, content: str, **summary: Any) -> Folder:
-    """Return an MLflow run with one more file, and a summary beside it."""
+    """Return an MLflow run with one more file, and a summary next to it."""
     return add(add(tools.mlflow(), f"{tools.MLFLOW}/{name}", content), "metrics.json", summary)
 
 

@@ -28,7 +28,7 @@ from evidence.index.summary import (
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipts_version
-from evidence.proof.verification import grade_run, with_proofs
+from evidence.proof.verification import grade_reports, grade_run
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.lock import FolderState, folder_state
@@ -250,7 +250,7 @@ class RunIndex:
 
 def _summed_up(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:
     """Hold runs against each other; return their reports, and their summaries with the newest first."""
-    reports = with_proofs(together([entry.judged for entry in entries]))
+    reports = grade_reports(together([entry.judged for entry in entries]))
     summaries = [
         entry.summary if report is entry.judged.report else with_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)

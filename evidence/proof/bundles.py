@@ -17,7 +17,7 @@ from evidence.proof.signatures import (
     signature_path,
     verify_signature,
 )
-from evidence.proof.timestamps import load_authority_roots, load_timestamp_beside, timestamp_path, verify_timestamp
+from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
 from evidence.proof.trust import allowed_signers_path
 from evidence.proof.verification import Proof, apply_proofs
 from evidence.run.hashes import sha256_file
@@ -29,7 +29,7 @@ from schemas.problems.words import listed
 
 
 def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
-    """Sign a bundle that was verified, beside it as `.sig`, and return the fingerprint of the key.
+    """Sign a bundle that was verified (into a `.sig` file next to it) and return the fingerprint of the key.
 
     Raises:
         ProblemError: Exit code 1: the bundle does not hold. Exit code 2: see `sign`.
@@ -39,10 +39,10 @@ def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
     return sign(bundle_message(verdict.content_sha256, verdict.manifest_sha256), key, signature_path(verdict.path))
 
 
-def with_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
-    """Return a verdict with the result of a signature: one that the reader named, or one beside the zip.
+def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
+    """Return a verdict with the result of a signature: one that the reader named, or one next to the zip.
 
-    A signature that was only found beside the zip can warn but never fails the bundle: otherwise whoever removes it
+    A signature that was only found next to the zip can warn but never fails the bundle: otherwise whoever removes it
     would be better off.
 
     Args:
@@ -82,8 +82,8 @@ def with_signature(verdict: BundleVerdict, signature: Path | None, public_key: P
     return replace(verdict, signature=check)
 
 
-def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
-    """Return a verdict with the results of the time stamps of its runs and of the one beside the zip.
+def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
+    """Return a verdict with the results of the time stamps of its runs and of the one next to the zip.
 
     Args:
         verdict: Verdict on the bundle.
@@ -92,9 +92,9 @@ def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
     Raises:
         ProblemError: Exit code 2: the certificate or the trust list cannot be used.
     """
-    beside = load_timestamp_beside(verdict.path)
+    of_zip = load_zip_timestamp(verdict.path)
     stamps = [(run.run_id, f"runs/{run.run_id}/{STAMPS}", stamp) for run in verdict.runs for stamp in run.stamps]
-    stamps += [(verdict.path.name, str(timestamp_path(verdict.path)), beside)] if beside else []
+    stamps += [(verdict.path.name, str(timestamp_path(verdict.path)), of_zip)] if of_zip else []
     if not stamps:
         return verdict
     roots = load_authority_roots(root)
@@ -103,13 +103,13 @@ def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
         sentence, is_refuted = verify_timestamp(stamp, roots, requested=root is not None)
         sentences.append(f"{name}: {sentence}")
         if is_refuted:
-            # As with signatures, a stamp beside the zip can only warn, unless the reader named its root.
+            # As with signatures, a stamp next to the zip can only warn, unless the reader named its root.
             problem = problem_of("TP862", file=visible(file), what=sentence)
-            problems.append(replace(problem, severity="warning") if stamp is beside and root is None else problem)
+            problems.append(replace(problem, severity="warning") if stamp is of_zip and root is None else problem)
     return replace(verdict, stamps=StampCheck(sentences=tuple(sentences), problems=tuple(problems)))
 
 
-def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
+def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
     """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
 
     Args:

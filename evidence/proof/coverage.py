@@ -43,6 +43,11 @@ class RunExtent:
     trained: int = 0
     untrained: int = 0
 
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.last_step - self.first_step
+
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
@@ -69,16 +74,6 @@ class Coverage:
         return sum(last - first for first, last in self.segments)
 
     @property
-    def total_steps(self) -> int:
-        """Number of steps of the run."""
-        return self.of.last_step - self.of.first_step
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether neither a step nor an answer of the trained model was reproduced."""
-        return self.trained == 0 and self.steps == 0
-
-    @property
     def is_score_reproduced(self) -> bool:
         """Whether every answer of the trained model was given again."""
         return 0 < self.of.trained <= self.trained
@@ -97,7 +92,7 @@ class Coverage:
     def is_training_reproduced(self) -> bool:
         """Whether enough of the training was repeated for `verified`."""
         is_drawn = self.detection_probability >= MIN_DETECTION_PROBABILITY
-        return self.is_end_reached and (self.steps >= self.total_steps or is_drawn)
+        return self.is_end_reached and (self.steps >= self.of.steps or is_drawn)
 
     @property
     def is_sufficient(self) -> bool:
@@ -115,7 +110,7 @@ class Coverage:
         score = f"{_degree(self.trained, self.of.trained)}: {self._answers} of the trained model"
         if self.of.untrained:
             score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
-        training = f"{_degree(self.steps, self.total_steps)}: {self._steps}"
+        training = f"{_degree(self.steps, self.of.steps)}: {self._steps}"
         if self.steps:
             is_end = self.is_last_step_repeated and self.of.evaluated_step in (None, self.of.last_step)
             training += ", including its end" if is_end else ", without its end"
@@ -134,7 +129,7 @@ class Coverage:
             "training": {
                 "repeated": self.is_training_reproduced,
                 "steps": self.steps,
-                "steps_of": self.total_steps,
+                "steps_of": self.of.steps,
                 "end_reached": self.is_end_reached,
                 "caught_half": self.detection_probability,
             },
@@ -145,7 +140,7 @@ class Coverage:
     def missing(self) -> Iterator[str]:
         """Yield what keeps the run from being verified, as sentences."""
         if self.of.evaluated_step is None:
-            yield "The run was not evaluated, so it has no score to reproduce."
+            yield "The run was not evaluated, so there is no score to reproduce."
             return
         if not self.is_score_reproduced:
             yield (
@@ -166,7 +161,7 @@ class Coverage:
 
     @property
     def _steps(self) -> str:
-        return f"{self.steps:,} of {quantity(self.total_steps, 'step')}"
+        return f"{self.steps:,} of {quantity(self.of.steps, 'step')}"
 
 
 def load_extent(folder: Path) -> RunExtent:

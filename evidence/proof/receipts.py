@@ -93,7 +93,7 @@ def summarize_receipt(receipt: dict[str, Any]) -> str:
 
 
 def sign_receipt(path: Path, key: Path) -> str:
-    """Sign a receipt file, beside it as `.sig`, and return the fingerprint of the key.
+    """Sign a receipt file (into a `.sig` file next to it) and return the fingerprint of the key.
 
     Raises:
         ProblemError: Exit code 2: the file is not a receipt; or see `sign`.

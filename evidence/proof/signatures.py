@@ -19,7 +19,7 @@ from schemas.problems.rule import problem_of
 from schemas.problems.visible import visible
 
 NAMESPACE = "trainproof"
-"""Namespace of our signatures, so that a signature of a Git commit or an e-mail is none of a bundle."""
+"""Namespace of our signatures, so that a signature of a Git commit or an e-mail is not accepted."""
 
 MAX_FILE_BYTES = 1 << 20
 """Largest key, signature or certificate that is read."""
@@ -129,7 +129,7 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
 
 
 def create_key(path: Path) -> str:
-    """Create a private Ed25519 key and the public key beside it, and return the fingerprint.
+    """Create a private Ed25519 key and the public key next to it, and return the fingerprint.
 
     Raises:
         ProblemError: Exit code 2: one of the files exists or cannot be written.

@@ -2,7 +2,7 @@
 
 `stamps.json` of a run holds the responses. The first is for the start of the run (configuration, data and plan, before
 the first step), the last for the manifest, which lists the hash of every file. The run took place between the two. The
-stamp of a zip is beside it as `.tsr`, which `openssl ts` reads too. An authority is shown a hash and nothing else.
+stamp of a zip is next to it as `.tsr`, which `openssl ts` reads too. An authority is shown a hash and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamp:
-    """One entry of `stamps.json`, or the stamp beside a zip.
+    """One entry of `stamps.json`, or the stamp next to a zip.
 
     Attributes:
         subject: What was stamped.
@@ -173,8 +173,8 @@ def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[T
     )
 
 
-def load_timestamp_beside(file: Path) -> Timestamp | None:
-    """Load the time stamp beside a zip, or return None if there is none."""
+def load_zip_timestamp(file: Path) -> Timestamp | None:
+    """Load the time stamp next to a zip, or return None if there is none."""
     path = timestamp_path(file)
     try:
         response = read_limited(path)

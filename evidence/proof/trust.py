@@ -1,4 +1,4 @@
-"""Whom this user trusts: people by their SSH keys, time authorities and Sigstore instances by their root certificates.
+"""The trust list of this user: SSH keys of people, and root certificates of time authorities and of Sigstore.
 
 The list is in the user's own folder, outside of every run, so nobody who sends a run can be on it. Its keys are also
 written to `allowed_signers`, the file that `ssh-keygen -Y verify` reads (ssh-keygen(1), ALLOWED SIGNERS).
@@ -85,7 +85,7 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
 
 
 def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
-    """Trust the keys, the certificate or the Sigstore root of a source; one that is on the list gets the new name.
+    """Add the keys, the certificate or the Sigstore root of a source to the trust list, or rename them.
 
     Args:
         source: A file, an `https` address, or `github:USER`, whose keys GitHub publishes.

@@ -25,10 +25,10 @@ NOT_COVERED = (
     "Device, duration and memory are what the run states: only a witness can confirm them, a repetition cannot "
     "(docs/verify/signatures.md)."
 )
-"""Shown beside every receipt."""
+"""Shown with every receipt."""
 
 WITNESSED = "seen by a witness"
-"""Shown beside the grade of a run that nobody repeated, but whose making was attested."""
+"""Shown with the grade of a run that nobody repeated, but whose making was attested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def _trusted_signer(receipt: Path) -> str | None:
 
 
 def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
-    """Return the grade of a run in view of the proofs about it.
+    """Return the grade of a run with the proofs about it.
 
     Example:
         A consistent run of which this user repeated everything today is verified, with the reason "Checked by you on
@@ -110,17 +110,17 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     reasons = tuple(dict.fromkeys([*negative, *map(str, positive), *details, *grade.reasons, *claims]))
     if is_verified:
         return Grade(name="verified", reasons=reasons, coverage=coverage.summary if coverage else WITNESSED)
-    partial = coverage.summary if coverage and not coverage.is_empty and not negative else ""
+    partial = coverage.summary if coverage and (coverage.trained or coverage.steps) and not negative else ""
     return Grade(name="consistent", reasons=reasons, coverage=partial)
 
 
 def grade_run(run: Run) -> RunReport:
-    """Return the findings of a run, and its grade in view of the proofs about it."""
+    """Check a run, and grade it with the proofs about it."""
     return _apply_to_report(report_of(run))
 
 
-def with_proofs(reports: Sequence[RunReport]) -> list[RunReport]:
-    """Return reports with the grades in view of the proofs about their runs."""
+def grade_reports(reports: Sequence[RunReport]) -> list[RunReport]:
+    """Return reports with grades that take the proofs about their runs into account."""
     return [_apply_to_report(report) for report in reports]
 
 
@@ -143,8 +143,8 @@ def explain_receipt(receipt: Mapping[str, Any]) -> Iterator[str]:
         yield f"That is not enough for `verified`. {' '.join(marks['lacking'])}"
     if receipt["result"] == "within tolerance" and receipt["kind"] == "replay":
         yield (
-            "Within tolerance: the last digits differ from the run's, as they do on another processor or version. This "
-            "is no accusation, but neither does it exclude a training that differs by as little."
+            "Within tolerance: the last digits differ from the run's, as they do on another processor or version. A "
+            "training that differs by as little cannot be excluded."
         )
     if receipt["kind"] == "challenge":
         yield (

@@ -28,7 +28,7 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
     """Return the answer to a GET request, or to a POST request if there is a body.
 
     Raises:
-        FetchError: There is no answer with status 200, or it is too large.
+        FetchError: The server cannot be reached, reports an error or answers with too much.
     """
     import http.client
     import urllib.error

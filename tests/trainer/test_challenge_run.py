@@ -281,7 +281,7 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     # The bundle was unpacked elsewhere; the receipt speaks for the run wherever it lies.
     [proof] = find_proofs(folder, run_sha256(folder))
-    assert (proof.by, proof.holds, proof.said) == ("you", True, receipt["said"])
+    assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
     (folder / layout.TRAINED_PARAMS).unlink()
     with pytest.raises(SystemExit) as ended:
         main(["challenge", str(folder), "--generate", "1"])

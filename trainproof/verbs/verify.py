@@ -26,14 +26,14 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
-    from evidence.proof.bundles import with_attestation, with_signature, with_stamps
+    from evidence.proof.bundles import check_attestation, check_signature, check_timestamps
     from evidence.run.write import as_json_text
     from trainproof.terminal.bundles import progress_bar, verdict_dict, verdict_on, verdict_text
 
     with progress_bar("Verifying") as progress:
-        verdict = with_signature(verdict_on(bundle, progress), signature, public_key)
-    verdict = with_stamps(verdict, tsa_root)
+        verdict = check_signature(verdict_on(bundle, progress), signature, public_key)
+    verdict = check_timestamps(verdict, tsa_root)
     if attestation is not None:
-        verdict = with_attestation(verdict, attestation, trusted_root, repository)
+        verdict = check_attestation(verdict, attestation, trusted_root, repository)
     sys.stdout.write(as_json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
     raise typer.Exit(0 if verdict.ok else 1)

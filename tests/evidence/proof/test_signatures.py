@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
+from receipts import receipt
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
 from evidence.proof import trust
-from evidence.proof.receipts import run_sha256
 from evidence.proof.signatures import create_key
 from evidence.proof.trust import allowed_signers_path, trust_path
-from evidence.run.layout import MANIFEST, RECEIPTS
+from evidence.run.layout import RECEIPTS
 from trainproof import command
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen (OpenSSH)")
@@ -338,26 +338,9 @@ def test_a_broken_list_trusts_nobody(
 def with_receipt(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run with a receipt in its folder that Ada signed."""
     folder = write_run(tmp_path / "runs", "demo-1", steps=4, items=6)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    receipt = {
-        "schema_version": "1.1",
-        "kind": "replay",
-        "run_id": manifest["run_id"],
-        "run_sha256": run_sha256(folder),
-        "made_at": "2026-11-23T20:15:00.000+00:00",
-        "made_by": {"version": "1", "commit": None},
-        "environment": manifest["environment"],
-        "device": {"platform": "cpu", "kind": "cpu", "count": 1},
-        "covered": {
-            "segments": [{"first_step": 0, "last_step": 4, "verdict": "identical"}],
-            "items": {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0, "trained": 6},
-        },
-        "result": "identical",
-        "said": "5 of 5 segments are identical.",
-    }
     (folder / RECEIPTS).mkdir()
     path = folder / RECEIPTS / "replay.json"
-    path.write_text(json.dumps(receipt))
+    path.write_text(json.dumps(receipt(folder, segments=((0, 4),), trained=6)))
     good(capsys, "sign", path, "--key", keys / "ada")
     return folder
 

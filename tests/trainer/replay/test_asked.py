@@ -156,8 +156,8 @@ def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
     )
     [lacking] = receipt["marks"]["lacking"]
     assert lacking == (
-        "5 of 12 steps were repeated, and no number of a judge drew them among all parts of the run: `trainproof "
-        "replay --ask` names the states to ask for, --all repeats every step."
+        "Only 5 of 12 steps were repeated, and they were not drawn at random from the whole run. `trainproof replay "
+        "--ask` names the states to ask for; `--all` repeats every step."
     )
 
 
@@ -293,7 +293,7 @@ def test_a_device_that_was_never_there_is_not_verified_by_a_challenge(copy: Path
     save_receipt(receipt)
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
-    assert any(reason.startswith("Device, duration and memory are as the run states them") for reason in grade.reasons)
+    assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
 
 
 def test_too_little_time_for_a_step_gives_no_mark(copy: Path):

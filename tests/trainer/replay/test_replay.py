@@ -530,7 +530,7 @@ def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     assert json.loads(output.read_text())["said"] == receipt["said"]
     [proof] = find_proofs(honest, receipt["run_sha256"])
-    assert (proof.by, proof.holds) == ("you", True)
+    assert (proof.by, proof.is_positive) == ("you", True)
 
 
 def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch):
