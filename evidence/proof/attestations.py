@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import load_sigstore_roots, split_json, trust_path, trusted_entries
+from evidence.proof.trust import load_sigstore_roots, root_texts, split_json
 from evidence.run.extras import need
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
@@ -78,32 +79,24 @@ def verify_attestations(
         what = f"The attestation cannot be read: {error.strerror or error}."
         raise refuse(path, "TP863", what=what) from None
     found, failures = [], []
-    for part in parts:
-        for name, root in roots.items():
-            for commit in commits:
-                identity = policy.AllOf(
-                    [
-                        policy.OIDCIssuerV2(ISSUER),
-                        policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
-                        policy.OIDCSourceRepositoryDigest(commit),
-                        policy.OIDCRunnerEnvironment("github-hosted"),
-                    ]
-                )
-                try:
-                    bundle = Bundle.from_json(part)
-                    _, payload = Verifier(trusted_root=root).verify_dsse(bundle, identity)
-                except (Error, ValueError, RecursionError) as error:
-                    failures.append(f"{visible(str(error)).rstrip('.')} (root {name}).")
-                    continue
-                certificate = bundle.signing_certificate
-                found.append(
-                    Attestation(
-                        commit=commit,
-                        digests=_digests(payload),
-                        made_at=certificate.not_valid_before_utc.isoformat(timespec="seconds"),
-                        invocation=_invocation(certificate),
-                    )
-                )
+    for part, (name, root), commit in product(parts, roots.items(), commits):
+        identity = policy.AllOf(
+            [
+                policy.OIDCIssuerV2(ISSUER),
+                policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
+                policy.OIDCSourceRepositoryDigest(commit),
+                policy.OIDCRunnerEnvironment("github-hosted"),
+            ]
+        )
+        try:
+            bundle = Bundle.from_json(part)
+            _, payload = Verifier(trusted_root=root).verify_dsse(bundle, identity)
+        except (Error, ValueError, RecursionError) as error:
+            failures.append(f"{visible(str(error)).rstrip('.')} (root {name}).")
+            continue
+        issued_at = bundle.signing_certificate.not_valid_before_utc.isoformat(timespec="seconds")
+        invocation = _invocation(bundle.signing_certificate)
+        found.append(Attestation(commit=commit, digests=_digests(payload), made_at=issued_at, invocation=invocation))
     if not found:
         what = failures[0] if failures else "No run of the bundle states a commit that could be compared."
         return problem_of("TP863", file=visible(str(path)), what=f"The attestation is not valid: {what}")
@@ -116,17 +109,9 @@ def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
     Raises:
         ProblemError: Exit code 2: the file or the list cannot be used, or the extra `witness` is not installed.
     """
-    if named is None:
-        texts = [(each.name, each.content, str(trust_path())) for each in trusted_entries("attestation root")]
-    else:
-        try:
-            texts = [(named.name, read_limited(named).decode("utf-8", "replace"), str(named))]
-        except OSError as error:
-            what = f"The trusted root cannot be read: {error.strerror or error}."
-            raise refuse(named, "TP863", what=what) from None
     return {
         name if number == 1 else f"{name} ({number})": root
-        for name, text, file in texts
+        for name, text, file in root_texts("attestation root", named)
         for number, root in enumerate(load_sigstore_roots(text, file), start=1)
     }
 

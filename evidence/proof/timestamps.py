@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import load_certificate, trust_path, trusted_entries
+from evidence.proof.trust import load_certificate, root_texts
 from evidence.proof.web import FetchError, fetch, is_http_url
 from evidence.run import layout
 from evidence.run.extras import install_command, need
@@ -189,14 +189,7 @@ def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
     Raises:
         ProblemError: Exit code 2: the file or the list cannot be used.
     """
-    if named is None:
-        entries = trusted_entries("time authority")
-        return {each.name: load_certificate(each.content, str(trust_path())) for each in entries}
-    try:
-        return {named.name: load_certificate(read_limited(named).decode("utf-8", "replace"), str(named))}
-    except OSError as error:
-        what = f"The root certificate cannot be read: {error.strerror or error}."
-        raise refuse(named, "TP859", what=what) from None
+    return {name: load_certificate(text, file) for name, text, file in root_texts("time authority", named)}
 
 
 def verify_timestamp(
@@ -237,7 +230,7 @@ def verify_timestamp(
             failure = failure or f"{invalid} The root certificate {name} does not confirm it: {visible(str(error))}."
         else:
             existed = f"{subject[0].upper()}{subject[1:]} existed before {time}"
-            return f"{existed}, according to {stamp.authority} (root certificate {name}).", False
+            return f"{existed}, according to a time authority whose root certificate you trust ({name}).", False
     if failure and requested:
         return failure, True
     stated = f"A time stamp of {subject} states {time}, by {stamp.authority}."

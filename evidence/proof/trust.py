@@ -169,6 +169,17 @@ def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
         yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
 
 
+def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
+    """Return name, text and file of a root certificate that the reader named, or else of those on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the file or the list cannot be read.
+    """
+    if named is not None:
+        return [(named.name, _load(str(named)), str(named))]
+    return [(each.name, each.content, str(trust_path())) for each in trusted_entries(kind)]
+
+
 def load_certificate(pem: str, file: str) -> Certificate:
     """Load the first certificate of a PEM text; `file` names it in messages.
 

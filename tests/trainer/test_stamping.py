@@ -81,7 +81,7 @@ def test_a_reader_who_trusts_the_authority_is_told_the_times(
     zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
     code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
     assert code == 0
-    assert out.count(" (root certificate root.pem).\n") == 2
+    assert out.count(" whose root certificate you trust (root.pem).\n") == 2
     assert "  r1: Configuration, data and plan existed before 20" in out
     assert "  r1: The manifest with the hash of every file existed before 20" in out
     code, out = said(capsys, "verify", zipped)

@@ -42,7 +42,7 @@ def verified(response: bytes, *authorities: Authority, data: bytes = DATA, reque
 def test_a_time_stamp_is_valid_here_and_for_openssl(authority: Authority, response: bytes, tmp_path: Path) -> None:
     sentence, is_refuted = verified(response, authority)
     assert sentence.startswith("The zip existed before 20")
-    assert sentence.endswith(" UTC, according to x (root certificate own).")
+    assert sentence.endswith(" UTC, according to a time authority whose root certificate you trust (own).")
     assert not is_refuted
     (tmp_path / "data").write_bytes(DATA)
     (tmp_path / "response").write_bytes(response)
