@@ -81,6 +81,9 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
         what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
         raise refuse(path, "TP860", what=what)
     entries = [TrustedEntry(**each) for each in document.value["trusted"]]
+    for entry in entries:
+        if entry.kind == "key" and not _KEY.match(entry.content):
+            raise refuse(path, "TP860", what=f"The key of {entry.name} is of an earlier version, and not an SSH key.")
     return [each for each in entries if kind in (None, each.kind)]
 
 
