@@ -1,4 +1,4 @@
-"""Count which lies `trainproof check` finds: told of a real run, forged, and planted in folders of other tools.
+"""Count which lies `trainproof check` finds: about a real run, in a forged one, and in folders of other tools.
 
 Each lie is told in a copy of a real run, and every hash, the chain's too, is made to fit.
 `python benchmarks/detection/detection.py` writes adversary.json and foreign.json in benchmarks/results, in seconds.
@@ -37,7 +37,7 @@ def errors_and_warnings(folder: Path) -> tuple[str, set[str], set[str]]:
     return report.grade.name, codes["error"], codes["warning"]
 
 
-def told(root: Path) -> Iterator[tuple[str, str, str, set[str], set[str]]]:
+def check_lies(root: Path) -> Iterator[tuple[str, str, str, set[str], set[str]]]:
     """Yield family, name, grade, errors and warnings of every lie."""
     forger = Forger(REPOSITORY / RUN, root / Path(RUN).name)
     _, *known = errors_and_warnings(forger.folder)
@@ -52,7 +52,7 @@ def told(root: Path) -> Iterator[tuple[str, str, str, set[str], set[str]]]:
 def count(root: Path) -> dict[str, Any]:
     """Return how many lies of each family are found, by what, and which are not."""
     families: dict[str, Any] = {}
-    for family, name, grade, errors, warnings in told(root):
+    for family, name, grade, errors, warnings in check_lies(root):
         counts = families.setdefault(
             family, {"lies": 0, "errors": 0, "found": 0, "above_consistent": 0, "not_found": [], "found_by": {}}
         )
