@@ -1,4 +1,4 @@
-"""Writes docs/detection.md from benchmarks/results: `python docs/make_detection.py`; a test compares."""
+"""Generate docs/verify/detection.md from benchmarks/results: `python docs/make_detection.py`; a test compares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "rules.json"
 LIES = RESULT.with_name("adversary.json")
 FOREIGN = RESULT.with_name("foreign.json")
 HONEST = RESULT.with_name("honest_runs.json")
-PAGE = Path(__file__).parent / "detection.md"
+PAGE = Path(__file__).parent / "verify" / "detection.md"
 
 
 NEVER_FOUND = (
@@ -21,39 +21,37 @@ NEVER_FOUND = (
     ),
     (
         "another device, or none",
-        "any machine of the kind gives the same numbers",
-        "a [witness](witness.md): the attestation of a workflow, a log of who lent the device",
+        "every machine of the kind gives the same numbers",
+        "the [attestation](signatures.md) of a workflow, or a log of whoever lent the device",
     ),
-    ("other times, another duration", "no number follows from them", "time stamps of start and end, from outside"),
-    ("another command, or a commit of the same arithmetic", "as with the device", "a witness"),
-    ("somebody else's run", "it is an honest run", "the original beside it (TP421, TP422), an earlier stamp of it"),
+    ("other times, another duration", "no number follows from them", "[time stamps](signatures.md) of start and end"),
+    ("another command, or a commit with the same arithmetic", "as with the device", "an attestation"),
+    ("somebody else's run", "it is an honest run", "the original beside it (TP421, TP422), or an earlier time stamp"),
     (
-        "a training that was not",
+        "a training that did not happen",
         "a careful forger's folder agrees with itself",
-        "*training repeated*: all of it, or parts that your number draws ([replay.md](replay.md))",
+        "a replay of all steps, or of segments drawn by your random number ([replay.md](../replay.md))",
     ),
     (
-        "a score that was not",
+        "a score that was not reached",
         "the same",
-        "*score repeated*: every answer held against the weights, and new questions ([challenge.md](challenge.md))",
+        "a replay of the answers, and new questions ([challenge.md](../challenge.md))",
     ),
 )
-"""Lies that no check of a folder finds: what, why, and what would show it."""
+"""Lies that no check of a folder detects: what, why, and what detects it."""
 
 
 def page() -> str:
-    """Return the text of docs/detection.md."""
+    """Return the text of docs/verify/detection.md."""
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     cases, times = result["cases"], result["cases"]["check_milliseconds"]
     lines = [
-        "# What is found, and what is not",
+        "# What `check` detects",
         "",
-        "Measured by `benchmarks/rules.py`, `lab/adversary.py`, `lab/plants.py` and",
-        "`benchmarks/honest_runs.py`; this page is made from their results by `docs/make_detection.py`.",
-        "What each code means stands in [rules.md](rules.md).",
+        "Measured by `benchmarks/rules.py`, `benchmarks/detection/` and `benchmarks/honest_runs.py`; generated from",
+        "their results by `docs/make_detection.py`. [rules.md](../rules.md) explains each code.",
         "",
-        *lies(told := json.loads(LIES.read_text(encoding="utf-8"))),
-        *repeated(told["repeated"]),
+        *lies(json.loads(LIES.read_text(encoding="utf-8"))),
         *never_found(),
         *foreign(json.loads(FOREIGN.read_text(encoding="utf-8"))),
         *honest(json.loads(HONEST.read_text(encoding="utf-8"))),
@@ -84,80 +82,43 @@ def page() -> str:
 
 
 def lies(result: dict[str, Any]) -> list[str]:
-    """Return the part on careful liars: how many are found, and who is not."""
+    """Return the part on careful liars: how many are found, and which are not."""
     lines = [
-        "## Who is found, and who is not",
+        "## Lies about a run",
         "",
-        f"Lies about `{result['run']}`, every hash made to fit. *Single*: one value. *Deep*: what follows from it",
-        "is computed anew. *Wide*: told in every place that states it. *Again*: by somebody who had not seen the",
-        "first. *Forged*: a run that nobody trained, and absurd variants of it. Named is what has an error or is",
-        "called unusual; the latter leaves a run consistent.",
+        f"Each lie is told in a copy of `{result['run']}`, and every hash is made to fit. *Single*: one value.",
+        "*Deep*: what follows from it is computed anew. *Wide*: every place that states it. *Absurd*: values that no",
+        "run has. *Again*: by another author. *Forged*: a run that nobody trained, and absurd variants of it. An error",
+        "lowers the grade; a warning does not.",
         "",
-        "| lies | told | named by `check` | graded above consistent |",
-        "|---|---|---|---|",
-    ]
-    for family, count in result["families"].items():
-        lines.append(f"| {family} | {count['lies']} | {count['found']} | {count['above_consistent']} |")
-    lines += [
-        "",
-        "**`check` alone does not find** whoever writes a whole run anew, with care: what the folder says of itself",
-        "and what ships with trainproof (built-in data, items, start weights, published sizes, chips) then agree. That",
-        "is why a folder is *consistent* at best. Found neither so nor by a replay, where one was tried:",
-        "",
-    ]
-    for family, count in result["families"].items():
-        lines += [f"- {family}: {name}" for name in count["not_found"]]
-    tried = sum(count["replay_tried"] for count in result["families"].values())
-    found = sum(count["replay_found"] for count in result["families"].values())
-    lines += [
-        "",
-        "Repeating the run (`trainproof replay`) and asking its model (`trainproof challenge`) find lies about",
-    ]
-    lines += ["data, settings that change the arithmetic, losses, weights and answers; machine, commit, command and"]
-    lines += [
-        "time need a witness. A run that states version 1.0 of the schemas is held to what that version's recorder"
-    ]
-    if tried:
-        lines += [
-            f"wrote, which is less. Of {tried} lies that `check` did not find, repeating the whole run found {found}."
-        ]
-    else:
-        lines += ["wrote, which is less. With `--replay` the benchmark counts what repeating adds."]
-    return [*lines, ""]
-
-
-def repeated(result: dict[str, Any]) -> list[str]:
-    """Return the part on lies that were all repeated, and on runs of which a part was trained."""
-    third, part = result["third"], result["in part"]
-    false = third["false_steps_repeated"] + part["false_steps_repeated"]
-    lines = [
-        "## What a repetition counts",
-        "",
-        "A run of forty steps, trained for this page, told by a third liar, and told where only some of its steps were",
-        "trained: each was repeated whole, and the latter with three numbers of a judge and with too little time.",
-        "",
-        "| lies | told | named by `check` | different when repeated | neither |",
+        "| lies | told | error | error or warning | graded verified |",
         "|---|---|---|---|---|",
     ]
-    for name, count in (("of a third liar", third), ("trained in part", part)):
-        figures = (count["lies"], count["check_found"], count["replay_found"], len(count["neither"]))
-        lines.append(f"| {name} | {' | '.join(map(str, figures))} |")
+    for family, count in result["families"].items():
+        figures = (count["lies"], count["errors"], count["found"], count["above_consistent"])
+        lines.append(f"| {family} | {' | '.join(map(str, figures))} |")
     lines += [
         "",
-        f"Steps that are not as they are told and counted as repeated all the same: **{false}**. Found by neither are",
-        "places, times and names, which no number follows from, and the one of these runs that is as it was trained:",
+        "**`check` does not detect** a whole run that was rewritten with care, so that the folder agrees with itself",
+        "and with what ships with trainproof. So a folder is *consistent* at best. `trainproof replay` detects",
+        "lies about data, settings that change the arithmetic, losses, weights and answers, and `trainproof challenge`",
+        "those about scores. Not found by `check`:",
         "",
-        *(f"- {name}" for count in (third, part) for name in count["neither"]),
+    ]
+    lines += [
+        f"- {family}: {', '.join(count['not_found'])}"
+        for family, count in result["families"].items()
+        if count["not_found"]
     ]
     return [*lines, ""]
 
 
 def never_found() -> list[str]:
-    """Return the part on lies that nothing in a folder can show."""
+    """Return the part on lies that nothing in a folder contradicts."""
     return [
-        "## What cannot be found in a folder, and what would show it",
+        "## What no check of a folder detects",
         "",
-        "| lie | why no check finds it | what shows it |",
+        "| lie | why | what detects it |",
         "|---|---|---|",
         *(f"| {what} | {why} | {shown} |" for what, why, shown in NEVER_FOUND),
         "",
@@ -166,28 +127,14 @@ def never_found() -> list[str]:
 
 def foreign(result: dict[str, Any]) -> list[str]:
     """Return the part on folders of other tools: contradictions planted, and folders without one."""
-    lines = [
+    missed = f" Not found: {', '.join(result['missed'])}." if result["missed"] else ""
+    return [
         "## Folders of other tools",
         "",
-        "Contradictions planted in folders of fourteen tools, one a folder (`lab/plants.py`). Each set was",
-        "written without a look at the readers and counted; then what a sound rule can find was mended.",
-        "",
-        "| set | planted | found at first | found now |",
-        "|---|---|---|---|",
-    ]
-    for name, count in result.items():
-        if "planted" in count:
-            lines.append(f"| {name} | {count['planted']} | {count['found_at_first']} | {count['found']} |")
-    missed = [name.replace("_", " ") for count in result.values() for name in count.get("missed", ())]
-    honest_ones = result["honest"]
-    lines += [
-        "",
-        f"Not found: {', '.join(missed)}.",
-        f"Of {honest_ones['folders']} honest folders {honest_ones['accused']} are accused;",
-        f"{honest_ones['accused_at_first']} were, before anything was mended.",
+        f"{result['found']} of {result['planted']} contradictions planted in folders of other tools are found.{missed}",
+        f"Of {result['honest']} honest folders {len(result['accused'])} are accused.",
         "",
     ]
-    return lines
 
 
 def honest(result: dict[str, Any]) -> list[str]:

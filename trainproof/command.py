@@ -33,7 +33,6 @@ from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
 from trainproof.verbs.stamp import stamp
-from trainproof.verbs.statement import statement
 from trainproof.verbs.train import train
 from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
@@ -65,7 +64,6 @@ for verb in (
     package,
     sign,
     stamp,
-    statement,
     verify,
     replay,
     answer,

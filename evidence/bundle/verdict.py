@@ -8,9 +8,9 @@ from pathlib import Path
 
 from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import GradeName
-from evidence.proof.stamps.record import KeptStamp
+from evidence.proof.timestamps import Timestamp
 from schemas.problems.problem import Problem
-from schemas.problems.words import listed, quantity
+from schemas.problems.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class VerifiedRun:
     """Hash of its manifest. None: it is missing."""
     commit: str | None = None
     """Commit of the code that it states. None: it states none."""
-    stamps: tuple[KeptStamp, ...] = ()
+    stamps: tuple[Timestamp, ...] = ()
     """Its time stamps, each beside the hash that it is to be of."""
 
 
@@ -63,10 +63,8 @@ class SignatureCheck:
     """Whether the reader requested it. What only lies beside the zip is reported, and never fails it."""
     signers: tuple[Signer, ...] = ()
     """Keys that the reader named or trusts, and that signed what it carries."""
-    unknown: int = 0
-    """Signatures in it by other keys."""
-    stated_at: str | None = None
-    """When its statement states that it was made."""
+    key_id: str | None = None
+    """Fingerprint of the key that made it, or None if it does not hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +83,13 @@ class AttestationCheck:
 
     path: Path
     """Its file."""
-    sentence: str | None
-    """Who made the bundle, and where. None: it does not hold."""
-    invocation: str | None
+    sentence: str | None = None
+    """Who made the bundle, and where, or None if this is not proven."""
+    invocation: str | None = None
     """Address of the workflow's run, whose log states what it did."""
-    unchecked: str | None
-    """Why it is not believed all the same. None: nothing speaks against it."""
-    problems: tuple[Problem, ...]
+    unchecked: str | None = None
+    """Why it was not checked, or None if it was."""
+    problems: tuple[Problem, ...] = ()
     """Why it does not hold; empty if it does."""
 
 
@@ -176,18 +174,14 @@ class BundleVerdict:
         """What is proven of who made the bundle, in a sentence or two."""
         signature = self.signature
         if signature is None:
-            return "Who made it is not known: no signature was given, so anyone could have."
+            return "Not signed: the author is unknown."
         if signature.problems:
-            return "Who made it is not known: the signature does not hold, so anyone could have."
+            return "The author is unknown: the signature does not hold."
         if not signature.signers:
             return (
-                f"Who made it is not known: {signature.path.name} beside it holds "
-                f"{quantity(signature.unknown, 'signature')} by keys that you do not trust. `--public-key FILE` checks "
-                "one, and `trainproof trust add FILE --name NAME` remembers it."
+                f"The author is unknown: {signature.path.name} was made with {signature.key_id}, a key that you do not "
+                "trust. `trainproof trust add KEY --name NAME` trusts a person's key."
             )
-        dated = f", in a statement of {signature.stated_at}" if signature.stated_at else ""
-        trusted = [f"{each.name} ({each.key_id})" for each in signature.signers if each.name]
-        if trusted:
-            return f"{listed(trusted, 'and')}, whom you trust, signed this content{dated}."
-        ids = listed([each.key_id for each in signature.signers], "and")
-        return f"The holder of {ids} signed this content{dated}. Whose key that is, you must know from elsewhere."
+        if names := [each.name for each in signature.signers if each.name]:
+            return f"Signed by {listed(names, 'and')}, whom you trust ({signature.key_id})."
+        return f"Signed with {signature.key_id}. Whose key this is, you must know from elsewhere."

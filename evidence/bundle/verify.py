@@ -37,8 +37,8 @@ from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.zip.container import Progress
 from evidence.judge.grade import FORMER_NAMES
-from evidence.proof.stamps.record import stamps_of
-from evidence.proof.verification import graded_with, proofs_of
+from evidence.proof.timestamps import load_timestamps
+from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
 from evidence.run.scratch import scratch_folder
@@ -178,8 +178,8 @@ def _verify_run(
     place = f"{RUNS}/{run.name}"
     stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
     hash_of_manifest = found.get(f"{place}/{MANIFEST}")
-    proofs = proofs_of(folder / place, hash_of_manifest.sha256) if hash_of_manifest else ()
-    grade = graded_with(run.grade, proofs)
+    proofs = find_proofs(folder / place, hash_of_manifest.sha256) if hash_of_manifest else ()
+    grade = apply_proofs(run.grade, proofs)
     return VerifiedRun(
         run_id=run.name,
         stated_grade=FORMER_NAMES.get(stated, stated) if stated else None,
@@ -191,7 +191,7 @@ def _verify_run(
         predictions=None if run.facts.predictions is None else len(run.facts.predictions),
         run_sha256=hash_of_manifest.sha256 if hash_of_manifest else None,
         commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,
-        stamps=stamps_of(folder / place, run.facts.manifest),
+        stamps=load_timestamps(folder / place, run.facts.manifest),
     )
 
 

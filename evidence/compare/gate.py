@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from evidence.compare.comparison import Comparison, Pair
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.facts import Document, facts_of
 from evidence.records.ours import Run
 from evidence.scores.recompute import result_of, scores_of
@@ -86,7 +86,7 @@ def requirements_of(expressions: Iterable[str]) -> tuple[Requirement, ...]:
 def requirement_lines(names: Sequence[str], runs: Sequence[Run], asked: Sequence[Requirement]) -> Iterator[GateLine]:
     """Yield the verdict on every run and requirement, in their order."""
     for name, run in zip(names, runs, strict=True):
-        grade = standing_of(run).grade.name if asked else ""
+        grade = grade_run(run).grade.name if asked else ""
         figures = _figures(run) if asked and grade not in WORTHLESS else {}
         for requirement in asked:
             yield _line(name, grade, requirement, figures.get(requirement.figure))

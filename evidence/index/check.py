@@ -9,7 +9,7 @@ from pathlib import Path
 from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
-from evidence.proof.verification import with_proofs
+from evidence.proof.verification import grade_reports
 from evidence.run import layout
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, ProblemError, worst_first
@@ -31,7 +31,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     _refuse_unknown(asked)
     documents = tuple(path for path in asked if not path.is_dir())
     folders = [folder for path in asked if path.is_dir() for folder in run_folders(path)]
-    reports = with_proofs(together([entry.judged for entry in read_entries(folders, progress=progress)]))
+    reports = grade_reports(together([entry.judged for entry in read_entries(folders, progress=progress)]))
     return Report(
         runs=tuple(report if report.path in asked else _bystander(report) for report in reports),
         documents=documents,

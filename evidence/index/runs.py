@@ -27,8 +27,8 @@ from evidence.index.summary import (
 )
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
-from evidence.proof.receipts import receipts_state
-from evidence.proof.verification import standing_of, with_proofs
+from evidence.proof.receipts import receipts_version
+from evidence.proof.verification import grade_reports, grade_run
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.lock import FolderState, folder_state
@@ -158,7 +158,7 @@ class RunIndex:
             self._take_kept(states)
         known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
         changed = [name for name in names if name not in known]
-        receipts = receipts_state()
+        receipts = receipts_version()
         if changed or len(known) != len(self._summaries) or receipts != self._receipts:
             self._receipts = receipts
             self._read_anew(changed, states, known, progress)
@@ -250,7 +250,7 @@ class RunIndex:
 
 def _summed_up(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:
     """Hold runs against each other; return their reports, and their summaries with the newest first."""
-    reports = with_proofs(together([entry.judged for entry in entries]))
+    reports = grade_reports(together([entry.judged for entry in entries]))
     summaries = [
         entry.summary if report is entry.judged.report else with_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
@@ -277,7 +277,7 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
         raise ProblemError([no_root(root)], exit_code=2)
     if (Path(root) / layout.MANIFEST).is_file():
         run = read_run(Path(root))
-        return [summary_of(run, standing_of(run))]
+        return [summary_of(run, grade_run(run))]
     return index_runs(root)
 
 

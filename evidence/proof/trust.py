@@ -1,46 +1,52 @@
-"""Whom this user trusts: people by their keys, time authorities and Sigstore instances by their roots.
+"""The trust list of this user: SSH keys of people, and root certificates of time authorities and of Sigstore.
 
-The list lies in the user's own folder, outside of every run and root, so no one who sends a run can put himself on it.
+The list is in the user's own folder, outside of every run, so nobody who sends a run can be on it. Its keys are also
+written to `allowed_signers`, the file that `ssh-keygen -Y verify` reads (ssh-keygen(1), ALLOWED SIGNERS).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from evidence.proof.envelope import read_envelope
-from evidence.proof.keys import PublicKey, limited_content, needed_module, public_key, public_key_in
-from evidence.proof.rules import refusal
+from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refuse
+from evidence.proof.web import FetchError, fetch
 from evidence.run import seal
-from evidence.run.hashes import sha256_file
-from evidence.run.write import not_written, write_json
+from evidence.run.extras import need
+from evidence.run.write import not_written, write_json, write_text
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
 from schemas.problems.words import listed, show
 from schemas.validate import read_document
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from sigstore.models import TrustedRoot
+
 Kind = Literal["key", "time authority", "attestation root"]
 
-LONGEST_NAME = 100
-"""Characters of a name on the list."""
-OUR_OWN = {"you", "github", "nobody"}
-"""Names that reasons of grades give to the reader, to workflows and to strangers; no one else may have them."""
+RESERVED_NAMES = frozenset({"you", "github", "nobody"})
+"""Names that the reasons of grades give to the reader, to workflows and to strangers."""
+
+_NAME = re.compile(r"\w[\w .@+'()-]{0,99}")
+"""Names that `allowed_signers` takes literally: no quotation marks, commas or wildcards."""
+_KEY = re.compile(r"(?:ssh|ecdsa|sk)-[\w@.-]+ [A-Za-z0-9+/]+=*")
+_GITHUB_USER = re.compile(r"github:([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedEntry:
-    """One entry of the trust list.
+    """An entry of the trust list.
 
     Attributes:
         kind: What it is.
-        name: Whose it is, in the user's words.
-        id: `SHA256:` and the hash of what it is.
-        content: The key or certificate in PEM form, or the trusted root in JSON.
+        name: The user's name for it.
+        id: Fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and the hash of the certificate or root.
+        content: SSH public key, certificate in PEM form, or trusted root in JSON.
         added_at: When the user added it.
     """
 
@@ -56,167 +62,161 @@ def trust_path() -> Path:
     return seal.user_folder() / "trust.json"
 
 
-def trusted_entries(kind: Kind | None = None) -> tuple[TrustedEntry, ...]:
-    """Return the trust list, or the entries of one kind; nothing where there is no list.
+def allowed_signers_path() -> Path:
+    """Return the file with the trusted keys in the format of `ssh-keygen`."""
+    return seal.user_folder() / "allowed_signers"
+
+
+def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
+    """Return the trust list, or its entries of one kind.
 
     Raises:
         ProblemError: Exit code 2: the list cannot be read or is not valid.
     """
     path = trust_path()
     if not path.exists():
-        return ()
+        return []
     document = read_document(path, "trust")
     if document.value is None or document.problems:
         what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
-        raise ProblemError([refusal("TP860", str(path), what)], exit_code=2)
+        raise refuse(path, "TP860", what=what)
     entries = [TrustedEntry(**each) for each in document.value["trusted"]]
-    return tuple(each for each in entries if kind in (None, each.kind))
+    for entry in entries:
+        if entry.kind == "key" and not _KEY.match(entry.content):
+            raise refuse(path, "TP860", what=f"The key of {entry.name} is of an earlier version, and not an SSH key.")
+    return [each for each in entries if kind in (None, each.kind)]
 
 
-def trust(file: Path, name: str, now: datetime) -> TrustedEntry:
-    """Put a key, a certificate or a trusted root on the list; one that is there already gets the new name.
+def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
+    """Add the keys, the certificate or the Sigstore root of a source to the trust list, or rename them.
+
+    Args:
+        source: A file, an `https` address, or `github:USER`, whose keys GitHub publishes.
+        name: The user's name for it; by default that of the GitHub user.
+        now: When it is added.
 
     Raises:
-        ProblemError: Exit code 2: the file holds none of these, the name cannot be kept, or the list not be written.
+        ProblemError: Exit code 2: the source holds nothing that can be trusted, the name cannot be used, or the list
+            cannot be written.
     """
-    is_taken = name.strip().casefold() in OUR_OWN
-    if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name or is_taken:
+    github = _GITHUB_USER.fullmatch(source)
+    name = (github[1] if github and name is None else name or "").strip()
+    if not _NAME.fullmatch(name) or name.casefold() in RESERVED_NAMES:
+        allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
         what = f"{show(name)} cannot be a name on the trust list."
-        expected = f"one line of at most {LONGEST_NAME} characters, and not {listed(sorted(OUR_OWN), last='or')}"
-        raise ProblemError([refusal("TP859", "", what, expected=expected, next="Give another `--name`.")], exit_code=2)
-    kind, identity, content = _recognise(file)
+        then = f"Pass another `--name`: {allowed}, and not {listed(sorted(RESERVED_NAMES))}."
+        raise refuse(file="", code="TP859", what=what, next=then)
+    found = _recognize(_load(f"https://github.com/{github[1]}.keys" if github else source), source)
     added_at = now.isoformat(timespec="seconds")
-    entry = TrustedEntry(kind=kind, name=name.strip(), id=identity, content=content, added_at=added_at)
-    _write([*(each for each in trusted_entries() if each.id != identity), entry])
-    return entry
+    new = [TrustedEntry(kind=kind, name=name, id=id_, content=text, added_at=added_at) for kind, id_, text in found]
+    ids = {each.id for each in new}
+    _write([*(each for each in trusted_entries() if each.id not in ids), *new])
+    return new
 
 
-def distrust(name_or_id: str) -> tuple[TrustedEntry, ...]:
-    """Take entries off the list by their name or their id, and return them.
+def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
+    """Remove the entries with a name or id from the trust list and return them.
 
     Raises:
-        ProblemError: Exit code 2: nothing on the list has this name or id, or the list cannot be written.
+        ProblemError: Exit code 2: there is no such entry, or the list cannot be written.
     """
     entries = trusted_entries()
-    gone = tuple(each for each in entries if name_or_id in (each.name, each.id))
-    if not gone:
-        names = ", ".join(each.name for each in entries) or "nobody"
-        what = f"{show(name_or_id)} is not on the trust list, which holds {names}."
-        then = "Name an entry of `trainproof trust list`."
-        raise ProblemError([refusal("TP859", "", what, next=then)], exit_code=2)
-    _write([each for each in entries if each not in gone])
-    return gone
-
-
-def trusted_keys() -> dict[PublicKey, str]:
-    """Return the keys on the list with the names of their holders."""
-    return {public_key_in(each.content.encode(), trust_path()): each.name for each in trusted_entries("key")}
-
-
-def trusted_signers(content: Path, signature: Path) -> Sequence[str]:
-    """Return the names of the trusted keys that signed a file; none where there is no signature that holds.
-
-    What was signed must be a statement whose subject is this file: its SHA-256 is compared.
-
-    Raises:
-        ProblemError: Exit code 2: the trust list cannot be read, or `cryptography` is not installed.
-    """
-    if not signature.is_file():
-        return ()
-    keys = trusted_keys()
-    envelope = read_envelope(signature) if keys else None
-    if envelope is None or isinstance(envelope, Problem):
-        return ()
-    subjects = envelope.statement.get("subject")
-    digests = [each.get("digest") for each in subjects if isinstance(each, dict)] if isinstance(subjects, list) else []
-    if {"sha256": sha256_file(content)} not in digests:
-        return ()
-    return tuple(keys[key] for key in envelope.signed_by(tuple(keys)))
-
-
-def _recognise(file: Path) -> tuple[Kind, str, str]:
-    """Return what a file holds that can be trusted: its kind, id and content in the form that is kept."""
-    try:
-        text = limited_content(file).decode("utf-8", "replace")
-    except OSError as error:
-        what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal("TP859", str(file), what)], exit_code=2) from None
-    if "BEGIN CERTIFICATE" in text:
-        pem, digest = certificate_of(file)
-        return "time authority", f"SHA256:{digest}", pem
-    if text.lstrip().startswith("{"):
-        roots_of(text.encode(), str(file))
-        return "attestation root", f"SHA256:{hashlib.sha256(text.encode()).hexdigest()}", text
-    if "PRIVATE KEY" in text:
-        what = "This is a private key: only its owner may have it, and nobody else is trusted by it."
-        then = f"Add the public key, for example {file}.pub."
-        raise ProblemError([refusal("TP859", str(file), what, next=then)], exit_code=2)
-    key = public_key(file)
-    return "key", key.key_id, key.pem
+    removed = [each for each in entries if name_or_id in (each.name, each.id)]
+    if not removed:
+        what = f"{show(name_or_id)} is not on the trust list."
+        raise refuse(file="", code="TP859", what=what, next="Run `trainproof trust list` to see names and ids.")
+    _write([each for each in entries if each not in removed])
+    return removed
 
 
 def _write(entries: Sequence[TrustedEntry]) -> None:
-    path = trust_path()
+    keys = [each for each in entries if each.kind == "key"]
+    lines = [f'"{each.name}" namespaces="{NAMESPACE}" {each.content}\n' for each in keys]
+    document = {"schema_version": VERSION, "trusted": [asdict(each) for each in entries]}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"schema_version": VERSION, "trusted": [asdict(each) for each in entries]})
+        trust_path().parent.mkdir(parents=True, exist_ok=True)
+        write_json(trust_path(), document)
+        write_text(allowed_signers_path(), "# Written by `trainproof trust`.\n" + "".join(lines))
     except OSError as error:
-        raise not_written(error, path, what="The trust list") from None
+        raise not_written(error, trust_path(), what="The trust list") from None
 
 
-def certificate_of(path: Path) -> tuple[str, str]:
-    """Return the first certificate in a PEM file, as PEM, and the SHA-256 of its DER form.
-
-    Raises:
-        ProblemError: Exit code 2: it holds none, or `cryptography` is not installed.
-    """
-    certificate = loaded_certificate(_content(path), str(path))
-    serialization = needed_module("cryptography.hazmat.primitives.serialization", "Certificates", extra="sign")
-    pem: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return pem.decode("ascii"), hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
-
-
-def loaded_certificate(pem: bytes, file: str) -> Any:
-    """Return the certificate in the text of a PEM file; `file` states where the text is from.
-
-    Raises:
-        ProblemError: Exit code 2: the file does not hold one, or `cryptography` is not installed.
-    """
-    x509 = needed_module("cryptography.x509", "Certificates", extra="sign")
+def _load(source: str) -> str:
     try:
-        return x509.load_pem_x509_certificate(pem)
+        content = fetch(source) if source.startswith("https://") else read_limited(Path(source))
+    except FetchError as error:
+        raise refuse(source, "TP859", what=f"The server {error}.") from None
+    except OSError as error:
+        raise refuse(source, "TP859", what=f"The file cannot be read: {error.strerror or error}.") from None
+    return content.decode("utf-8", "replace")
+
+
+def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
+    """Yield what can be trusted in a text, as kind, id and content."""
+    if "BEGIN CERTIFICATE" in text:
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        certificate = load_certificate(text, source)
+        der, pem = certificate.public_bytes(Encoding.DER), certificate.public_bytes(Encoding.PEM)
+        yield "time authority", f"SHA256:{hashlib.sha256(der).hexdigest()}", pem.decode("ascii")
+    elif text.lstrip().startswith("{"):
+        load_sigstore_roots(text, source)
+        yield "attestation root", f"SHA256:{hashlib.sha256(text.encode()).hexdigest()}", text
+    elif "PRIVATE KEY" in text:
+        what = "This is a private key, which only its owner may have."
+        raise refuse(source, "TP859", what=what, next=f"Add the public key, usually {source}.pub.")
+    else:
+        keys = [found[0] for line in text.splitlines() if (found := _KEY.match(line))]
+        if not keys:
+            raise refuse(source, "TP859", what="This holds no SSH public key, no certificate and no trusted root.")
+        yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
+
+
+def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
+    """Return name, text and file of a root certificate that the reader named, or else of those on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the file or the list cannot be read.
+    """
+    if named is not None:
+        return [(named.name, _load(str(named)), str(named))]
+    return [(each.name, each.content, str(trust_path())) for each in trusted_entries(kind)]
+
+
+def load_certificate(pem: str, file: str) -> Certificate:
+    """Load the first certificate of a PEM text; `file` names it in messages.
+
+    Raises:
+        ProblemError: Exit code 2: there is none, or the extra `witness` is not installed.
+    """
+    need("stamp", "witness")
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        return load_pem_x509_certificate(pem.encode())
     except ValueError:
-        raise ProblemError([refusal("TP859", file, "This is not a certificate in PEM form.")], exit_code=2) from None
+        raise refuse(file, "TP859", what="This is not a certificate in PEM form.") from None
 
 
-def roots_of(text: bytes, file: str) -> list[Any]:
-    """Return the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them.
+def load_sigstore_roots(text: str, file: str) -> list[TrustedRoot]:
+    """Load the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them.
 
     Raises:
-        ProblemError: Exit code 2: the file does not hold one, or `sigstore` is not installed.
+        ProblemError: Exit code 2: the text does not hold one, or the extra `witness` is not installed.
     """
-    models = needed_module("sigstore.models", "Attestations", extra="witness")
-    inner = needed_module("sigstore_models.trustroot.v1", "Attestations", extra="witness")
-    errors = needed_module("sigstore.errors", "Attestations", extra="witness")
+    need("verify --attestation", "witness")
+    from sigstore.errors import Error
+    from sigstore.models import TrustedRoot
+    from sigstore_models.trustroot.v1 import TrustedRoot as Inner
+
     try:
-        return [models.TrustedRoot(inner.TrustedRoot.from_json(part)) for part in json_parts(text)]
-    except (ValueError, errors.Error):
-        what = "This is not a trusted root of Sigstore in JSON."
-        raise ProblemError([refusal("TP859", file, what)], exit_code=2) from None
+        return [TrustedRoot(Inner.from_json(part)) for part in split_json(text.encode())]
+    except (ValueError, Error):
+        raise refuse(file, "TP859", what="This is not a trusted root of Sigstore in JSON.") from None
 
 
-def json_parts(text: bytes) -> list[bytes]:
-    """Return the JSON documents of a text: the whole of it, or its lines where each is one."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    each_is_one = len(lines) > 1 and all(
-        line.lstrip().startswith(b"{") and line.rstrip().endswith(b"}") for line in lines
-    )
-    return lines if each_is_one else [text]
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return limited_content(path)
-    except OSError as error:
-        what = f"The file cannot be read: {error.strerror or error}."
-        raise ProblemError([refusal("TP859", str(path), what)], exit_code=2) from None
+def split_json(text: bytes) -> list[bytes]:
+    """Split JSON Lines into their documents; a single document stays whole."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    is_one_each = len(lines) > 1 and all(line.startswith(b"{") and line.endswith(b"}") for line in lines)
+    return lines if is_one_each else [text]

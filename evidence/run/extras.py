@@ -11,7 +11,7 @@ from typing import Literal
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 
-Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
+Extra = Literal["train", "dashboard", "queue", "frame", "witness"]
 
 
 _SHOWN = 3

@@ -7,7 +7,6 @@ from pathlib import Path
 import yaml
 from typer.main import get_command
 
-from evidence.proof.statement import RUN_PREDICATE
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainproof import command
@@ -37,31 +36,25 @@ def test_our_action_takes_what_it_is_given():
 
 
 def test_every_command_is_one():
-    assert [words[0] for words in commands()] == ["train", "package", "verify", "statement"]
+    assert [words[0] for words in commands()] == ["train", "package", "verify"]
     for verb, *arguments in commands():
         context = VERBS[verb].make_context(verb, list(arguments), resilient_parsing=False)
         assert context.params
 
 
 def test_each_step_names_what_another_made():
-    made = dict(zip(["train", "package", "verify", "statement"], commands(), strict=True))
+    made = dict(zip(["train", "package", "verify"], commands(), strict=True))
     folder = made["train"][made["train"].index("--output") + 1]
     zipped = made["package"][made["package"].index("--output") + 1]
-    assert made["package"][1] == made["statement"][1] == folder
+    assert made["package"][1] == folder
     assert made["verify"][1] == zipped
-    [attest], [upload] = steps_of("actions/attest"), steps_of("actions/upload-artifact")
+    [attest], [upload] = steps_of("actions/attest-build-provenance"), steps_of("actions/upload-artifact")
     assert attest["with"]["subject-path"] == upload["with"]["path"] == zipped
     assert steps_of("./")[0]["with"]["runs"] == folder
-    lines = [line for step in JOB["steps"] for line in step.get("run", "").splitlines()]
-    assert any(line.endswith(f"--predicate > {attest['with']['predicate-path']}") for line in lines)
-
-
-def test_what_it_attests_has_the_type_of_our_statements():
-    assert steps_of("actions/attest")[0]["with"]["predicate-type"] == RUN_PREDICATE
 
 
 def test_the_configuration_is_one_of_ours():
-    made = dict(zip(["train", "package", "verify", "statement"], commands(), strict=True))
+    made = dict(zip(["train", "package", "verify"], commands(), strict=True))
     try:
         load_config(Path(made["train"][made["train"].index("--config") + 1]))
     except ProblemError as error:

@@ -1,8 +1,8 @@
-"""A Sigstore of one's own: an authority of certificates, its log of certificates, a log of signatures, GitHub's words.
+"""A local Sigstore: certificate authority, certificate log and signature log.
 
-Everything that `sigstore` verifies is made here from `cryptography` alone, after the specifications: certificates with
-Fulcio's extensions (docs/oid-info.md), a signed certificate timestamp (RFC 6962, section 3.2), an entry of the log with
-its promise, its Merkle proof (RFC 6962, section 2.1.1, here of a log with one other entry) and signed checkpoint.
+Everything that `sigstore` verifies is made here from `cryptography`, after the specifications: certificates with
+Fulcio's extensions (docs/oid-info.md), signed certificate timestamps (RFC 6962, section 3.2), and log entries with
+promise, Merkle proof (RFC 6962, section 2.1.1, of a log with one other entry) and signed checkpoint.
 """
 
 from __future__ import annotations
@@ -32,26 +32,15 @@ class Workflow:
     """What GitHub says of the workflow that signs."""
 
     repository: str = "ada/runs"
-    path: str = ".github/workflows/smoke.yml"
     commit: str = "0123456789abcdef0123456789abcdef01234567"
     runner: str = "github-hosted"
     issuer: str = ISSUER
 
     @property
     def fields(self) -> dict[int, str]:
+        """Return the values of Fulcio's extensions by the last part of their object identifier."""
         home = f"https://github.com/{self.repository}"
-        workflow = f"{home}/{self.path}@refs/heads/main"
-        return {
-            8: self.issuer,
-            9: workflow,
-            10: self.commit,
-            11: self.runner,
-            12: home,
-            13: self.commit,
-            14: "refs/heads/main",
-            18: workflow,
-            21: f"{home}/actions/runs/1/attempts/1",
-        }
+        return {8: self.issuer, 11: self.runner, 12: home, 13: self.commit, 21: f"{home}/actions/runs/1/attempts/1"}
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -134,7 +123,7 @@ class OwnSigstore:
 
     def _certificate(self, public: ec.EllipticCurvePublicKey, workflow: Workflow) -> x509.Certificate:
         """Return a workflow's certificate with the timestamp that the log of certificates gave its forerunner."""
-        uri = f"https://github.com/{workflow.repository}/{workflow.path}@refs/heads/main"
+        uri = f"https://github.com/{workflow.repository}/.github/workflows/smoke.yml@refs/heads/main"
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([]))

@@ -1,8 +1,4 @@
-"""A time authority of RFC 3161 of one's own: OpenSSL makes the stamps, a local server hands them out.
-
-OpenSSL's `ts` is another implementation than the one that the product reads stamps with, so neither can hide a mistake
-of the other.
-"""
+"""A local time authority of RFC 3161, whose stamps OpenSSL makes, independently of the library that reads them."""
 
 from __future__ import annotations
 
@@ -67,8 +63,8 @@ class Authority:
         subprocess.run(["openssl", "ts", mode, *config, *arguments], cwd=self.folder, capture_output=True, check=True)
 
 
-def new_authority(folder: Path, *, expired: bool = False, stamping: bool = True) -> Authority:
-    """Make a root and a certificate below it; an expired one ended ten days ago, one that stamps not is for servers."""
+def new_authority(folder: Path, *, expired: bool = False) -> Authority:
+    """Create a root certificate and a signing one, which ended ten days ago if it is expired."""
     folder.mkdir(parents=True)
     (folder / "tsa.cnf").write_text(_CONFIG.format(folder=folder))
     (folder / "serial").write_text("01\n")
@@ -88,7 +84,6 @@ def new_authority(folder: Path, *, expired: bool = False, stamping: bool = True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())
     )
-    usage = ExtendedKeyUsageOID.TIME_STAMPING if stamping else ExtendedKeyUsageOID.SERVER_AUTH
     leaf = (
         x509.CertificateBuilder()
         .subject_name(_name("Own Time"))
@@ -97,7 +92,7 @@ def new_authority(folder: Path, *, expired: bool = False, stamping: bool = True)
         .serial_number(x509.random_serial_number())
         .not_valid_before(begun)
         .not_valid_after(now + timedelta(days=-10 if expired else 100))
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())
     )

@@ -14,7 +14,7 @@ from tasks import task_of
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import run_sha256
-from evidence.proof.verification import proofs_of
+from evidence.proof.verification import find_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.scores.claims import ExactMatch
@@ -101,7 +101,7 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
         "given_again": {"trained": 50, "untrained": 0},
     }
     assert receipt["marks"]["said"] == (
-        "Score repeated: 50 of 50 answers of the trained model. Training not repeated: 0 of 2 steps."
+        "Score reproduced: 50 of 50 answers of the trained model. Training not reproduced: 0 of 2 steps."
     )
     score = receipt["score"]
     assert (score["can_be_true"], score["chance"], score["found"]["n"]) == (True, 1.0, 40)
@@ -278,8 +278,8 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     ]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     # The bundle was unpacked elsewhere; the receipt speaks for the run wherever it lies.
-    [proof] = proofs_of(folder, run_sha256(folder))
-    assert (proof.by, proof.holds, proof.said) == ("you", True, receipt["said"])
+    [proof] = find_proofs(folder, run_sha256(folder))
+    assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
     (folder / layout.TRAINED_PARAMS).unlink()
     with pytest.raises(SystemExit) as ended:
         main(["challenge", str(folder), "--generate", "1"])

@@ -81,12 +81,12 @@ def test_a_reader_who_trusts_the_authority_is_told_the_times(
     zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
     code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
     assert code == 0
-    assert out.count(" UTC, according to Own Time (root root.pem).\n") == 2
+    assert out.count(" whose root certificate you trust (root.pem).\n") == 2
     assert "  r1: Configuration, data and plan existed before 20" in out
     assert "  r1: The manifest with the hash of every file existed before 20" in out
     code, out = said(capsys, "verify", zipped)
     assert code == 0
-    assert out.count("you trust no root certificate of this authority, so it is a claim.") == 2
+    assert out.count("You trust no root certificate of this authority, so it proves nothing to you.") == 2
 
 
 def test_without_the_extra_the_rest_is_judged(
@@ -96,7 +96,7 @@ def test_without_the_extra_the_rest_is_judged(
     monkeypatch.setitem(sys.modules, "rfc3161_client", None)
     code, out = said(capsys, "verify", zipped)
     assert code == 0
-    assert out.count(f" was not read, which needs `rfc3161-client`: {install_command('witness')}.\n") == 2
+    assert out.count(f" was not checked, which needs `rfc3161-client`: {install_command('witness')}.\n") == 2
 
 
 def test_under_another_root_it_does_not_hold(stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -114,8 +114,8 @@ def test_a_stamp_of_another_run(stamped_run: Path, tmp_path: Path, capsys: pytes
     (other / layout.CONFIG).write_text((other / layout.CONFIG).read_text() + "# another\n")
     code, out = said(capsys, "show", other)
     assert code == 0
-    assert "The time stamp of configuration, data and plan does not hold. The stamp is over the hash " in out
-    assert "A time stamp of the manifest with the hash of every file says 20" in out  # which is as it was
+    assert "The time stamp of configuration, data and plan is not valid. It is for the hash " in out
+    assert "A time stamp of the manifest with the hash of every file states 20" in out  # which is as it was
 
 
 def test_nobody_is_there_and_the_run_succeeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -149,7 +149,7 @@ def test_stamping_afterwards(
     with serving(authority.answer) as address:
         code, out = said(capsys, "stamp", folder, "--authority", address, "--certificate", authority.root)
         assert code == 0
-        assert f"{folder / 'stamps.json'}: r1 existed before 20" in out
+        assert f"{folder / 'stamps.json'}: The manifest with the hash of every file existed before 20" in out
         zipped = build_bundle([folder], tmp_path / "r1.zip", allow_partial=True).output
         code, out = said(capsys, "stamp", zipped, "--authority", address)
         assert code == 0
@@ -160,7 +160,7 @@ def test_stamping_afterwards(
     (tmp_path / "other.zip.tsr").write_bytes(b"junk")
     code, out = said(capsys, "verify", tmp_path / "other.zip")
     assert code == 0
-    what = "The time stamp of the zip cannot be checked: The answer is not a time stamp of RFC 3161."
+    what = "The time stamp of the zip is not valid. This is not a time stamp of RFC 3161."
     assert f"warning TP862: {tmp_path / 'other.zip.tsr'}: {what}" in out
     assert [each["of"] for each in stamps(folder)] == ["start", "manifest", "manifest"]
     assert authority.agrees(zipped, Path(f"{zipped}.tsr"))

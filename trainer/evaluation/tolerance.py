@@ -1,6 +1,6 @@
 """How far the same weights and the same answer are apart on other hardware, by the element type of the products.
 
-Measured by `lab/fingerprints.py`, not chosen to pass: `benchmarks/results/fingerprints.json` has the figures,
+Measured, not chosen to pass: `benchmarks/results/fingerprints.json` has the figures,
 docs/decisions/fingerprints.md states what they distinguish and what not.
 """
 

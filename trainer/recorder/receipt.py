@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evidence.proof.marks import marks_of, stated_of
+from evidence.proof.coverage import load_extent, measure_coverage
 from evidence.proof.receipts import run_sha256
 from schemas.catalog import VERSION
 from trainer.recorder.code import code_identity
@@ -34,4 +34,4 @@ def receipt_of(folder: Path, kind: str, *, device: dict[str, Any], **found: Any)
         "device": {key: device[key] for key in ("platform", "kind", "count")},
         **found,
     }
-    return receipt | {"marks": marks_of(receipt, stated_of(folder)).document()}
+    return receipt | {"marks": measure_coverage(receipt, load_extent(folder)).to_document()}

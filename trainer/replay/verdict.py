@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from evidence.proof.marks import REPEATED
+from evidence.proof.coverage import REPRODUCED
 from trainer.replay.answers import RegeneratedAnswers
 from trainer.replay.draw import Draw
 from trainer.replay.recorded import RecordedRun
@@ -48,7 +48,7 @@ class ReplayFindings:
         """Return the receipt's group `draw`; a part that was named and not repeated counts for nothing drawn."""
         if self.draw is None:
             return None
-        done = {each.segment for each in self.segments if each.verdict in REPEATED}
+        done = {each.segment for each in self.segments if each.verdict in REPRODUCED}
         whole = [part for part in self.draw.named if done >= set(part.segments)]
         return {
             "number": self.draw.number,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.unpacked import unpacked_run
-from evidence.proof.receipts import keep_receipt
+from evidence.proof.receipts import save_receipt
 from evidence.run.write import not_written, write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
@@ -90,7 +90,7 @@ def keep(receipt: dict[str, Any], output: Path | None) -> None:
     """
     where = Path("this user's receipts") if output is None else output
     try:
-        keep_receipt(receipt)
+        save_receipt(receipt)
         if output is not None:
             output.parent.mkdir(parents=True, exist_ok=True)
             write_json(output, receipt)

@@ -108,10 +108,9 @@ def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
         "signature": verdict.signature
         and {
             "path": str(verdict.signature.path),
-            "key_id": verdict.signature.signers[0].key_id if verdict.signature.signers else None,
+            "key_id": verdict.signature.key_id,
             "signers": [{"key_id": each.key_id, "name": each.name} for each in verdict.signature.signers],
-            "unknown": verdict.signature.unknown,
-            "stated_at": verdict.signature.stated_at,
+            "unknown": int(verdict.signature.key_id is not None and not verdict.signature.signers),
             "asked": verdict.signature.asked,
             "holds": bool(verdict.signature.signers) and not verdict.signature.problems,
             "findings": as_dicts(verdict.signature.problems),
@@ -178,8 +177,8 @@ def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
     attestation = verdict.attestation
     if attestation and attestation.sentence:
         yield f"  {attestation.path.name}: {attestation.sentence} {attestation.invocation}"
-        if attestation.unchecked:
-            yield f"  {attestation.unchecked}"
+    if attestation and attestation.unchecked:
+        yield f"  {attestation.unchecked}"
 
 
 def _run_line(run: VerifiedRun) -> str:

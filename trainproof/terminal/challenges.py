@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.proof.verification import for_judges
+from evidence.proof.verification import explain_receipt
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import quantity
 
@@ -31,7 +31,7 @@ def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
     yield f"  {quantity(receipt['marks']['score']['trained_of'], 'stated answer')} held against the weights; {drawn}."
     for each in items.get("differences", [])[:SHOWN]:
         yield f"    {each['id']}: {each['why']}"
-    yield from (f"  {line}" for line in for_judges(receipt))
+    yield from (f"  {line}" for line in explain_receipt(receipt))
     failures = score["failures"]
     if failures:
         yield f"  Failures, {min(SHOWN, len(failures))} of {found['n'] - round(found['value'] * found['n'])}:"
@@ -64,4 +64,4 @@ def left_out(questions: dict[str, Any]) -> str:
 
 def replay_text(receipt: dict[str, Any]) -> str:
     """Return a receipt of a repetition as the terminal shows it: what came of it, then a judge's questions."""
-    return as_lines([f"{receipt['run_id']}: {receipt['said']}", *(f"  {line}" for line in for_judges(receipt))])
+    return as_lines([f"{receipt['run_id']}: {receipt['said']}", *(f"  {line}" for line in explain_receipt(receipt))])

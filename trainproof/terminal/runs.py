@@ -14,8 +14,8 @@ from typing import Any
 from evidence.index.runs import RunSummary
 from evidence.judge.headlines import headlines
 from evidence.judge.record import record_of
-from evidence.proof.stamps.record import told_by_authorities
-from evidence.proof.verification import standing_of
+from evidence.proof.timestamps import describe_timestamps
+from evidence.proof.verification import grade_run
 from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
@@ -65,7 +65,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
-    report = standing_of(run)
+    report = grade_run(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
@@ -80,7 +80,7 @@ def run_text(run: Run) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
-    lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in told_by_authorities(run.path, run.manifest)]
+    lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in describe_timestamps(run.path, run.manifest)]
     return as_lines(lines) + as_text(report.findings)
 
 
@@ -109,7 +109,7 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
-    report = standing_of(run)
+    report = grade_run(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
@@ -122,7 +122,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "form": form_of_run(record.facts.eval_summary, record.facts.log),
         "score_caveats": [said for _, said in caveats_of(record.facts.eval_summary)],
         "withheld": list(record.withheld),
-        "stamps": told_by_authorities(run.path, run.manifest),
+        "stamps": describe_timestamps(run.path, run.manifest),
         "findings": as_dicts(report.findings),
     }
 

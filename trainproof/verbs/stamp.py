@@ -15,6 +15,6 @@ def stamp(
     certificate: Annotated[Path | None, typer.Option(help="Its root certificate (PEM), to check the answer.")] = None,
 ) -> None:
     """Have a time authority attest that a run or a zip exists now. It receives a hash and nothing else."""
-    from trainproof.terminal.signatures import stamped_now
+    from trainproof.terminal.signatures import stamp as request_stamp
 
-    sys.stdout.write(stamped_now(path, authority, certificate))
+    sys.stdout.write(request_stamp(path, authority, certificate))

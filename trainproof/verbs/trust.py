@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,16 +19,21 @@ trust = typer.Typer(
 
 @trust.command()
 def add(
-    file: Annotated[Path, typer.Argument(metavar="KEY", help="Public key or root certificate (PEM), or trusted root.")],
-    name: Annotated[str, typer.Option(help="Whose it is, in your words.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY", help="SSH public key, root certificate or Sigstore root: a file, URL or github:USER."
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="Your name for it. Default: the GitHub user.")] = None,
 ) -> None:
-    """Trust a person's key, a time authority or an instance of Sigstore from now on."""
+    """Trust a person's SSH keys, a time authority or a Sigstore instance."""
     from datetime import UTC, datetime
 
-    from evidence.proof import trust as room
+    from evidence.proof.trust import add_trusted
 
-    entry = room.trust(file, name, datetime.now(UTC))
-    sys.stdout.write(f"{entry.name}: {entry.kind} {entry.id} is trusted.\n")
+    for entry in add_trusted(source, name, datetime.now(UTC)):
+        sys.stdout.write(f"{entry.name}: {entry.kind} {entry.id} is trusted.\n")
 
 
 @trust.command("list")
@@ -49,8 +53,10 @@ def list_(as_json: AsJson = False) -> None:
 
 @trust.command()
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
-    """Stop trusting a person."""
-    from evidence.proof.trust import distrust
+    """Stop trusting a person, time authority or Sigstore instance."""
+    from evidence.proof.trust import remove_trusted
     from schemas.problems.visible import as_lines
 
-    sys.stdout.write(as_lines([f"{each.name}: {each.kind} {each.id} is trusted no longer." for each in distrust(name)]))
+    sys.stdout.write(
+        as_lines([f"{each.name}: {each.kind} {each.id} is no longer trusted." for each in remove_trusted(name)])
+    )

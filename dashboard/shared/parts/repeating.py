@@ -13,7 +13,7 @@ from dashboard.shared.charts import repeat_strip
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
-from evidence.proof.verification import for_judges
+from evidence.proof.verification import explain_receipt
 from launch import repeating
 from launch.asking import PlanRequest
 from launch.repeating import Verb
@@ -135,7 +135,7 @@ def _draw_answer(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any])
                 ["Part", "First difference"], [(repeat_strip.describe(part), part.difference) for part in differing]
             )
     if "marks" in receipt:
-        markup.bullets("What that is worth", for_judges(receipt))
+        markup.bullets("What that is worth", explain_receipt(receipt))
     if failures := at(receipt, "score", "failures"):
         _failures(failures)
 

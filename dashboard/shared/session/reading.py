@@ -27,7 +27,7 @@ from evidence.compare.rehearsal import Rehearsal, rehearsal
 from evidence.index import columns_cache, entries
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.ours import Run, read_run
 from evidence.run.layout import LOG, METRICS
 from evidence.run.lock import folder_state
@@ -194,7 +194,7 @@ def rehearsal_of(smoke: Path, full: Path) -> Rehearsal:
 
 def check(folder: Path) -> RunReport:
     """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
-    return _shared_index().index.report(folder) or standing_of(read_run(folder))
+    return _shared_index().index.report(folder) or grade_run(read_run(folder))
 
 
 def jobs() -> list[Job]:

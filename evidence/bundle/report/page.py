@@ -19,8 +19,8 @@ from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines, score_headline
 from evidence.judge.record import record_of
-from evidence.proof.marks import marks_of, stated_of
-from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
+from evidence.proof.coverage import load_extent, measure_coverage
+from evidence.proof.receipts import read_receipts, run_sha256, summarize_receipt
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
 from evidence.rules.plausibility import caveats_of
@@ -157,10 +157,11 @@ def _zone(time: str) -> str:
 
 def _receipts(facts: Facts) -> str:
     """Return what receipts that came with the run state, and how much of it each covers; nothing where none did."""
-    sha256, stated = run_sha256(facts.folder), stated_of(facts.folder)
-    found = receipts_in(facts.folder / RECEIPTS, sha256) if sha256 else ()
+    sha256, stated = run_sha256(facts.folder), load_extent(facts.folder)
+    found = read_receipts(facts.folder / RECEIPTS, sha256) if sha256 else ()
     said = [
-        f"{receipt['kind']} of {receipt['made_at'][:10]}: {receipt_line(receipt)} {marks_of(receipt, stated).said}"
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} "
+        f"{measure_coverage(receipt, stated).description}"
         for _, receipt in found
     ]
     if not said:

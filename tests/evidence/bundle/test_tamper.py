@@ -38,7 +38,7 @@ def test_the_bundle_itself_holds(bundle: Path):
         "The bundle is whole and consistent: no file differs from its lists, and every grade follows from the "
         "documents inside. That demo-1 ran as described, nobody whom you trust has seen: `trainproof replay` repeats a "
         "run. "
-        "Who made it is not known: no signature was given, so anyone could have."
+        "Not signed: the author is unknown."
     )
 
 

@@ -11,14 +11,14 @@ from synthetic import write_rows, write_run
 
 from evidence.compare.rehearsal import Rehearsal, RehearsedFigure, rehearsal
 from evidence.compare.stages import STAGES
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.ours import read_run
 from evidence.run.layout import LOG
 
 
 def told(smoke: Path, full: Path) -> Rehearsal:
     ours, theirs = read_run(smoke), read_run(full)
-    return rehearsal(ours, standing_of(ours), theirs, standing_of(theirs))
+    return rehearsal(ours, grade_run(ours), theirs, grade_run(theirs))
 
 
 def pair(root: Path, **smoke: Any) -> Rehearsal:

@@ -17,11 +17,11 @@ from bundles import contents, listed_again, pack
 from evidence.bundle.verify import verify_bundle
 from evidence.judge.grade import FORMER_NAMES
 from evidence.judge.judgement import report_of
+from evidence.proof.bundles import check_signature
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
-from trainproof.terminal.signatures import with_signature
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 VERSIONS = sorted(path.parent for path in CORPUS.glob("*/expected.json"))
@@ -72,12 +72,13 @@ def test_old_bundle_verifies_as_ever(path: Path) -> None:
     } == expected(path)
 
 
-def test_old_signature_still_proves_who_signed() -> None:
-    path = CORPUS / "v1/bundles/finished.zip"
-    verdict = with_signature(verify_bundle(path), None, path.with_name("signer.key.pub"))
+def test_an_old_signature_must_be_made_again() -> None:
+    verdict = check_signature(verify_bundle(CORPUS / "v1/bundles/finished.zip"), None, None)
     assert verdict.ok
     assert verdict.signature is not None
-    assert verdict.signature.problems == ()
+    [problem] = verdict.signature.problems
+    assert (problem.code, problem.severity) == ("TP834", "warning")
+    assert problem.what == "This signature was made by an earlier version of trainproof, in another format."
 
 
 def test_bundle_without_the_schema_of_a_kind_that_it_does_not_hold_is_whole(tmp_path: Path) -> None:

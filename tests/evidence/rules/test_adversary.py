@@ -1,7 +1,8 @@
-"""A run that nobody trained is consistent at best, and its absurd variants are named."""
+"""Lies of benchmarks/detection: none makes a run verified, and those with an error in the stored result keep it."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,39 +11,34 @@ import pytest
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 
-# At the end, and for these imports alone: a benchmark may have the name of a package.
-sys.path.append(LAB := str(Path(__file__).parents[3] / "lab"))
+sys.path.append(FOLDER := str(Path(__file__).parents[3] / "benchmarks" / "detection"))  # for these imports only
 
-from adversary_parts.forged import VARIANTS, forged_run
-from adversary_parts.forged_gpu import forged_gpu
-from adversary_parts.gpu_variants import GPU_VARIANTS
+from forged import VARIANTS, forge_run
+from leaves import Forger
+from lies import LIES, tell
 
-sys.path.remove(LAB)
+sys.path.remove(FOLDER)
 
-UNNAMED = {
-    *("as told", "an unknown commit", "one byte of memory", "random weights", "a day after its last event"),
-    *("version 99", "jax 0.0.1 on Python 2.7", "a chip of no table"),
-}
-"""What no other file contradicts: repeating the run shows it (`trainproof replay`)."""
+REPOSITORY = Path(__file__).parents[3]
+STORED = json.loads((REPOSITORY / "benchmarks" / "results" / "adversary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    return Forger(REPOSITORY / STORED["run"], tmp_path_factory.mktemp("told") / "demo-smoke")
+
+
+@pytest.mark.parametrize(("family", "name"), [(family, name) for family, lies in LIES.items() for name in lies])
+def test_a_lie_is_found_as_the_benchmark_says(family: str, name: str, forger: Forger) -> None:
+    report = report_of(read_run(tell(forger, LIES[family][name])))
+    assert report.grade.name != "verified"
+    expected = set(STORED["families"][family]["found_by"].get(name, ()))
+    assert expected <= {each.code for each in report.findings}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
-    report = report_of(read_run(forged_run(tmp_path, name, VARIANTS[name])))
+def test_a_forged_run_is_never_verified(name: str, tmp_path: Path) -> None:
+    report = report_of(read_run(forge_run(tmp_path, name, VARIANTS[name])))
     assert report.grade.name != "verified"
-    assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED)
-
-
-SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
-UNNAMED_AGAIN = {
-    *("as told", "three items", "a card of no name", "one fingerprint", "a half that comes again", "an exponential"),
-    *("a commit of one digit", "a first loss of 80", "losses of next to nothing", "100 kB of memory", "Python 2.7"),
-    *("jax 0.1", "50 answers in no time", "one gradient norm", "losses of three decimals"),
-}
-
-
-@pytest.mark.parametrize("name", GPU_VARIANTS)
-def test_a_forged_fine_tuning_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
-    report = report_of(read_run(forged_gpu(SMOKE, tmp_path, name, GPU_VARIANTS[name])))
-    assert report.grade.name != "verified"
-    assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED_AGAIN)
+    is_found = any(each.severity != "note" for each in report.findings)
+    assert is_found == (name in STORED["families"]["forged"]["found_by"])

@@ -1,7 +1,7 @@
 """A forger changes one value of a real run and makes every hash fit: what is found, and what nothing else states.
 
 Every nineteenth change of the sweep that `benchmarks/rules.py` does whole. What escapes must be listed in its result,
-where docs/detection.md shows it: a value that nothing in the folder bears out is told, not hidden.
+where docs/verify/detection.md shows it: a value that nothing in the folder bears out is told, not hidden.
 """
 
 from __future__ import annotations
@@ -78,5 +78,5 @@ def test_the_page_is_current() -> None:
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
-    page = (REPOSITORY / "docs/detection.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/verify/detection.md").read_text(encoding="utf-8")
     assert page == made.page(), "run: python docs/make_detection.py"

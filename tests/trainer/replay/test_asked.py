@@ -17,8 +17,8 @@ from evidence.bundle.format.layout import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
-from evidence.proof.receipts import keep_receipt, run_sha256
-from evidence.proof.verification import graded_with, proofs_of
+from evidence.proof.receipts import run_sha256, save_receipt
+from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
@@ -100,7 +100,7 @@ def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
 
 def grade_with_receipts(folder: Path) -> Grade:
     """Return the grade that the receipts of this user give to a run that is consistent by itself."""
-    return graded_with(Grade(name="consistent", reasons=("It is.",)), proofs_of(folder, run_sha256(folder) or ""))
+    return apply_proofs(Grade(name="consistent", reasons=("It is.",)), find_proofs(folder, run_sha256(folder) or ""))
 
 
 def without_states(folder: Path) -> Path:
@@ -151,13 +151,13 @@ def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
         "caught_half": 0.0,
     }
     assert receipt["marks"]["said"] == (
-        "Score repeated: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training repeated in part: "
-        "5 of 12 steps, its end among them."
+        "Score reproduced: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training "
+        "partly reproduced: 5 of 12 steps, including its end."
     )
     [lacking] = receipt["marks"]["lacking"]
     assert lacking == (
-        "5 of 12 steps were repeated, and no number of a judge drew them among all parts of the run: `trainproof "
-        "replay --ask` names the states to ask for, --all repeats every step."
+        "Only 5 of 12 steps were repeated, and they were not drawn at random from the whole run. `trainproof replay "
+        "--ask` names the states to ask for; `--all` repeats every step."
     )
 
 
@@ -183,7 +183,7 @@ def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, 
         # Six of the ten parts between the ends are false if half of the run is: 4/10 · 3/9 · 2/8 · 1/7 · 0/6 = 0.
         assert receipt["covered"]["draw"]["caught_half"] == 1.0
         assert receipt["marks"]["lacking"] == []
-        keep_receipt(receipt)
+        save_receipt(receipt)
         assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
         other = states_asked(read_recorded(copy), replace(request, seed=1)).steps
         absent = sorted(set(other) - set(asking.steps))
@@ -277,7 +277,7 @@ def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
             "caught_half": 0.0,
         }
         assert receipt["marks"]["score"]["trained"] == 0
-        keep_receipt(receipt)
+        save_receipt(receipt)
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
 
@@ -290,10 +290,10 @@ def test_a_device_that_was_never_there_is_not_verified_by_a_challenge(copy: Path
     request = ChallengeRequest(folder=copy, items=items, generate=1, seed=7, again=0, model=None)
     receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
     assert receipt["result"] != "different"
-    keep_receipt(receipt)
+    save_receipt(receipt)
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
-    assert any(reason.startswith("Device, duration and memory are as the run states them") for reason in grade.reasons)
+    assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
 
 
 def test_too_little_time_for_a_step_gives_no_mark(copy: Path):

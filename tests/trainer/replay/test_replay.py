@@ -16,8 +16,8 @@ from tasks import inputs_of
 
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
-from evidence.proof.receipts import keep_receipt
-from evidence.proof.verification import proofs_of
+from evidence.proof.receipts import save_receipt
+from evidence.proof.verification import find_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
@@ -189,13 +189,13 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
         "given_again": {"trained": 6, "untrained": 6},
     }
     assert receipt["marks"]["said"] == (
-        "Score repeated: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training repeated: 8 of 8 "
-        "steps, its end among them."
+        "Score reproduced: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training "
+        "reproduced: 8 of 8 steps, including its end."
     )
     assert receipt["marks"]["lacking"] == []
     assert check_value("receipt", receipt, file="receipt") == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
-    assert keep_receipt(receipt).is_file()
+    assert save_receipt(receipt).is_file()
 
 
 @pytest.mark.slow
@@ -529,8 +529,8 @@ def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
     ]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     assert json.loads(output.read_text())["said"] == receipt["said"]
-    [proof] = proofs_of(honest, receipt["run_sha256"])
-    assert (proof.by, proof.holds) == ("you", True)
+    [proof] = find_proofs(honest, receipt["run_sha256"])
+    assert (proof.by, proof.is_positive) == ("you", True)
 
 
 def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch):

@@ -86,7 +86,7 @@ def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixtur
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: holds (")
     assert lines[1].startswith("  m37_v1: consistent. Finished;")
-    assert lines[-1].endswith("Who made it is not known: no signature was given, so anyone could have.")
+    assert lines[-1].endswith("Not signed: the author is unknown.")
 
 
 def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):

@@ -16,7 +16,7 @@ from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
 from evidence.proof.receipts import run_sha256
-from evidence.proof.verification import proofs_of
+from evidence.proof.verification import find_proofs
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
@@ -169,7 +169,7 @@ def repeat(run: Run) -> None:
     grade = reading.check(run.path).grade
     sign = markup.sign(GRADES, grade.name, grade.coverage)
     st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
-    proofs = proofs_of(run.path, sha256)
+    proofs = find_proofs(run.path, sha256)
     if proofs:
         markup.table(
             ["By", "When", "What came of it"],
@@ -177,7 +177,7 @@ def repeat(run: Run) -> None:
                 (
                     proof.by or "an unknown person",
                     markup.when(proof.made_at, reading.reader_zone()),
-                    (proof.said if proof.marks is None else f"{proof.said} {proof.marks.said}"),
+                    " ".join([proof.description, *([proof.coverage.description] if proof.coverage else [])]),
                 )
                 for proof in proofs
             ],

@@ -1,0 +1,137 @@
+"""Attestations of GitHub workflows: that a workflow of a repository, at a commit, made a file on GitHub's machine.
+
+A file of `gh attestation download` holds Sigstore bundles, one a line. The package `sigstore` verifies signature,
+certificate, log entry and their times offline, against a trusted root, and compares the workflow's identity, which
+Fulcio wrote into the certificate (github.com/sigstore/fulcio, docs/oid-info.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evidence.proof.signatures import read_limited, refuse
+from evidence.proof.trust import load_sigstore_roots, root_texts, split_json
+from evidence.run.extras import need
+from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
+from schemas.problems.visible import visible
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from sigstore.models import TrustedRoot
+
+ISSUER = "https://token.actions.githubusercontent.com"
+"""GitHub's identity service for workflows."""
+
+_MAX_ATTESTATIONS = 32
+"""Attestations of one file that are tried; a stranger's file may hold any number."""
+
+_RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attestation:
+    """A verified attestation of a workflow that ran on a machine of GitHub.
+
+    Attributes:
+        commit: Commit of the repository at which the workflow ran.
+        digests: SHA-256 of the files that it attests.
+        made_at: When its certificate was issued, as RFC 3339.
+        invocation: Address of the run of the workflow, with its log.
+    """
+
+    commit: str
+    digests: frozenset[str]
+    made_at: str
+    invocation: str | None
+
+
+def verify_attestations(
+    path: Path, roots: Mapping[str, TrustedRoot], repository: str, commits: Collection[str]
+) -> list[Attestation] | Problem:
+    """Verify the attestations in a file.
+
+    Args:
+        path: One Sigstore bundle in JSON, or one a line.
+        roots: Trusted roots of Sigstore by name.
+        repository: `OWNER/NAME` of the repository whose workflow must have run.
+        commits: Commits at one of which it must have run.
+
+    Returns:
+        Those that are valid, or the problem of the first one if none is.
+
+    Raises:
+        ProblemError: Exit code 2: the file cannot be read, or the extra `witness` is not installed.
+    """
+    need("verify --attestation", "witness")
+    from sigstore.errors import Error
+    from sigstore.models import Bundle
+    from sigstore.verify import Verifier, policy
+
+    try:
+        parts = split_json(read_limited(path))[:_MAX_ATTESTATIONS]
+    except OSError as error:
+        what = f"The attestation cannot be read: {error.strerror or error}."
+        raise refuse(path, "TP863", what=what) from None
+    found, failures = [], []
+    for part, (name, root), commit in product(parts, roots.items(), commits):
+        identity = policy.AllOf(
+            [
+                policy.OIDCIssuerV2(ISSUER),
+                policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
+                policy.OIDCSourceRepositoryDigest(commit),
+                policy.OIDCRunnerEnvironment("github-hosted"),
+            ]
+        )
+        try:
+            bundle = Bundle.from_json(part)
+            _, payload = Verifier(trusted_root=root).verify_dsse(bundle, identity)
+        except (Error, ValueError, RecursionError) as error:
+            failures.append(f"{visible(str(error)).rstrip('.')} (root {name}).")
+            continue
+        issued_at = bundle.signing_certificate.not_valid_before_utc.isoformat(timespec="seconds")
+        invocation = _invocation(bundle.signing_certificate)
+        found.append(Attestation(commit=commit, digests=_digests(payload), made_at=issued_at, invocation=invocation))
+    if not found:
+        what = failures[0] if failures else "No run of the bundle states a commit that could be compared."
+        return problem_of("TP863", file=visible(str(path)), what=f"The attestation is not valid: {what}")
+    return found
+
+
+def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
+    """Load the Sigstore roots of a file that the reader named, or else those on the trust list, by name.
+
+    Raises:
+        ProblemError: Exit code 2: the file or the list cannot be used, or the extra `witness` is not installed.
+    """
+    return {
+        name if number == 1 else f"{name} ({number})": root
+        for name, text, file in root_texts("attestation root", named)
+        for number, root in enumerate(load_sigstore_roots(text, file), start=1)
+    }
+
+
+def _digests(payload: bytes) -> frozenset[str]:
+    """Return the SHA-256 digests of the subjects of an in-toto statement; none if it is not one."""
+    try:
+        subjects = json.loads(payload)["subject"]
+        return frozenset(subject["digest"]["sha256"] for subject in subjects if "sha256" in subject["digest"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return frozenset()
+
+
+def _invocation(certificate: Certificate) -> str | None:
+    """Return the address of the workflow run that a certificate names."""
+    from cryptography.hazmat import asn1
+    from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
+
+    try:
+        extension = certificate.extensions.get_extension_for_oid(ObjectIdentifier(_RUN_INVOCATION_OID)).value
+    except ExtensionNotFound:
+        return None
+    return visible(asn1.decode_der(str, extension.value)) if isinstance(extension, UnrecognizedExtension) else None

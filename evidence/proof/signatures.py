@@ -1,0 +1,205 @@
+"""SSH signatures, made and verified by `ssh-keygen -Y` (OpenSSH 8.2 or later).
+
+What is signed is a bundle's digest or the bytes of a receipt, never a file name. Keys, signatures and lists of allowed
+signers are parsed by `ssh-keygen` alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from evidence.run.write import not_written
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from schemas.problems.visible import visible
+
+NAMESPACE = "trainproof"
+"""Namespace of our signatures, so that a signature of a Git commit or an e-mail is not accepted."""
+
+MAX_FILE_BYTES = 1 << 20
+"""Largest key, signature or certificate that is read."""
+
+_GOOD_SIGNATURE = re.compile(rb'Good "trainproof" signature with \S+ key (SHA256:[A-Za-z0-9+/]{43})\s*')
+_INSTALL = (
+    "Install OpenSSH 8.2 or later: `apt install openssh-client`, `brew install openssh`, or the optional feature "
+    "OpenSSH Client of Windows."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureResult:
+    """Result of verifying a signature.
+
+    Attributes:
+        key_id: Fingerprint of the key that made the signature, or None if the signature is not valid.
+        names: Names of the allowed signers who have this key.
+        problem: Why the signature is not valid, or None if it is.
+    """
+
+    key_id: str | None = None
+    names: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+
+def signature_path(file: Path) -> Path:
+    """Return the path of a file's signature: `a.zip.sig` for `a.zip`."""
+    return Path(f"{file}.sig")
+
+
+def bundle_message(content_sha256: str, manifest_sha256: str) -> bytes:
+    """Return the text that is signed for a bundle: its content digest, and the hash of its `bundle_manifest.json`.
+
+    The content digest covers the runs; the manifest states label, version, grades and their reasons.
+    """
+    return f"trainproof bundle\ncontent {content_sha256}\nbundle_manifest.json {manifest_sha256}\n".encode()
+
+
+def sign(message: bytes, key: Path, output: Path) -> str:
+    """Sign a message into an armored signature file and return the fingerprint of the key.
+
+    Args:
+        message: Bytes to sign.
+        key: Private SSH key, or a public one whose private key is held by the SSH agent.
+        output: Signature file; an identical one may exist.
+
+    Raises:
+        ProblemError: Exit code 2: the key cannot be used, another signature exists at `output`, or it cannot be
+            written.
+    """
+    signed = ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
+    if signed.returncode:
+        raise refuse(key, "TP855", what=f"Signing with this key failed: {_reason(signed)}")
+    try:
+        if output.exists() and output.read_bytes() != signed.stdout:
+            raise refuse(output, "TP870", what="Another signature exists here, and signatures are never overwritten.")
+        output.write_bytes(signed.stdout)
+    except OSError as error:
+        raise not_written(error, output, what="The signature") from None
+    result = verify_signature(message, output)
+    if result.problem:
+        raise ProblemError([result.problem], exit_code=2)
+    return str(result.key_id)
+
+
+def verify_signature(message: bytes, signature: Path, allowed_signers: Path | None = None) -> SignatureResult:
+    """Verify the signature of a message and find whose it is.
+
+    Args:
+        message: Bytes that should have been signed.
+        signature: Armored signature file.
+        allowed_signers: List of known signers, whose options (such as `valid-before`) `ssh-keygen` applies.
+
+    Raises:
+        ProblemError: Exit code 2: `ssh-keygen` is missing or too old.
+    """
+    file = visible(str(signature))
+    try:
+        content = read_limited(signature)
+    except OSError as error:
+        what = f"The signature cannot be read: {error.strerror or error}."
+        return SignatureResult(problem=problem_of("TP869", file=file, what=what))
+    if content.lstrip().startswith(b"{"):
+        what = "This signature was made by an earlier version of trainproof, in another format."
+        next = "Ask the signer to sign again: `trainproof sign FILE --key KEY`."
+        return SignatureResult(problem=problem_of("TP834", file=file, what=what, next=next))
+    with TemporaryDirectory(prefix="trainproof-") as folder:
+        copy = Path(folder) / "signature"
+        copy.write_bytes(content)
+        common = ("-n", NAMESPACE, "-s", str(copy))
+        checked = ssh_keygen("-Y", "check-novalidate", *common, message=message)
+        good = _GOOD_SIGNATURE.fullmatch(checked.stdout)
+        if checked.returncode or good is None:
+            what = f"This is not a signature of this content: {_reason(checked)}"
+            return SignatureResult(problem=problem_of("TP834", file=file, what=what))
+        names: list[str] = []
+        if allowed_signers is not None and allowed_signers.is_file():
+            known = ("-f", str(allowed_signers))
+            found = ssh_keygen("-Y", "find-principals", "-s", str(copy), *known).stdout.decode("utf-8", "replace")
+            names = [
+                visible(name)
+                for name in dict.fromkeys(found.splitlines())
+                if not ssh_keygen("-Y", "verify", *common, *known, "-I", name, message=message).returncode
+            ]
+    return SignatureResult(key_id=good[1].decode("ascii"), names=tuple(names))
+
+
+def create_key(path: Path) -> str:
+    """Create a private Ed25519 key and the public key next to it, and return the fingerprint.
+
+    Raises:
+        ProblemError: Exit code 2: one of the files exists or cannot be written.
+    """
+    public = Path(f"{path}.pub")
+    if path.exists() or public.exists():
+        raise refuse(path, "TP855", what="This key exists, and keys are never overwritten.")
+    made = ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path))
+    if made.returncode:
+        raise refuse(path, "TP855", what=f"The key cannot be created: {_reason(made)}")
+    return read_fingerprint(public)
+
+
+def read_fingerprint(key: Path) -> str:
+    """Return the fingerprint of a public key file.
+
+    Raises:
+        ProblemError: Exit code 2: it cannot be read, or is not an SSH public key.
+    """
+    try:
+        return fingerprint(read_limited(key), str(key))
+    except OSError as error:
+        raise refuse(key, "TP855", what=f"The key cannot be read: {error.strerror or error}.") from None
+
+
+def fingerprint(key: bytes, file: str) -> str:
+    """Return the fingerprint of a public key, `SHA256:` and 43 characters; `file` names it in messages.
+
+    Raises:
+        ProblemError: Exit code 2: it is not an SSH public key.
+    """
+    shown = ssh_keygen("-l", "-f", "-", message=key)
+    if shown.returncode or b"PRIVATE KEY" in key:
+        raise refuse(file, "TP855", what="This is not an SSH public key.")
+    return shown.stdout.split()[1].decode("ascii", "replace")
+
+
+def read_limited(path: Path) -> bytes:
+    """Read a file, or return nothing if it is too large to be a key, signature or certificate.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    return content if len(content) <= MAX_FILE_BYTES else b""
+
+
+def ssh_keygen(*arguments: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run `ssh-keygen` with a message as its standard input.
+
+    Raises:
+        ProblemError: Exit code 2: it is missing, or too old to know an option.
+    """
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise refuse(file="", code="TP095", what="Signatures need `ssh-keygen`, which is not installed.", next=_INSTALL)
+    finished = subprocess.run([program, *arguments], input=message, capture_output=True, check=False)
+    if b"usage:" in finished.stderr:
+        raise refuse(file="", code="TP095", what=f"{program} is too old for signatures of files.", next=_INSTALL)
+    return finished
+
+
+def refuse(file: Path | str, code: str, *, what: str, next: str | None = None, exit_code: int = 2) -> ProblemError:
+    """Return an error with one problem about a file whose name may be hostile."""
+    return ProblemError([problem_of(code, file=visible(str(file)), what=what, next=next)], exit_code=exit_code)
+
+
+def _reason(finished: subprocess.CompletedProcess[bytes]) -> str:
+    """Return what `ssh-keygen` wrote to standard error, as the end of a sentence."""
+    lines = finished.stderr.decode("utf-8", "replace").replace("\r", "").splitlines()
+    told = [visible(line.strip()) for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]
+    return f"{'; '.join(told).rstrip('.') or 'it gives no reason'}."

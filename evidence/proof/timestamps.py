@@ -1,0 +1,248 @@
+"""RFC 3161 time stamps: request one from a time authority, keep it with a run or a zip, and verify it.
+
+`stamps.json` of a run holds the responses. The first is for the start of the run (configuration, data and plan, before
+the first step), the last for the manifest, which lists the hash of every file. The run took place between the two. The
+stamp of a zip is next to it as `.tsr`, which `openssl ts` reads too. An authority is shown a hash and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from evidence.proof.signatures import read_limited, refuse
+from evidence.proof.trust import load_certificate, root_texts
+from evidence.proof.web import FetchError, fetch, is_http_url
+from evidence.run import layout
+from evidence.run.extras import install_command, need
+from evidence.run.hashes import sha256_file
+from evidence.run.write import write_json
+from schemas.catalog import VERSION
+from schemas.problems.problem import ProblemError
+from schemas.problems.visible import visible
+from schemas.validate import read_document
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from rfc3161_client import TimeStampResponse
+
+Subject = Literal["start", "manifest", "zip"]
+
+_SUBJECTS: dict[Subject, str] = {
+    "start": "configuration, data and plan",
+    "manifest": "the manifest with the hash of every file",
+    "zip": "the zip",
+}
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timestamp:
+    """One entry of `stamps.json`, or the stamp next to a zip.
+
+    Attributes:
+        subject: What was stamped.
+        sha256: Hash that the subject has now, or None if a file of it is missing.
+        authority: Address of the authority, or name of the file.
+        response: TimeStampResp in DER, or None if the authority gave none.
+        failure: Why there is no response.
+    """
+
+    subject: Subject
+    sha256: str | None
+    authority: str
+    response: bytes | None = None
+    failure: str | None = None
+
+
+def timestamp_path(file: Path) -> Path:
+    """Return the path of a file's time stamp: `a.zip.tsr` for `a.zip`."""
+    return Path(f"{file}.tsr")
+
+
+def start_message(folder: Path, manifest: Mapping[str, Any]) -> bytes | None:
+    """Return what is stamped for the start of a run, three lines `NAME=SHA256`, or None if a part is missing."""
+    dataset = manifest.get("dataset")
+    data = dataset.get("sha256") if isinstance(dataset, dict) else None
+    try:
+        config, plan = sha256_file(folder / layout.CONFIG), sha256_file(folder / layout.PLAN)
+    except OSError:
+        return None
+    return f"config.yaml={config}\ndata={data}\nplan.json={plan}\n".encode() if isinstance(data, str) else None
+
+
+def request_timestamp(authority: str, message: bytes) -> bytes:
+    """Request a time stamp of a message and return the response, a TimeStampResp in DER.
+
+    Raises:
+        ProblemError: Exit code 4: the authority cannot be reached, refuses, or answers another request. Exit code 2:
+            the address is not valid, or the extra `witness` is not installed.
+    """
+    need("stamp", "witness")
+    from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
+
+    if not is_http_url(authority):
+        raise refuse(authority, "TP861", what=f"{visible(authority)} is not an address of the form https://HOST/PATH.")
+    request = TimestampRequestBuilder(data=message, hash_algorithm=HashAlgorithm.SHA256).build()
+    try:
+        response = fetch(authority, request.as_bytes(), "application/timestamp-query")
+    except FetchError as error:
+        raise refuse(authority, "TP861", what=f"The time authority {error}.", exit_code=4) from None
+    decoded = _decode(response)
+    if isinstance(decoded, str):
+        raise refuse(authority, "TP861", what=decoded, exit_code=4)
+    is_answer = decoded.tst_info.nonce == request.nonce
+    if not is_answer or decoded.tst_info.message_imprint.message != hashlib.sha256(message).digest():
+        what = "The time authority answered another request: its response has another nonce or hash."
+        raise refuse(authority, "TP861", what=what, exit_code=4)
+    return response
+
+
+def _decode(response: bytes) -> TimeStampResponse | str:
+    """Decode a TimeStampResp, or return why it is not a time stamp."""
+    from rfc3161_client import decode_timestamp_response
+
+    try:
+        decoded = decode_timestamp_response(response)
+        if decoded.status > 1:
+            reason = "; ".join(visible(text) for text in decoded.status_string) or f"status {decoded.status}"
+            return f"The time authority refused: {reason}."
+        _ = decoded.tst_info, decoded.signed_data  # Both are decoded on access.
+    except ValueError:
+        return "This is not a time stamp of RFC 3161."
+    return decoded
+
+
+def stamp_run(
+    folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
+) -> str | None:
+    """Request a time stamp and append the response, or why there is none, to the run's `stamps.json`.
+
+    Returns:
+        Why there is no stamp, as a sentence, or None if there is one.
+
+    Raises:
+        OSError: `stamps.json` cannot be written.
+    """
+    response, failure = None, None
+    try:
+        response = request_timestamp(authority, message)
+    except ProblemError as error:
+        failure = error.problems[0].what
+    row = {
+        "of": subject,
+        "sha256": hashlib.sha256(message).hexdigest(),
+        "authority": authority,
+        "asked_at": now.isoformat(timespec="seconds"),
+        "response": base64.b64encode(response).decode("ascii") if response else None,
+        "failed": failure,
+    }
+    path = folder / layout.STAMPS
+    document = read_document(path, "stamps").value if path.exists() else None
+    rows = document["stamps"] if document else []
+    write_json(path, {"schema_version": VERSION, "stamps": [*rows, row]})
+    return failure
+
+
+def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[Timestamp, ...]:
+    """Load the time stamps of a run folder, each with the hash that its subject has now."""
+    path = folder / layout.STAMPS
+    document = read_document(path, "stamps") if path.is_file() else None
+    if document is None or document.value is None or document.problems or manifest is None:
+        return ()
+    start = start_message(folder, manifest)
+    sha256 = {
+        "start": hashlib.sha256(start).hexdigest() if start else None,
+        "manifest": sha256_file(folder / layout.MANIFEST),
+    }
+    return tuple(
+        Timestamp(
+            subject=each["of"],
+            sha256=sha256[each["of"]],
+            authority=visible(each["authority"]),
+            response=base64.b64decode(each["response"]) if each["response"] else None,
+            failure=each["failed"] and visible(each["failed"]),
+        )
+        for each in document.value["stamps"]
+    )
+
+
+def load_zip_timestamp(file: Path) -> Timestamp | None:
+    """Load the time stamp next to a zip, or return None if there is none."""
+    path = timestamp_path(file)
+    try:
+        response = read_limited(path)
+    except OSError:
+        return None
+    return Timestamp(subject="zip", sha256=sha256_file(file), authority=path.name, response=response)
+
+
+def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
+    """Load a root certificate that the reader named, or else those on the trust list, by name.
+
+    Raises:
+        ProblemError: Exit code 2: the file or the list cannot be used.
+    """
+    return {name: load_certificate(text, file) for name, text, file in root_texts("time authority", named)}
+
+
+def verify_timestamp(
+    stamp: Timestamp, roots: Mapping[str, Certificate], *, requested: bool = False
+) -> tuple[str, bool]:
+    """Return what a time stamp proves, as a sentence, and whether it is invalid.
+
+    A stamp for other content is invalid. One of an unknown authority only proves nothing, unless the reader named the
+    root certificate.
+
+    Args:
+        stamp: The time stamp.
+        roots: Trusted root certificates by name.
+        requested: Whether the reader named the root certificate.
+    """
+    subject = _SUBJECTS[stamp.subject]
+    if stamp.failure is not None:
+        return f"No time stamp of {subject}: {stamp.failure}", False
+    if find_spec("rfc3161_client") is None:
+        install = install_command("witness")
+        return f"The time stamp of {subject} was not checked, which needs `rfc3161-client`: {install}.", False
+    from rfc3161_client import VerificationError, VerifierBuilder
+
+    invalid = f"The time stamp of {subject} is not valid."
+    if stamp.sha256 is None or stamp.response is None:
+        return f"{invalid} A file that it is for is missing.", requested
+    decoded, digest = _decode(stamp.response), bytes.fromhex(stamp.sha256)
+    if isinstance(decoded, str):
+        return f"{invalid} {decoded}", True
+    stamped, time = decoded.tst_info.message_imprint.message, f"{decoded.tst_info.gen_time.astimezone(UTC):{_TIME}}"
+    if stamped != digest:
+        return f"{invalid} It is for the hash {stamped.hex()}, but this has {stamp.sha256}.", True
+    failure = ""
+    for name, root in roots.items():
+        try:
+            VerifierBuilder(roots=[root]).build().verify(decoded, digest)
+        except (VerificationError, ValueError) as error:
+            failure = failure or f"{invalid} The root certificate {name} does not confirm it: {visible(str(error))}."
+        else:
+            existed = f"{subject[0].upper()}{subject[1:]} existed before {time}"
+            return f"{existed}, according to a time authority whose root certificate you trust ({name}).", False
+    if failure and requested:
+        return failure, True
+    stated = f"A time stamp of {subject} states {time}, by {stamp.authority}."
+    return f"{stated} You trust no root certificate of this authority, so it proves nothing to you.", False
+
+
+def describe_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> list[str]:
+    """Return what the time stamps of a run folder prove to a reader with the roots of the trust list, as sentences.
+
+    Raises:
+        ProblemError: Exit code 2: the trust list cannot be used.
+    """
+    stamps = load_timestamps(folder, manifest)
+    roots = load_authority_roots() if stamps else {}
+    return [verify_timestamp(stamp, roots)[0] for stamp in stamps]

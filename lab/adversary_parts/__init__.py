@@ -1,1 +1,0 @@
-"""The lies that `adversary.py` tells, and the run that nobody trained."""
