@@ -49,7 +49,8 @@ with these keys.
 
 Environment variables configure the machine; no result depends on them. `TRAINPROOF_CACHE` (default
 `~/.cache/trainproof`) is the folder for compiled programs, limited to `TRAINPROOF_CACHE_MIB` ({mib} by default; 0
-disables the cache). `JAX_COMPILATION_CACHE_DIR` and `JAX_ENABLE_COMPILATION_CACHE=false` take precedence. When a queued job ends, `{{text, run, state, exit_code}}` is posted as JSON to `TRAINPROOF_WEBHOOK`.
+disables the cache). `JAX_COMPILATION_CACHE_DIR` and `JAX_ENABLE_COMPILATION_CACHE=false` take precedence.
+When a queued job ends, `{{text, run, state, exit_code}}` is posted as JSON to `TRAINPROOF_WEBHOOK`.
 
 This page is generated from the schema.
 """
