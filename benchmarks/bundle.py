@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.secrets.scan import find_secrets
+from evidence.bundle.secrets import find_secrets
 from evidence.bundle.verify import verify_bundle
 
 ROWS = 200_000

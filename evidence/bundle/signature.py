@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.format.layout import BUNDLE_MANIFEST
+from evidence.bundle.contents import BUNDLE_MANIFEST
 from evidence.bundle.verdict import BundleVerdict, SignatureCheck, Signer
 from evidence.proof.envelope import (
     STATEMENT,

@@ -12,10 +12,9 @@ import pytest
 from bundles import contents
 from synthetic import write_run
 
-from evidence.bundle import build, inspection
+from evidence.bundle import build
 from evidence.bundle.build import build_bundle
-from evidence.bundle.judgement import within_run
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import relative_to_run, verify_bundle
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
@@ -71,9 +70,9 @@ def test_however_the_folder_is_named_the_bundle_is_the_same(
 def test_words_that_hold_the_name_of_the_folder_stay():
     """`a/` also stands inside `data/`."""
     said = {"code": "TP1", "severity": "error", "what": "data/rows.jsonl is gone.", "next": "Give a/ again."}
-    assert within_run(Problem(file="a/plan.json", **said), Path("a")) == Problem(file="plan.json", **said)
-    assert within_run(Problem(file="a", **said), Path("x/../a")) == Problem(file="a", **said)
-    assert within_run(Problem(file="x/../a", **said), Path("x/../a")) == Problem(file="a", **said)
+    assert relative_to_run(Problem(file="a/plan.json", **said), Path("a")) == Problem(file="plan.json", **said)
+    assert relative_to_run(Problem(file="a", **said), Path("x/../a")) == Problem(file="a", **said)
+    assert relative_to_run(Problem(file="x/../a", **said), Path("x/../a")) == Problem(file="a", **said)
 
 
 def test_nothing_but_a_zip_is_replaced(tmp_path: Path):
@@ -324,14 +323,14 @@ def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = write_run(tmp_path, "demo")
-    read = inspection.scan_file
+    read = build.scan_file
 
     def denied(path: Path, name: str):
         if name == "log.jsonl":
             raise PermissionError(13, "Permission denied")
         return read(path, name)
 
-    monkeypatch.setattr(inspection, "scan_file", denied)
+    monkeypatch.setattr(build, "scan_file", denied)
     assert refused([run], tmp_path / "o" / "x.zip", allow_partial=True) == (
         (
             f"error TP854: {run / 'log.jsonl'}: The file cannot be read: Permission denied.\n"

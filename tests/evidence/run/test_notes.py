@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.bundle.build import build_bundle
-from evidence.bundle.inspection import checklist
+from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs

@@ -13,7 +13,7 @@ import pytest
 from forging import forged, manifest_of, rows_of
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.format.layout import files_of_run
+from evidence.bundle.contents import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of

@@ -9,8 +9,7 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
-from evidence.bundle.headline import headline
-from evidence.bundle.verify import BundleVerdict
+from evidence.bundle.verdict import BundleVerdict, headline
 from schemas.problems import formats
 from schemas.problems.problem import Problem
 from schemas.problems.words import quantity
