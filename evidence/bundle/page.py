@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle import secrets
 from evidence.bundle.contents import RUNS, FileHash, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
+from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
 from evidence.compare.comparison import Pair, compare_runs
@@ -109,7 +109,7 @@ def shared_report(paths: Sequence[Path]) -> bytes:
         modes = {each.name: text_at(each.run.manifest, "mode") for each in runs}
         pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()
         compared = [describe_pair(pair) for pair in pairs if modes.get(pair.first) == modes.get(pair.second)]
-        return secrets(report_html(runs, compared=compared).encode("utf-8"))[0]
+        return redact_text(report_html(runs, compared=compared).encode("utf-8"))[0]
 
 
 def write_report(paths: Sequence[Path], output: Path) -> None:

@@ -363,7 +363,7 @@ class Redaction:
         return asdict(self)
 
 
-def redact(content: bytes) -> tuple[bytes, int]:
+def redact_text(content: bytes) -> tuple[bytes, int]:
     """Mask every secret and home folder in a text, and count the places.
 
     Example:
@@ -389,7 +389,7 @@ def redacted_copy(folder: Path, names: Sequence[str], copy: Path) -> Iterator[Re
         content, count = b"", 0
         if is_redactable(name) and source.stat().st_size <= MAX_REDACTED_BYTES:
             content = source.read_bytes()
-            masked, count = redact(content)
+            masked, count = redact_text(content)
         if not count:
             shutil.copyfile(source, target)
             continue

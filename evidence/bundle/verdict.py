@@ -198,7 +198,7 @@ class BundleVerdict:
         if signature is None:
             return "Not signed: the author is unknown."
         if signature.problems:
-            return "The signature is invalid: the author is unknown."
+            return "The author is unknown: the signature does not hold."
         if not signature.signers:
             return (
                 f"The author is unknown: {signature.path.name} holds {quantity(signature.unknown, 'signature')} by "

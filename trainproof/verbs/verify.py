@@ -21,7 +21,7 @@ def verify(
     repository: Annotated[str | None, typer.Option(help="OWNER/NAME that you trust and the workflow is of.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
+    """Verify a bundle: hashes, documents, scores and grades. Exit code 1 if it is not valid."""
     from evidence.bundle.attested import with_attestation, with_stamps
     from evidence.run.write import as_json_text
     from trainproof.terminal.bundles import progress_bar, verdict_dict, verdict_on, verdict_text

@@ -20,10 +20,10 @@ LONGEST = 2000
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
 _BUTTONS: Mapping[str, str] = {
-    "pack it labelled with `--allow-partial`": "tick “Label as partial” below",
-    "pack it with `--allow-partial`": "tick “Label as partial” below",
-    "use `--allow-partial` if": "tick “Label as partial” if",
-    "pack with `--redact`": "tick “Mask secrets and home folders” below",
+    "pass `--allow-partial` to pack it with the label `partial`": "tick “Label as partial” below",
+    "or pass `--allow-partial`": "or tick “Label as partial” below",
+    "pass `--allow-partial` if": "tick “Label as partial” if",
+    "pass `--redact`": "tick “Mask secrets and home folders” below",
     "`trainproof check` finds": "The check finds",
     "Run `trainproof check` on the folder and repair what it names": "Repair what the tab Problems of the run names",
     "Continue it with `trainproof train --resume`": "Press Resume",

@@ -24,7 +24,7 @@ from evidence.bundle.secrets import (
     excerpt,
     find_secrets,
     hide_secrets,
-    redact,
+    redact_text,
     scan_file,
 )
 from evidence.bundle.verify import verify_bundle
@@ -73,7 +73,7 @@ def test_secret_is_found_and_masked(name: str) -> None:
     text = SECRETS[name]
     content = text if isinstance(text, bytes) else text.encode()
     assert found_in(content, "TP846")
-    masked, count = redact(content)
+    masked, count = redact_text(content)
     assert count >= 1
     assert not found_in(masked, "TP846")
 
@@ -82,7 +82,7 @@ def test_secret_is_found_and_masked(name: str) -> None:
 def test_secret_in_a_line_of_json_is_found_and_masked(name: str) -> None:
     line = json.dumps({"message": f"Traceback:\n{SECRETS[name]}\nend", "level": "info"}) + "\n"
     assert found_in(line, "TP846")
-    assert json.loads(redact(line.encode())[0])["level"] == "info"
+    assert json.loads(redact_text(line.encode())[0])["level"] == "info"
     assert "[hidden]" in hide_secrets(line)
 
 
@@ -159,11 +159,11 @@ EVERYTHING = "\n".join(SECRETS[name] for name in AS_TEXT).encode()
         (TORN, TORN, 0),
         (f"before\n{KEY}\nafter\n".encode(), b"before\nREDACTED\nafter\n", 1),
         (json.dumps({"key": KEY, "level": 1}).encode(), b'{"key": "REDACTED", "level": 1}', 1),
-        (redact(EVERYTHING)[0], redact(EVERYTHING)[0], 0),
+        (redact_text(EVERYTHING)[0], redact_text(EVERYTHING)[0], 0),
     ],
 )
 def test_what_is_redacted(text: bytes, masked: bytes, count: int) -> None:
-    assert redact(text) == (masked, count)
+    assert redact_text(text) == (masked, count)
 
 
 def secret_run(root: Path) -> Path:

@@ -16,8 +16,8 @@ from schemas.problems.words import quantity
 
 _SIGNS = {
     "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
-    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
-    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
+    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, but not a result."),
+    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle was changed or is damaged."),
 }
 
 
