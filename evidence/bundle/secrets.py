@@ -250,7 +250,8 @@ def find_spans(text: bytes, patterns: Patterns = ALL) -> Iterator[tuple[SecretPa
 
 def mask_spans(text: bytes, patterns: Patterns, mask: str) -> tuple[bytes, int]:
     """Replace what the patterns find by a mask, and count the places; private keys are replaced whole."""
-    pieces, end, count = [], 0, 0
+    pieces: list[bytes] = []
+    end = count = 0
     for start, stop in sorted(span[1:] for span in find_spans(text, patterns)):
         if start > end or not pieces:
             pieces += [text[end:start], mask.encode()]
