@@ -2,7 +2,7 @@
 
 Three kinds of problems:
 
-- Never packed: contradictory runs, folders that are no runs, runs in progress, links, special files, names that other
+- Never packed: contradictory runs, other folders, runs in progress, links, special files, names that other
   systems cannot hold, secrets.
 - Packed with the label `partial` (`--allow-partial`): partial runs, templates, runs with errors.
 - Packed with a warning: home folders, e-mail addresses, private network addresses. A run records its command line, so
@@ -68,7 +68,7 @@ class Inspection:
     """A checked run and its files, for packing. Problems name files relative to the run folder.
 
     Attributes:
-        checked: The run with its grade; findings about files that are left out are dropped.
+        checked: The run with its grade; findings about omitted files are dropped.
         files: What is packed and what is not.
         scanned: Secrets, personal details and unreadable files among the packed ones.
     """
@@ -82,14 +82,18 @@ class Inspection:
         """Name of the run."""
         return self.checked.name
 
-    def with_code(self, code: str) -> list[Problem]:
+    @property
+    def _is_packable(self) -> bool:
+        return self.checked.grade.name in GRADES_PACKED | GRADES_LABELLED
+
+    def scan_problems(self, code: str) -> list[Problem]:
         """Return the scanned problems of a code."""
         return [problem for problem in self.scanned if problem.code == code]
 
     @cached_property
     def blocking_problems(self) -> list[Problem]:
         """Why the run cannot be packed at all."""
-        problems = [*self.with_code(SECRET), *self.files.problems, *self.with_code(_UNREADABLE)]
+        problems = [*self.scan_problems(SECRET), *self.files.problems, *self.scan_problems(_UNREADABLE)]
         if not _RUN_NAME.fullmatch(self.name):
             what = f"The folder name `{visible(self.name)}` is not a valid run id."
             problems.append(bundle_problem("TP845", self.name, what))
@@ -97,19 +101,16 @@ class Inspection:
             problems.append(bundle_problem("TP843", self.name, "A process holds the lock of this run folder."))
         if self.checked.grade.name == "not a run":
             problems.append(bundle_problem("TP853", self.name, "This is not a run."))
-        elif self.checked.grade.name not in GRADES_PACKED | GRADES_LABELLED:
+        elif not self._is_packable:
             problems.append(bundle_problem("TP852", self.name, self._grade_text))
         return problems
 
     @cached_property
     def problems_unless_partial(self) -> list[Problem]:
         """Why the run can only be packed with the label `partial`."""
-        problems = []
-        if self.checked.grade.name in GRADES_LABELLED:
-            problems.append(bundle_problem("TP841", self.name, self._grade_text))
-        if self.checked.grade.name in GRADES_PACKED | GRADES_LABELLED:
-            problems += self.error_problems
-        return problems
+        is_labelled = self.checked.grade.name in GRADES_LABELLED
+        problems = [bundle_problem("TP841", self.name, self._grade_text)] if is_labelled else []
+        return problems + (self.error_problems if self._is_packable else [])
 
     @property
     def error_problems(self) -> list[Problem]:
@@ -118,8 +119,7 @@ class Inspection:
         if not errors:
             return []
         what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
-        is_packable = self.checked.grade.name in GRADES_PACKED | GRADES_LABELLED
-        fix = None if is_packable else "Run `trainproof check` on the folder and fix the errors."
+        fix = None if self._is_packable else "Run `trainproof check` on the folder and fix the errors."
         return [bundle_problem("TP842", self.name, what, next=fix)]
 
     @property
@@ -133,7 +133,7 @@ class ChecklistItem:
     """One line of the checklist.
 
     Attributes:
-        run: Name of the run, or "" for all of them.
+        run: Name of the run, or "" for the whole bundle.
         what: What was checked, as a noun phrase.
         state: `blocked` prevents packing; `warning` is worth a look first.
         detail: What was found, as a sentence.
@@ -145,15 +145,6 @@ class ChecklistItem:
     state: State
     detail: str
     next: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatedRun:
-    """Name, grade and reasons of a run, as bundle_manifest.json states them."""
-
-    run_id: str
-    grade: str
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +170,7 @@ class BuildReport:
     zip_sha256: str
     content_sha256: str
     partial: bool
-    runs: tuple[StatedRun, ...]
+    runs: tuple[CheckedRun, ...]
     files: int
     left_out: tuple[str, ...]
     redactions: tuple[Redaction, ...]
@@ -188,18 +179,16 @@ class BuildReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackedFile:
-    """A file to pack, on disk or in memory.
+class PackedFile(StoredFile):
+    """A file to pack, with its SHA-256 and its path on disk or content."""
 
-    Attributes:
-        hash: Its path in the bundle, size and SHA-256.
-        crc32: Its checksum.
-        source: The file on disk, or its content.
-    """
-
-    hash: FileHash
-    crc32: int
+    sha256: str
     source: Path | bytes
+
+    @property
+    def hash(self) -> FileHash:
+        """The file as the lists name it."""
+        return FileHash(path=self.name, size_bytes=self.size_bytes, sha256=self.sha256)
 
 
 def inspect_runs(
@@ -268,7 +257,8 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
         if not found:
             yield ChecklistItem(run=name, what=what, state="ok", detail=fine)
     yield from (
-        replace(_item(name, "personal details", problem), state="warning") for problem in inspection.with_code(DETAIL)
+        replace(_item(name, "personal details", problem), state="warning")
+        for problem in inspection.scan_problems(DETAIL)
     )
     yield from challenge_item(inspection)
 
@@ -301,7 +291,7 @@ def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
     return item(
         "note",
         "not possible, since the bundle holds no parameters.",
-        then if here else "Runs keep trained parameters up to recording.params_mib; this one has none.",
+        then if here else "Set recording.params_mib to keep the trained parameters of future runs.",
     )
 
 
@@ -367,11 +357,13 @@ def build_bundle(
         zip_sha256=sha256_file(output),
         content_sha256=content_sha256(file.hash for file in files),
         partial=partial,
-        runs=_stated_runs(inspections),
+        runs=tuple(each.checked for each in inspections),
         files=len(files),
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
         redactions=redactions,
-        warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.with_code(DETAIL)),
+        warnings=tuple(
+            _in_run(problem, each, folders) for each in inspections for problem in each.scan_problems(DETAIL)
+        ),
         challenges=tuple(item for each in inspections for item in challenge_item(each)),
     )
 
@@ -410,15 +402,10 @@ def _in_run(problem: Problem, inspection: Inspection, folders: Sequence[Path]) -
     return replace(problem, file=file)
 
 
-def _stated_runs(inspections: Sequence[Inspection]) -> tuple[StatedRun, ...]:
-    grades = [(each.name, each.checked.grade) for each in inspections]
-    return tuple(StatedRun(run_id=name, grade=grade.name, reasons=tuple(grade.reasons)) for name, grade in grades)
-
-
 def _collect_files(
     inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction]
 ) -> list[PackedFile]:
-    """Return every file of the bundle by path: those of the runs, the page and the two lists."""
+    """Return every file of the bundle, sorted by path."""
     files, runs = [], []
     for each in inspections:
         own = [_hash_file(each, name, advance) for name in each.files.packed]
@@ -431,15 +418,20 @@ def _collect_files(
         "content_sha256": content_sha256(file.hash for file in files),
         "partial": partial,
         "runs": [
-            {"run_id": run.run_id, "path": f"{RUNS}/{run.run_id}", "grade": run.grade, "reasons": list(run.reasons)}
-            for run in _stated_runs(inspections)
+            {
+                "run_id": run.name,
+                "path": f"{RUNS}/{run.name}",
+                "grade": run.grade.name,
+                "reasons": list(run.grade.reasons),
+            }
+            for run in runs
         ],
     }
     if redactions:
         manifest["redactions"] = [each.as_dict() for each in sorted(redactions, key=lambda each: each.path)]
     files.append(_generated(BUNDLE_MANIFEST, as_json_text(manifest)))
-    files.append(_generated(HASHES, hash_lines({file.hash.path: file.hash.sha256 for file in files})))
-    return sorted(files, key=lambda file: file.hash.path)
+    files.append(_generated(HASHES, hash_lines({file.name: file.sha256 for file in files})))
+    return sorted(files, key=lambda file: file.name)
 
 
 def _hash_file(inspection: Inspection, name: str, advance: Advance) -> PackedFile:
@@ -450,16 +442,13 @@ def _hash_file(inspection: Inspection, name: str, advance: Advance) -> PackedFil
         size += len(block)
         advance(len(block))
     place = f"{RUNS}/{inspection.name}/{name}"
-    return PackedFile(
-        hash=FileHash(path=place, size_bytes=size, sha256=digest.hexdigest()), crc32=checksum, source=path
-    )
+    return PackedFile(name=place, size_bytes=size, crc32=checksum, sha256=digest.hexdigest(), source=path)
 
 
 def _generated(path: str, text: str) -> PackedFile:
     content = text.encode("utf-8")
     sha256 = hashlib.sha256(content).hexdigest()
-    file = FileHash(path=path, size_bytes=len(content), sha256=sha256)
-    return PackedFile(hash=file, crc32=zlib.crc32(content), source=content)
+    return PackedFile(name=path, size_bytes=len(content), crc32=zlib.crc32(content), sha256=sha256, source=content)
 
 
 def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance) -> None:
@@ -498,9 +487,8 @@ def _write(zipped: BinaryIO, files: Sequence[PackedFile], advance: Advance) -> N
     Raises:
         ProblemError: A file changed after it was hashed.
     """
-    stored = [StoredFile(name=file.hash.path, size_bytes=file.hash.size_bytes, crc32=file.crc32) for file in files]
-    for file, header in zip(files, stored, strict=True):
-        zipped.write(local_header(header))
+    for file in files:
+        zipped.write(local_header(file))
         if isinstance(file.source, bytes):
             zipped.write(file.source)
             continue
@@ -509,6 +497,6 @@ def _write(zipped: BinaryIO, files: Sequence[PackedFile], advance: Advance) -> N
             digest.update(block)
             zipped.write(block)
             advance(len(block))
-        if digest.hexdigest() != file.hash.sha256:
+        if digest.hexdigest() != file.sha256:
             raise ProblemError([bundle_problem("TP850", str(file.source), "The file changed while it was packed.")])
-    zipped.write(central_directory(stored))
+    zipped.write(central_directory(files))

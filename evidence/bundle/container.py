@@ -1,7 +1,7 @@
 """The canonical zip: same files, same bytes, on every machine and with every version of Python and zlib.
 
 Headers follow from name, size and checksum alone, entries are sorted by name, and nothing is compressed (why:
-docs/decisions/bundle-format.md). Section numbers are those of APPNOTE.TXT 6.3.10.
+docs/decisions/bundle-format.md). Section numbers refer to APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations

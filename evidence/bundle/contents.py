@@ -61,7 +61,7 @@ def bundle_problem(
 def hash_lines(hashes: Mapping[str, str]) -> str:
     """Format hashes by path as `<sha256>  <path>` lines, sorted by path, as `sha256sum -c` reads them.
 
-    Packed names have no newline or backslash (`name_problem`), so none needs the escapes of that format.
+    Names with a newline or backslash, which need escapes in that format, are not packed (`name_problem`).
     """
     return "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
 
@@ -196,7 +196,7 @@ def _small_weights(folder: Path) -> frozenset[str]:
 def _walk(
     folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, weights: frozenset[str]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield everything in a folder except plain folders; record what is left out or cannot be read."""
+    """Yield everything in a folder except plain folders; record omitted and unreadable entries."""
     try:
         if prefix.count("/") > DEEPEST:
             what = f"The folder is nested more than {DEEPEST} levels deep."

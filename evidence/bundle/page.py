@@ -26,7 +26,7 @@ from evidence.judge.record import record_of
 from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
 from evidence.records.by_name import flatten
-from evidence.records.facts import Document, Facts
+from evidence.records.facts import Facts
 from evidence.rules.plausibility import caveats_of
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST, RECEIPTS
@@ -135,12 +135,12 @@ def write_report(paths: Sequence[Path], output: Path) -> None:
 def output_problems(
     runs: Sequence[Path], output: Path, kind: str, is_replaceable: Callable[[Path], bool]
 ) -> Iterator[Problem]:
-    """Yield why a file cannot be written: something else is there, or it would become part of a run.
+    """Yield why a file cannot be written: the path is taken, or inside a run folder.
 
     Args:
         runs: Run folders.
         output: File to write.
-        kind: What it is, as a noun phrase.
+        kind: Noun phrase for the message.
         is_replaceable: Whether an existing file is of that kind.
     """
     if output.is_dir():
@@ -201,8 +201,8 @@ def _introduction(count: int, compared: Sequence[str] | None) -> str:
             "write this page again.</p>\n"
         )
     return (
-        f'<p class="soft">{runs}. This page was written from the run files and proves nothing by itself. Run '
-        "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on a bundle of it.</p>\n"
+        f'<p class="soft">{runs}. This page shows the run files and proves nothing by itself. Run '
+        "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
         + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
     )
 
@@ -242,7 +242,7 @@ def _summary(facts: Facts) -> str:
     """Describe in one line what ran, where and when."""
     manifest, model = facts.manifest, facts.model
     if manifest is None:
-        return "The run has no valid manifest."
+        return "The run manifest is missing or invalid."
     devices, started = manifest["devices"], manifest["started_at"]
     zone = "UTC" if started.endswith(("Z", "+00:00")) else started[-6:]
     words = [
@@ -313,14 +313,11 @@ def _scores(facts: Facts) -> str:
     for grouping in GROUPINGS:
         members = summary["groups"][grouping]
         rows += [(f"{grouping}: {name}", members[name]["exact_match"]) for name in sorted(members)]
-    items, name = summary["eval_set"]["items"], summary["eval_set"]["name"]
-    caption = f"Exact match on {name} ({quantity(items, 'item')}, evaluation {summary['status']})."
-    table = _table(["items", "exact match (95% Wilson interval)"], (_score_row(*row) for row in rows))
+    items, dataset = summary["eval_set"]["items"], summary["eval_set"]["name"]
+    caption = f"Exact match on {dataset} ({quantity(items, 'item')}, evaluation {summary['status']})."
+    cells = ((_text(name), _text(score_headline(name, metric).as_text())) for name, metric in rows)
+    table = _table(["items", "exact match (95% Wilson interval)"], cells)
     return f'<h3>Score</h3>\n{table}<p class="soft">{_text(caption)}</p>\n'
-
-
-def _score_row(name: str, metric: Document) -> tuple[str, str]:
-    return _text(name), _text(score_headline(name, metric).as_text())
 
 
 def _settings(facts: Facts) -> str:
@@ -369,30 +366,32 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
     values = [y for _, y in points if y is not None]
     x_ticks, y_ticks = _ticks(points[0][0], points[-1][0], smallest=1.0), _ticks(min(values), max(values))
 
-    def x_of(step: float) -> float:
+    def scale_x(step: float) -> float:
         return LEFT + (step - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - 16)
 
-    def y_of(value: float) -> float:
+    def scale_y(value: float) -> float:
         return HEIGHT - BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - BOTTOM - 14)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{_text(title)}</title>']
     for tick in y_ticks:
-        parts.append(f'<path class="grid" d="M{LEFT} {y_of(tick):.1f}H{WIDTH - 16}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y_of(tick) + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
+        parts.append(f'<path class="grid" d="M{LEFT} {scale_y(tick):.1f}H{WIDTH - 16}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{scale_y(tick) + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
     parts += [
-        f'<text x="{x_of(tick):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{tick:,.0f}</text>' for tick in x_ticks
+        f'<text x="{scale_x(tick):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{tick:,.0f}</text>' for tick in x_ticks
     ]
     for piece in _pieces(thin(points)):
         if len(piece) == 1:
-            parts.append(f'<circle class="dot" cx="{x_of(piece[0][0]):.1f}" cy="{y_of(piece[0][1]):.1f}" r="2.5"/>')
+            parts.append(
+                f'<circle class="dot" cx="{scale_x(piece[0][0]):.1f}" cy="{scale_y(piece[0][1]):.1f}" r="2.5"/>'
+            )
         else:
-            line = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in piece)
+            line = " ".join(f"{scale_x(x):.1f},{scale_y(y):.1f}" for x, y in piece)
             parts.append(f'<polyline class="line" points="{line}"/>')
     return "".join([*parts, "</svg>"])
 
 
 def _ticks(low: float, high: float, *, smallest: float = 0.0) -> list[float]:
-    """Return about six round numbers, 1, 2 or 5 × 10ⁿ apart, that enclose a range."""
+    """Return about six round numbers, 1, 2 or 5 × 10ⁿ apart, from below to above a range."""
     if low == high:
         margin = smallest or abs(low) / 2 or 1.0
         low, high = low - margin, high + margin

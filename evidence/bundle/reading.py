@@ -2,8 +2,8 @@
 
 People unpack a bundle and zip it again with Finder, Explorer or a platform. Such a zip is read too, but only if it can
 be read in one way: safe and unique names, headers that agree, no overlap, no gaps, no links, no encryption. Python's
-`zipfile` repairs what it reads (it drops `..`, keeps the last of two equal names, skips leading bytes), so another tool
-could see other files in the same archive. Section numbers are those of APPNOTE.TXT 6.3.10.
+`zipfile` repairs damaged archives (it drops `..`, keeps the last of two equal names, skips leading bytes), so another
+tool could see other files in the same archive. Section numbers refer to APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ MAX_BYTES = 64 << 30
 """Largest content of an archive; enough for the float32 weights of a 9 B model."""
 MAX_RATIO = 200
 """Largest compression ratio; text reaches about 10, deflate at most 1,032."""
-UNLIMITED_RATIO_BYTES = 16 << 20
-"""Entries up to this size may have any compression ratio; `_MANY` of them together may not."""
-_MANY = 4
+MAX_EXCESS_BYTES = 16 << 20
+"""How many bytes all entries together may expand beyond that ratio."""
 MAX_LIST_BYTES = 256 << 20
 """Largest list or report that is read into memory."""
 
@@ -54,7 +53,7 @@ class BundleFiles:
 
     Attributes:
         sizes: Size of each file by its path in the bundle.
-        problems: Files beside the bundle, and a note if it was repacked.
+        problems: Files outside the bundle, and a note if it was repacked.
         blocks: Yields the content of a file; raises `ProblemError` if it is damaged.
     """
 
@@ -63,7 +62,7 @@ class BundleFiles:
     blocks: Callable[[str], Iterator[bytes]]
 
     def content(self, path: str) -> bytes | None:
-        """Read a small file into memory, or return None if there is no such file."""
+        """Read a small file into memory, or return None if it is missing."""
         return b"".join(self.blocks(path)) if path in self.sizes else None
 
     def hashes(self, progress: Progress | None = None) -> dict[str, FileHash]:
@@ -138,7 +137,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, int]]:
 def _strip_wrapping(
     sizes: Mapping[str, int], folders: Sequence[str], read: Callable[[str], Iterator[bytes]], *, container: str
 ) -> BundleFiles:
-    """Set aside operating system files and one wrapping folder, with one note; report what else lies beside the bundle.
+    """Ignore operating system files and one wrapping folder, with one note; report other files outside the bundle.
 
     Args:
         sizes: Size of each file.
@@ -367,7 +366,7 @@ def _parse_header(
 
 
 def _read_extra(extra: bytes, name: str) -> bytes:
-    """Return the zip64 extra field (4.5.3), empty if there is none; refuse what tools read differently."""
+    """Return the zip64 extra field (4.5.3) or b""; refuse fields that tools interpret differently."""
     fields: dict[int, bytes] = {}
     while extra:
         kind, length = struct.unpack_from("<2H", extra) if len(extra) >= 4 else (0, len(extra))
@@ -389,7 +388,7 @@ def _with_local_header(file: BinaryIO, entry: ArchiveEntry, limit: int) -> Archi
     file.seek(entry.start)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
-        _damaged("The entry has no local header where the central directory says.", entry.name)
+        _damaged("The local header is not where the central directory says.", entry.name)
     fields = _LOCAL.unpack(raw)
     local = _parse_header(fields[1:9], file.read(fields[9]), file.read(fields[10]))
     local = replace(local, start=entry.start, mode=entry.mode)
@@ -466,19 +465,15 @@ def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
 
 
 def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
-    """Yield entries that expand too far, alone or together."""
-    ratio = f"at most {MAX_RATIO} bytes for each compressed byte"
-    small: list[ArchiveEntry] = []
-    for entry in entries:
-        if entry.size_bytes <= UNLIMITED_RATIO_BYTES:
-            small.append(entry)
-        elif entry.size_bytes > MAX_RATIO * entry.packed_bytes:
-            what = f"The entry expands from {entry.packed_bytes:,} to {entry.size_bytes:,} bytes."
-            yield bundle_problem("TP812", entry.name, what, expected=ratio)
-    size, packed = sum(entry.size_bytes for entry in small), sum(entry.packed_bytes for entry in small)
-    if size > _MANY * UNLIMITED_RATIO_BYTES and size > MAX_RATIO * packed:
-        what = f"The small entries expand from {packed:,} to {size:,} bytes together."
-        yield bundle_problem("TP812", "", what, expected=ratio)
+    """Yield a problem if the entries expand too far."""
+
+    def excess(entry: ArchiveEntry) -> int:
+        return max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes)
+
+    if sum(map(excess, entries)) > MAX_EXCESS_BYTES:
+        worst = max(entries, key=excess)
+        what = f"The entry expands from {worst.packed_bytes:,} to {worst.size_bytes:,} bytes."
+        yield bundle_problem("TP812", worst.name, what, expected=f"at most {MAX_RATIO} bytes per compressed byte")
     if (total := sum(entry.size_bytes for entry in entries)) > MAX_BYTES:
         what = f"The archive expands to {total:,} bytes."
         yield bundle_problem("TP812", "", what, expected=f"at most {MAX_BYTES:,} bytes")

@@ -1,6 +1,6 @@
 """Find secrets and personal details in files, and mask them in copies and on pages.
 
-Hashes, commits and ids are not secrets: a pattern needs a known prefix, or a known name beside the value. A substring
+Hashes, commits and ids are not secrets: a pattern needs a known prefix, or a known name before the value. A substring
 search for the anchor of each pattern finds the few places where the expression is tried, which makes the scan fast.
 """
 
@@ -28,7 +28,7 @@ HIDDEN = "[hidden]"
 NEVER_REDACTED = frozenset({layout.METRICS, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.EVAL_SUMMARY})
 """Files that results and scores are computed from."""
 MAX_REDACTED_BYTES = 256 << 20
-"""Larger files are not redacted; a secret in one of them prevents packing."""
+"""Larger files are not redacted; their secrets prevent packing."""
 BLOCK_BYTES = 4 << 20
 OVERLAP_BYTES = 8 << 10
 """How far blocks overlap; no pattern is longer."""
@@ -166,7 +166,7 @@ DETAILS = (
     ("an e-mail address", "@", _MAIL, _NO_MAIL),
     *(("a private network address", start, f"{_START}{_PRIVATE_IP}", _NO_IP) for start in ("192.168.", "172.", "10.")),
 )
-"""The same for personal details, with what makes a match harmless in it or in the 80 bytes before it."""
+"""The same for personal details; the last expression, in or 80 bytes before a match, makes it harmless."""
 
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-{0,5}"
@@ -180,7 +180,7 @@ _LOOSE = re.compile(
     r"|((?:api[_-]?key|token|password|secret)[\"']?\s*[=:]\s*[\"']?)([^\s\"',;]{8,})",
     re.IGNORECASE,
 )
-"""Hidden on pages besides, where a false alarm costs nothing."""
+"""Also hidden on pages, where a false alarm costs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

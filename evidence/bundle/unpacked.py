@@ -71,7 +71,9 @@ def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
     if run_id in runs or (run_id is None and len(runs) == 1):
         return run_id or runs[0]
     names = ", ".join(runs) or "none"
-    what = f"The bundle holds {len(runs)} runs: {names}." if run_id is None else f"The bundle has no run {run_id!r}."
+    what = (
+        f"The bundle holds {len(runs)} runs: {names}." if run_id is None else f"The bundle does not contain {run_id!r}."
+    )
     raise ProblemError([bundle_problem("TP857", str(path), what, expected=f"one of: {names}")], exit_code=2)
 
 
@@ -86,11 +88,11 @@ def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
 
 @contextmanager
 def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
-    """Give a temporary folder with the states of an answer, or None if there is no answer.
+    """Give a temporary folder with the states of an answer, or None without an answer.
 
     Args:
         path: Answer file, or None.
-        run_sha256: Hash of the manifest of the run that they should belong to.
+        run_sha256: Hash of the manifest of their run.
 
     Raises:
         ProblemError: The file cannot be read or is not an answer for this run (exit code 2), or is an unsafe archive
@@ -120,7 +122,7 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
 def _answer_problem(names: Sequence[str]) -> str | None:
     """Return why files are not an answer, or None."""
     if ANSWER not in names:
-        return f"It has no {ANSWER}."
+        return f"{ANSWER} is missing."
     if len(names) > MOST_STATES + 1:
         return f"It holds more than {MOST_STATES} states."
     strange = [name for name in names if name != ANSWER and not _STATE_NAME.fullmatch(name)]

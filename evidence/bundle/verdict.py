@@ -1,4 +1,4 @@
-"""The verdict of `trainproof verify`: what was found, and what it proves in words."""
+"""The verdict of `trainproof verify`: problems, grades, and what they prove."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VerifiedRun:
         grade_alone: Grade that follows from the bundle alone.
         grade: Grade with this user's receipts and the signatures of trusted keys.
         reasons: Why it has that grade.
-        coverage: How much of it was reproduced by someone the user trusts, or "".
+        coverage: How much of the run trusted people have reproduced, or "".
         findings: Findings of `trainproof check`, with files relative to the run folder.
         run_sha256: Hash of the run manifest, or None if it is missing.
         commit: Commit of the code, as the run states it, or None.
@@ -61,7 +61,7 @@ class SignatureCheck:
     Attributes:
         path: Signature file.
         problems: Why it is invalid; empty if it is valid.
-        asked: Whether the user named it. One that only lies beside the zip can warn, but never fails the bundle.
+        asked: Whether the user named it. A signature that was only found next to the zip never fails the bundle.
         signers: Keys named or trusted by the user that signed this content.
         unknown: Number of signatures by other keys.
         stated_at: Time of signing that its statement claims, or None.
@@ -117,8 +117,8 @@ class BundleVerdict:
         files: Number of files.
         size_bytes: Their unpacked size.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
-        signature: Result of checking a signature, or None if there is none.
-        stamps: Results of checking time stamps, or None if there are none.
+        signature: Result of checking a signature, or None without one.
+        stamps: Results of checking time stamps, or None without any.
         attestation: Result of checking an attestation, or None if none was given.
     """
 
@@ -154,9 +154,9 @@ class BundleVerdict:
 
     @property
     def proven(self) -> str:
-        """What the verdict proves and what it does not, in a few sentences."""
+        """What the verdict proves, in a few sentences."""
         if not self.holds:
-            return "The bundle does not verify. Do not rely on anything in it."
+            return "The bundle does not verify. Do not rely on its content."
         sentences = [
             "The bundle is intact: every file has its listed hash, and every grade follows from the files inside.",
             self._redacted,
@@ -178,10 +178,8 @@ class BundleVerdict:
         names = [name for name in self.unchecked if "/" not in name]
         others = len(self.unchecked) - len(names)
         names += [quantity(others, "other file")] if others else []
-        return (
-            f"Not checked: {listed(names, 'and')}. "
-            f"Run `trainproof report {self.path.name}` to write the page from the checked runs."
-        )
+        then = "Run `trainproof report` on the bundle to write the page from the checked runs."
+        return f"Not checked: {listed(names, 'and')}. {then}"
 
     @property
     def _reproduced(self) -> str:

@@ -1,6 +1,6 @@
-"""Check and grade runs, and verify bundles of them.
+"""Check and grade runs, and verify bundles.
 
-Nothing is written before the whole archive was read and found safe. Then the run documents are unpacked into a private
+An archive is read completely before anything is written. If it is safe, its run documents are unpacked into a private
 temporary folder, checked and graded again, and the folder is removed.
 """
 
@@ -54,12 +54,12 @@ _HASH_MISMATCH = ("TP201", "TP231")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRun:
-    """A run with its grade and findings, in a folder of the user or unpacked from a bundle.
+    """A run folder with its grade and findings, perhaps unpacked from a bundle.
 
     Attributes:
         folder: Run folder.
-        name: Name of that folder.
-        run: What it holds.
+        name: Its name.
+        run: Its documents, valid or not.
         facts: Its valid documents.
         grade: Its grade.
         findings: Findings of `trainproof check`, with files relative to the run folder.
@@ -216,7 +216,7 @@ def _check_files(
 
 
 def _is_run_document(path: str) -> bool:
-    """Return whether a file of a bundle lies in a run folder and holds no weights."""
+    """Return whether a file of a bundle is a document of a run, not weights."""
     top, _, rest = path.partition("/")
     return top == RUNS and not in_weight_folder(rest.partition("/")[2])
 
@@ -305,7 +305,7 @@ def _count_masks(files: BundleFiles, path: str) -> int:
 
 
 def _grade_run(run: CheckedRun, manifest: Mapping[str, Any]) -> VerifiedRun:
-    """Combine the grade of a run with the one that the bundle states and with proofs from outside of it."""
+    """Compare the grade of a run with the stated one, and apply the user's receipts and trusted signatures."""
     stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
     run_sha256 = next((file.sha256 for file in run.files if file.path == f"{RUNS}/{run.name}/{MANIFEST}"), None)
     grade = graded_with(run.grade, proofs_of(run.folder, run_sha256) if run_sha256 else ())

@@ -47,7 +47,7 @@ def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
 def build_text(report: BuildReport) -> str:
     """Format what was built for the terminal."""
     lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified."]
-    lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
+    lines += [f"  {run.name}: {run.grade.name}" for run in report.runs]
     if report.partial:
         lines.append("  Labelled partial: some runs are unfinished or have errors.")
     if report.left_out:
@@ -67,7 +67,9 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         "content_sha256": report.content_sha256,
         "partial": report.partial,
         "files": report.files,
-        "runs": [{"run_id": run.run_id, "grade": run.grade, "reasons": list(run.reasons)} for run in report.runs],
+        "runs": [
+            {"run_id": run.name, "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in report.runs
+        ],
         "left_out": list(report.left_out),
         "redactions": [each.as_dict() for each in report.redactions],
         "warnings": as_dicts(report.warnings),

@@ -73,7 +73,7 @@ def test_however_the_folder_is_named_the_bundle_is_the_same(
     monkeypatch.chdir(run)
     build_bundle([Path(given)], tmp_path / "given.zip", allow_partial=True)
     assert (tmp_path / "given.zip").read_bytes() == (tmp_path / "whole.zip").read_bytes()
-    assert whole.runs[0].reasons == ("The run failed after 10 of 20 steps.",)
+    assert tuple(whole.runs[0].grade.reasons) == ("The run failed after 10 of 20 steps.",)
 
 
 def test_files_are_named_from_the_run_folder() -> None:
@@ -124,7 +124,7 @@ def test_what_is_left_out_and_what_is_reported(tmp_path: Path) -> None:
     assert [Path(each.file).name for each in found] == ["results.json"]
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.run_id, each.grade) for each in report.runs] == [("demo", "consistent")]
+    assert [(each.name, each.grade.name) for each in report.runs] == [("demo", "consistent")]
     always = {"demo/.cache", "demo/half.tmp", "demo/run.lock"}
     assert set(report.left_out) == always | {"demo/adapter", "demo/checkpoints", "demo/results.json"}
     assert (report.partial, report.size_bytes) == (False, report.output.stat().st_size)
@@ -149,19 +149,6 @@ def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     assert "Partial evidence." in contents(report.output)["REPORT.html"].decode()
 
 
-def missing(run: Path) -> list[Path]:
-    return [run.parent / "nothing"]
-
-
-def empty(run: Path) -> list[Path]:
-    (run.parent / "empty").mkdir()
-    return [run.parent / "empty"]
-
-
-def same_name(run: Path) -> list[Path]:
-    return [run, write_run(run.parent / "other", "demo")]
-
-
 def copied(run: Path) -> list[Path]:
     shutil.copytree(run, run.parent / "other")
     manifest = (run.parent / "other" / "run_manifest.json").read_text("utf-8")
@@ -169,82 +156,57 @@ def copied(run: Path) -> list[Path]:
     return [run, run.parent / "other"]
 
 
-def contradictory(run: Path) -> list[Path]:
-    apply(run, {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
-    return [run]
+def empty(run: Path) -> list[Path]:
+    (run.parent / "empty").mkdir()
+    return [run.parent / "empty"]
 
 
-def linked(run: Path) -> list[Path]:
-    (run / "extra.txt").symlink_to("/etc/hostname")
-    return [run]
-
-
-def linked_folder(run: Path) -> list[Path]:
-    (run / "extra").symlink_to(run.parent, target_is_directory=True)
-    return [run]
-
-
-def piped(run: Path) -> list[Path]:
-    os.mkfifo(run / "pipe")
-    return [run]
-
-
-def named(name: str) -> Callable[[Path], list[Path]]:
-    def change(run: Path) -> list[Path]:
-        (run / name).write_text("x")
-        return [run]
-
-    return change
-
-
-def same_in_lower_case(run: Path) -> list[Path]:
-    (run / "Notes.txt").write_text("x")
-    return named("notes.txt")(run)
-
-
-def no_run_id(run: Path) -> list[Path]:
-    return [run.rename(run.parent / "my run")]
-
-
-def secret(run: Path) -> list[Path]:
-    (run / "console.txt").write_text(f"line\npush to https://user:hf_{'aB3' * 11}x@huggingface.co/me\n")
-    return [run]
+FORGED = {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5}
+TOKEN = f"line\npush to https://user:hf_{'aB3' * 11}x@huggingface.co/me\n"
 
 
 @pytest.mark.parametrize(
     ("change", "code", "file", "what", "exit_code"),
     [
         (lambda _: [], "TP851", "", "No run folder was given.", 2),
-        (missing, "TP840", "nothing", "This does not exist.", 2),
-        (same_name, "TP849", "", "Several run folders have this name.", 2),
+        (lambda run: [run.parent / "nothing"], "TP840", "nothing", "This does not exist.", 2),
+        (lambda run: [run, write_run(run / "x", "demo")], "TP849", "demo", "Several run folders have this name.", 2),
         (empty, "TP853", "empty", "This is not a run.", 1),
         (copied, "TP852", "demo", "The run is graded contradictory: ", 1),
-        (contradictory, "TP852", "demo", "The run is graded contradictory: ", 1),
-        (linked, "TP844", "demo/extra.txt", "This is a symbolic link.", 1),
-        (linked_folder, "TP844", "demo/extra", "This is a symbolic link.", 1),
-        (piped, "TP844", "demo/pipe", "This is a special file.", 1),
-        (named("a\\b.txt"), "TP845", "demo/a\\b.txt", "The name contains a backslash", 1),
-        (named("aux.txt"), "TP845", "demo/aux.txt", "`aux.txt` is a reserved device name on Windows.", 1),
-        (named("a?.txt"), "TP845", "demo/a?.txt", "The name contains `?`, which Windows does not allow.", 1),
+        (lambda run: apply(run, FORGED), "TP852", "demo", "The run is graded contradictory: ", 1),
+        (lambda run: (run / "x").symlink_to("/etc/hostname"), "TP844", "demo/x", "This is a symbolic link.", 1),
+        (lambda run: (run / "x").symlink_to(run.parent), "TP844", "demo/x", "This is a symbolic link.", 1),
+        (lambda run: os.mkfifo(run / "pipe"), "TP844", "demo/pipe", "This is a special file.", 1),
+        (lambda run: (run / "a\\b").touch(), "TP845", "demo/a\\b", "The name contains a backslash", 1),
+        (lambda run: (run / "aux.txt").touch(), "TP845", "demo/aux.txt", "`aux.txt` is a reserved device name", 1),
+        (lambda run: (run / "a?").touch(), "TP845", "demo/a?", "The name contains `?`, which Windows does not", 1),
         (
-            same_in_lower_case,
+            lambda run: (run / "Log.jsonl").touch(),
             "TP845",
-            "demo/notes.txt",
-            "On Windows and macOS this is the same file as `Notes.txt`.",
+            "demo/log.jsonl",
+            "On Windows and macOS this is the same",
             1,
         ),
-        (no_run_id, "TP845", "my run", "The folder name `my run` is not a valid run id.", 1),
-        (secret, "TP846", "demo/console.txt", "Line 2 holds a Hugging Face token: hf_a… (37 characters).", 1),
+        (lambda run: [run.rename(run.parent / "my run")], "TP845", "my run", "The folder name `my run` is not a", 1),
+        (
+            lambda run: (run / "x").write_text(TOKEN),
+            "TP846",
+            "demo/x",
+            "Line 2 holds a Hugging Face token: hf_a… (37",
+            1,
+        ),
     ],
 )
 def test_what_cannot_be_packed(
-    change: Callable[[Path], list[Path]], code: str, file: str, what: str, exit_code: int, tmp_path: Path
+    change: Callable[[Path], object], code: str, file: str, what: str, exit_code: int, tmp_path: Path
 ) -> None:
-    folders = change(write_run(tmp_path / "runs", "demo"))
+    run = write_run(tmp_path / "runs", "demo")
+    folders = change(run)
+    folders = folders if isinstance(folders, list) else [run]
     error = refused(folders, tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
     assert error.exit_code == exit_code
     found = {(each.code, each.file.removeprefix(f"{tmp_path / 'runs'}/")): each.what for each in error.problems}
-    assert found[code, file if code != "TP849" else "demo"].startswith(what)
+    assert found[code, file].startswith(what)
 
 
 def test_a_run_in_progress(tmp_path: Path) -> None:
@@ -376,8 +338,8 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
     assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
     assert found["files", "blocked"] == "link: This is a symbolic link."
     assert ("secrets", "ok") not in found
-    forged = contradictory(write_run(tmp_path, "forged"))
-    advice = {item.what: (item.state, item.next) for item in checklist(forged)}
+    apply(forged := write_run(tmp_path, "forged"), FORGED)
+    advice = {item.what: (item.state, item.next) for item in checklist([forged])}
     assert advice["errors"] == ("blocked", "Run `trainproof check` on the folder and fix the errors.")
     (item,) = checklist([tmp_path / "nothing"])
     assert (item.run, item.what, item.state) == ("", "folder", "blocked")

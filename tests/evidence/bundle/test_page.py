@@ -99,7 +99,7 @@ def test_runs_without_documents_have_a_page_too(tmp_path: Path) -> None:
     run.mkdir()
     (run / "run_manifest.json").write_text('{"run_id": ')
     page = Page(report_of(build_bundle([run], tmp_path / "x.zip", allow_partial=True).output))
-    for words in ("No loss was recorded.", "The run has no valid manifest.", "The run was not evaluated."):
+    for words in ("No loss was recorded.", "The run manifest is missing or invalid.", "The run was not evaluated."):
         assert words in page.text
     run = write_run(tmp_path, "early", status="failed")
     for name in ("metrics.jsonl", "eval_summary.json", "predictions.jsonl", "baseline_predictions.jsonl"):

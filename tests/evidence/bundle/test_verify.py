@@ -48,7 +48,7 @@ def test_the_bundle_itself_verifies(bundle: Path) -> None:
     ]
     assert verdict.proven == (
         "The bundle is intact: every file has its listed hash, and every grade follows from the files inside. "
-        "Not checked: REPORT.html. Run `trainproof report demo-1.zip` to write the page from the checked runs. "
+        "Not checked: REPORT.html. Run `trainproof report` on the bundle to write the page from the checked runs. "
         "Nobody you trust has reproduced demo-1. Run `trainproof replay` to check. Not signed: the author is unknown."
     )
 

@@ -103,7 +103,7 @@ def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):
         "entry.\n"
         "  Next: Download or copy the file again.\n"
         f"bundles/m37_v1.zip: not valid ({out.split('valid (')[1].split(')')[0]}).\n"
-        "The bundle does not verify. Do not rely on anything in it.\n"
+        "The bundle does not verify. Do not rely on its content.\n"
     )
 
 
