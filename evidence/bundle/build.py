@@ -18,7 +18,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -70,62 +69,21 @@ class Inspection:
     Attributes:
         checked: The run with its grade; findings about omitted files are dropped.
         files: What is packed and what is not.
-        scanned: Secrets, personal details and unreadable files among the packed ones.
+        blocking_problems: Why the run cannot be packed.
+        problems_unless_partial: Why it can only be packed with the label `partial`.
+        details: Personal details in the packed files.
     """
 
     checked: CheckedRun
     files: RunFiles
-    scanned: tuple[Problem, ...]
+    blocking_problems: tuple[Problem, ...]
+    problems_unless_partial: tuple[Problem, ...]
+    details: tuple[Problem, ...]
 
     @property
     def name(self) -> str:
         """Name of the run."""
         return self.checked.name
-
-    @property
-    def _is_packable(self) -> bool:
-        return self.checked.grade.name in GRADES_PACKED | GRADES_LABELLED
-
-    def scan_problems(self, code: str) -> list[Problem]:
-        """Return the scanned problems of a code."""
-        return [problem for problem in self.scanned if problem.code == code]
-
-    @cached_property
-    def blocking_problems(self) -> list[Problem]:
-        """Why the run cannot be packed at all."""
-        problems = [*self.scan_problems(SECRET), *self.files.problems, *self.scan_problems(_UNREADABLE)]
-        if not _RUN_NAME.fullmatch(self.name):
-            what = f"The folder name `{visible(self.name)}` is not a valid run id."
-            problems.append(bundle_problem("TP845", self.name, what))
-        if self.checked.run.alive:
-            problems.append(bundle_problem("TP843", self.name, "A process holds the lock of this run folder."))
-        if self.checked.grade.name == "not a run":
-            problems.append(bundle_problem("TP853", self.name, "This is not a run."))
-        elif not self._is_packable:
-            problems.append(bundle_problem("TP852", self.name, self._grade_text))
-        return problems
-
-    @cached_property
-    def problems_unless_partial(self) -> list[Problem]:
-        """Why the run can only be packed with the label `partial`."""
-        is_labelled = self.checked.grade.name in GRADES_LABELLED
-        problems = [bundle_problem("TP841", self.name, self._grade_text)] if is_labelled else []
-        return problems + (self.error_problems if self._is_packable else [])
-
-    @property
-    def error_problems(self) -> list[Problem]:
-        """The number of errors that `trainproof check` finds, if any, as a problem."""
-        errors = self.checked.errors
-        if not errors:
-            return []
-        what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
-        fix = None if self._is_packable else "Run `trainproof check` on the folder and fix the errors."
-        return [bundle_problem("TP842", self.name, what, next=fix)]
-
-    @property
-    def _grade_text(self) -> str:
-        reasons = "; ".join(reason.rstrip(".") for reason in self.checked.grade.reasons)
-        return f"The run is graded {self.checked.grade.name}{f': {reasons}' if reasons else ''}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +171,42 @@ def inspect_runs(
         unlisted = () if with_unlisted else unlisted_files(run.facts)
         files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
         findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
-        scanned = tuple(_scan(run.folder, files.packed, advance))
-        inspections.append(Inspection(checked=replace(run, findings=findings), files=files, scanned=scanned))
+        scanned = list(_scan(run.folder, files.packed, advance))
+        inspections.append(_inspect(replace(run, findings=findings), files, scanned))
     return inspections
+
+
+def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> Inspection:
+    """Sort what was found in a run by whether it prevents packing."""
+    name, grade = run.name, run.grade.name
+    reasons = "; ".join(reason.rstrip(".") for reason in run.grade.reasons)
+    graded = f"The run is graded {grade}{f': {reasons}' if reasons else ''}."
+    blocking = [problem for problem in (*scanned, *files.problems) if problem.code != DETAIL]
+    unless_partial = []
+    if not _RUN_NAME.fullmatch(name):
+        blocking.append(bundle_problem("TP845", name, f"The folder name `{visible(name)}` is not a valid run id."))
+    if run.run.alive:
+        blocking.append(bundle_problem("TP843", name, "A process holds the lock of this run folder."))
+    if grade == "not a run":
+        blocking.append(bundle_problem("TP853", name, "This is not a run."))
+    elif grade in GRADES_LABELLED:
+        unless_partial.append(bundle_problem("TP841", name, graded))
+    elif grade not in GRADES_PACKED:
+        blocking.append(bundle_problem("TP852", name, graded))
+    if errors := run.errors:
+        what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
+        if grade in GRADES_PACKED | GRADES_LABELLED:
+            unless_partial.append(bundle_problem("TP842", name, what))
+        elif grade != "not a run":
+            fix = "Run `trainproof check` on the folder and fix the errors."
+            blocking.append(bundle_problem("TP842", name, what, next=fix))
+    return Inspection(
+        checked=run,
+        files=files,
+        blocking_problems=tuple(blocking),
+        problems_unless_partial=tuple(unless_partial),
+        details=tuple(problem for problem in scanned if problem.code == DETAIL),
+    )
 
 
 def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> Iterator[Problem]:
@@ -242,7 +233,7 @@ def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[Ch
 
 def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
     name, files = inspection.name, inspection.files
-    problems = [*inspection.blocking_problems, *inspection.problems_unless_partial, *inspection.error_problems[:1]]
+    problems = [*inspection.blocking_problems, *inspection.problems_unless_partial]
     size = sum((inspection.checked.folder / path).stat().st_size for path in files.packed)
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     for what, codes, fine in (
@@ -252,14 +243,12 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
         ("secrets", (SECRET,), "No known kind of secret was found."),
         ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
     ):
-        found = list(dict.fromkeys(problem for problem in problems if problem.code in codes))
+        found = [problem for problem in problems if problem.code in codes]
         yield from (_item(name, what, problem) for problem in found)
         if not found:
             yield ChecklistItem(run=name, what=what, state="ok", detail=fine)
-    yield from (
-        replace(_item(name, "personal details", problem), state="warning")
-        for problem in inspection.scan_problems(DETAIL)
-    )
+    for problem in inspection.details:
+        yield replace(_item(name, "personal details", problem), state="warning")
     yield from challenge_item(inspection)
 
 
@@ -361,9 +350,7 @@ def build_bundle(
         files=len(files),
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
         redactions=redactions,
-        warnings=tuple(
-            _in_run(problem, each, folders) for each in inspections for problem in each.scan_problems(DETAIL)
-        ),
+        warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
         challenges=tuple(item for each in inspections for item in challenge_item(each)),
     )
 

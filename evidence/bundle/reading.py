@@ -201,10 +201,17 @@ class ArchiveEntry(StoredFile):
 def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
     """Read the entries of an archive in file order.
 
+    They must fill the file from its first byte to the central directory, without gap or overlap.
+
     Raises:
         ProblemError: The archive is damaged, or an entry is unsafe or too large; every unsafe entry is reported.
     """
-    entries = list(_read_located_entries(file))
+    count, start, end = _find_directory(file)
+    entries = sorted(_read_directory(file, count, start, end), key=lambda entry: entry.start)
+    limits = [*(entry.start for entry in entries), start]
+    if limits[0] != 0:
+        _damaged(f"The first {limits[0]:,} bytes belong to no entry.")
+    entries = [_with_local_header(file, *each) for each in zip(entries, limits[1:], strict=True)]
     if problems := [*_entry_problems(entries), *_name_collisions(entries), *_size_problems(entries)]:
         raise ProblemError(problems)
     return entries
@@ -270,10 +277,8 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
     if at < 0 or len(tail) - at < _END.size:
         _damaged("This is not a zip, or its end is missing.")
     record, end = _END.unpack_from(tail, at), tail_start + at
-    if record[1] or record[2]:
-        _damaged("The archive is split into several files.")
-    if record[7] or end + _END.size != total:
-        _damaged("There are bytes after the end of the archive.")
+    if record[1] or record[2] or record[7] or end + _END.size != total:
+        _damaged("There are bytes after the end of the archive, or it is split into several files.")
     count, size, start = record[4:7]
     if 0xFFFF in record[3:5] or LARGE in record[5:7]:
         end -= _END64.size
@@ -289,20 +294,6 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
         what = f"The archive has {count:,} entries."
         raise ProblemError([bundle_problem("TP812", "", what, expected=f"at most {MAX_ENTRIES:,}")])
     return count, start, end
-
-
-def _read_located_entries(file: BinaryIO) -> Iterator[ArchiveEntry]:
-    """Yield the entries in file order, each checked against its local header.
-
-    Together they must fill the file from its first byte to the central directory, without gap or overlap.
-    """
-    count, start, end = _find_directory(file)
-    entries = sorted(_read_directory(file, count, start, end), key=lambda entry: entry.start)
-    limits = [*(entry.start for entry in entries), start]
-    if limits[0] != 0:
-        _damaged(f"The first {limits[0]:,} bytes belong to no entry.")
-    for entry, limit in zip(entries, limits[1:], strict=True):
-        yield _with_local_header(file, entry, limit)
 
 
 def _read_directory(file: BinaryIO, count: int, start: int, end: int) -> list[ArchiveEntry]:

@@ -261,32 +261,15 @@ def mask_spans(text: bytes, patterns: Patterns, mask: str) -> tuple[bytes, int]:
     return b"".join([*pieces, text[end:]]), count
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One secret or personal detail in a file.
-
-    Attributes:
-        pattern: What was found.
-        line: Line in the file, counted from 1.
-        excerpt: Its first characters and its length, never the whole.
-    """
-
-    pattern: SecretPattern
-    line: int
-    excerpt: str
-
-
-def find_secrets(file: BinaryIO) -> Iterator[Finding]:
-    """Yield what a file holds; equal findings on one line are reported once."""
+def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
+    """Yield what a file holds: pattern, line and excerpt; equal findings on one line are reported once."""
     seen: set[tuple[str, int, str]] = set()
     for block, first_line in _read_blocks(file):
         for pattern, start, stop in find_spans(block):
-            line = first_line + block.count(b"\n", 0, start)
-            finding = Finding(pattern=pattern, line=line, excerpt=excerpt(block[start:stop]))
-            key = (pattern.code, line, finding.excerpt)
-            if key not in seen:
-                seen.add(key)
-                yield finding
+            line, shown = first_line + block.count(b"\n", 0, start), excerpt(block[start:stop])
+            if (pattern.code, line, shown) not in seen:
+                seen.add((pattern.code, line, shown))
+                yield pattern, line, shown
 
 
 def scan_file(path: Path, name: str) -> list[Problem]:
@@ -295,18 +278,16 @@ def scan_file(path: Path, name: str) -> list[Problem]:
     Raises:
         OSError: The file cannot be read.
     """
+    found: dict[str, list[Problem]] = {SECRET: [], DETAIL: []}
     with path.open("rb") as file:
-        findings = list(find_secrets(file))
-    problems = []
-    for code in (SECRET, DETAIL):
-        found = [finding for finding in findings if finding.pattern.code == code]
-        for each in found[:MAX_PER_FILE]:
-            what = f"Line {each.line:,} holds {each.pattern.kind}: {each.excerpt}."
-            problems.append(bundle_problem(code, name, what, line=each.line))
-        if len(found) > MAX_PER_FILE:
-            what = f"{len(found) - MAX_PER_FILE:,} more findings of this kind are not listed."
-            problems.append(bundle_problem(code, name, what))
-    return problems
+        for pattern, line, shown in find_secrets(file):
+            what = f"Line {line:,} holds {pattern.kind}: {shown}."
+            found[pattern.code].append(bundle_problem(pattern.code, name, what, line=line))
+    for code, problems in found.items():
+        if hidden := len(problems[MAX_PER_FILE:]):
+            what = f"{hidden:,} more findings of this kind are not listed."
+            problems[MAX_PER_FILE:] = [bundle_problem(code, name, what)]
+    return [*found[SECRET], *found[DETAIL]]
 
 
 def excerpt(secret: bytes) -> str:

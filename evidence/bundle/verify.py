@@ -169,10 +169,9 @@ def verified_runs(
 
 def _refuse_large(files: BundleFiles) -> None:
     documents = sum(size for path, size in files.sizes.items() if _is_run_document(path))
-    lists = {path: files.sizes.get(path, 0) for path in (HASHES, BUNDLE_MANIFEST)}
     for path, size, limit in (
         (RUNS, documents, MAX_DOCUMENT_BYTES),
-        *((path, size, MAX_LIST_BYTES) for path, size in lists.items()),
+        *((path, files.sizes.get(path, 0), MAX_LIST_BYTES) for path in (HASHES, BUNDLE_MANIFEST)),
     ):
         if size > limit:
             what = f"It has {size:,} bytes."

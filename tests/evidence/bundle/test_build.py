@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -296,16 +295,6 @@ def test_a_bundle_of_an_import(tmp_path: Path) -> None:
     assert [Path(each.path).name for each in report.redactions] == ["train.log"]
     verdict = verify_bundle(report.output)
     assert (verdict.ok, [run.grade for run in verdict.runs]) == (True, ["measured"])
-
-
-def test_a_changed_original_of_an_import_excuses_only_what_was_read_from_it(tmp_path: Path) -> None:
-    run = import_run(FOREIGN / "hf_trainer" / "folder", name="theirs", root=tmp_path, now=NOW).path
-    (run / "original" / "config.json").write_text("{}")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231"]
-    document = json.loads((run / "import.json").read_text("utf-8"))
-    document["scores"][1]["value"] = 0.99
-    (run / "import.json").write_text(json.dumps(document), "utf-8")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231", "TP375"]
 
 
 def lines(*folders: Path, with_weights: bool = False) -> list[tuple[str, str, str]]:

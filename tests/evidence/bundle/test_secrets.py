@@ -62,7 +62,7 @@ HARMLESS = {
 
 def found_in(text: str | bytes, code: str) -> list[str]:
     data = text if isinstance(text, bytes) else text.encode()
-    return [finding.pattern.kind for finding in find_secrets(io.BytesIO(data)) if finding.pattern.code == code]
+    return [pattern.kind for pattern, _, _ in find_secrets(io.BytesIO(data)) if pattern.code == code]
 
 
 AS_TEXT = [name for name, text in SECRETS.items() if isinstance(text, str)]
@@ -119,8 +119,8 @@ def test_excerpt_shows_where_to_look_and_no_more(secret: str, shown: str) -> Non
 def test_found_across_the_blocks_in_which_a_file_is_read(before: int) -> None:
     filler = (b"x" * 99 + b"\n") * (before // 100 + 1)
     data = filler[:before] + b"\n" + HF.encode() + b"\n" + filler[: OVERLAP_BYTES * 2]
-    (finding,) = [finding for finding in find_secrets(io.BytesIO(data)) if finding.pattern.code == "TP846"]
-    assert finding.line == data[: data.index(b"hf_")].count(b"\n") + 1
+    (line,) = [line for pattern, line, _ in find_secrets(io.BytesIO(data)) if pattern.code == "TP846"]
+    assert line == data[: data.index(b"hf_")].count(b"\n") + 1
 
 
 def test_many_findings_are_counted_rather_than_listed(tmp_path: Path) -> None:
