@@ -277,11 +277,11 @@ def _receipts(facts: Facts) -> str:
 def _notes(notes: Notes) -> str:
     if not notes.tags and not notes.note:
         return ""
-    tags = f"<p>Tags: {_text(', '.join(notes.tags))}</p>\n" if notes.tags else ""
-    note = f"<p>{'<br>'.join(map(_text, notes.note.splitlines()))}</p>\n" if notes.note else ""
+    lines = [f"Tags: {', '.join(notes.tags)}"] if notes.tags else []
+    text = "<br>".join(map(_text, [*lines, *notes.note.splitlines()]))
     return (
         '<h3>Notes</h3>\n<p class="soft">From notes.json, written by the owner of the run. They are not evidence and '
-        f"do not affect the grade.</p>\n{tags}{note}"
+        f"do not affect the grade.</p>\n<p>{text}</p>\n"
     )
 
 
@@ -340,17 +340,15 @@ def _setting(value: Any) -> str:
 
 
 def _problems(findings: Sequence[Problem]) -> str:
-    items = "".join(map(_problem, findings))
-    return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p class=soft>None.</p>'}\n"
-
-
-def _problem(problem: Problem) -> str:
-    line = f", line {problem.line:,}" if problem.line is not None else ""
-    place = f"{problem.file}{f' at {problem.key_path}' if problem.pointer else ''}{line}"
-    return (
-        f'<li><span class="{problem.severity}">{problem.code} {problem.severity}</span> <code>{_text(place)}</code><br>'
-        f"{_text(problem.what)} {_text(problem.next)}</li>"
-    )
+    items = []
+    for each in findings:
+        place = (
+            f"{each.file}{f' at {each.key_path}' if each.pointer else ''}{f', line {each.line:,}' if each.line else ''}"
+        )
+        severity = f'<span class="{each.severity}">{each.code} {each.severity}</span>'
+        items.append(f"<li>{severity} <code>{_text(place)}</code><br>{_text(each.what)} {_text(each.next)}</li>")
+    listed = "".join(items)
+    return f"<h3>Problems</h3>\n{f'<ul>{listed}</ul>' if items else '<p>None.</p>'}\n"
 
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 680, 300, 64, 40
