@@ -86,38 +86,23 @@ def test_every_blind_change_of_bytes_is_found(bundle: Path, tmp_path: Path) -> N
         assert not verdict.ok or codes(verdict) == {"TP816"}
 
 
-def change_file(files: Files, chance: random.Random) -> None:
-    name = chance.choice(sorted(files))
-    content = bytearray(files[name])
-    flip(content, chance)
-    files[name] = bytes(content)
+FILE_CHANGES = ("change", "remove", "add", "rename", "swap", "cut")
 
 
-def remove_file(files: Files, chance: random.Random) -> None:
-    del files[chance.choice(sorted(files))]
-
-
-def add_file(files: Files, chance: random.Random) -> None:
+def changed(original: Files, kind: str, chance: random.Random) -> Files:
+    """Return the files of a bundle with one change."""
+    one, other = chance.sample(sorted(original), 2)
+    content, at = original[one], chance.randrange(len(original[one]))
+    without = {name: content for name, content in original.items() if name != one}
     folder = chance.choice(["", "runs/demo-1/", "schemas/v1/", "runs/other/", "more/"])
-    files[f"{folder}added-{chance.randrange(1000)}.json"] = b"{}\n"
-
-
-def rename_file(files: Files, chance: random.Random) -> None:
-    name = chance.choice(sorted(files))
-    files[f"{name}.old"] = files.pop(name)
-
-
-def swap_files(files: Files, chance: random.Random) -> None:
-    one, other = chance.sample(sorted(files), 2)
-    files[one], files[other] = files[other], files[one]
-
-
-def cut_file(files: Files, chance: random.Random) -> None:
-    name = chance.choice(sorted(files))
-    files[name] = files[name][: chance.randrange(len(files[name]))]
-
-
-FILE_CHANGES = [change_file, remove_file, add_file, rename_file, swap_files, cut_file]
+    return {
+        "change": original | {one: content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]},
+        "remove": without,
+        "add": original | {f"{folder}added.json": b"{}\n"},
+        "rename": without | {f"{one}.old": content},
+        "swap": original | {one: original[other], other: content},
+        "cut": original | {one: content[:at]},
+    }[kind]
 
 
 @pytest.mark.slow
@@ -125,10 +110,9 @@ def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path) -> None:
     chance = random.Random(7)
     original = contents(bundle)
     for number in range(FILE_TAMPERS):
-        files = dict(original)
-        change = FILE_CHANGES[number % len(FILE_CHANGES)]
-        change(files, chance)
-        assert not verify_bundle(pack(files, tmp_path / "tampered.zip")).ok, f"{change.__name__}, change {number}"
+        kind = FILE_CHANGES[number % len(FILE_CHANGES)]
+        path = pack(changed(original, kind, chance), tmp_path / "tampered.zip")
+        assert not verify_bundle(path).ok, f"{kind}, change {number}"
 
 
 @pytest.mark.slow
