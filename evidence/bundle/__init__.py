@@ -1,6 +1,5 @@
-"""The bundle: chosen runs in one plain zip that anyone can verify.
+"""Pack runs into one zip that anyone can verify, and verify such bundles.
 
-Reading order: `layout` (what is inside, under which names); `build` (folders to zip) with `inspection`, `secrets`,
-`report` and `documents`; `verify` (zip to verdict) with `archive` and `content` (a strict zip reader) and `hostile`
-(what is refused before anything is written). `rules` explains every TP8xx code. Nothing here trains or draws pages.
+`contents` names the files of a bundle, `container` writes the canonical zip, `reading` reads a zip of any origin,
+`secrets` finds and masks secrets, `verify` checks and grades, `page` writes REPORT.html and `build` packs.
 """

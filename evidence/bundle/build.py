@@ -1,65 +1,287 @@
-"""Building a bundle: run folders in, one verified zip out, or nothing.
+"""Inspect run folders and pack them into a bundle.
 
-The zip is written under a temporary name, opened and verified as a stranger would, and only then takes its name; on
-any failure nothing is left behind.
+Three kinds of problems:
+
+- Never packed: contradictory runs, other folders, runs in progress, links, special files, names that other
+  systems cannot hold, secrets.
+- Packed with the label `partial` (`--allow-partial`): partial runs, templates, runs with errors.
+- Packed with a warning: home folders, e-mail addresses, private network addresses. A run records its command line, so
+  most runs hold one, and only their owner knows whether it matters.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-from evidence.bundle.format.documents import StatedRun, content_sha256
-from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
-from evidence.bundle.format.rules import refusal
-from evidence.bundle.inspection import Advance, ChecklistItem, Inspection, challenge_line, folder_problems, inspect_runs
-from evidence.bundle.secrets.redact import Redaction, redacted_copy
-from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
-from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.container import LocalHeader, Progress, ending, local_header
+from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
+from evidence.bundle.contents import (
+    BUNDLE_MANIFEST,
+    HASHES,
+    REPORT,
+    RUNS,
+    FileHash,
+    RunFiles,
+    bundle_problem,
+    content_sha256,
+    files_of_run,
+    folder_problems,
+    hash_lines,
+)
+from evidence.bundle.page import output_problems, report_html
+from evidence.bundle.reading import read_blocks
+from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
+from evidence.bundle.verify import GRADES_LABELLED, GRADES_PACKED, CheckedRun, check_runs, verify_bundle
+from evidence.rules.hygiene import unlisted_files
+from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from evidence.run.layout import MANIFEST
 from evidence.run.scratch import scratch_folder
+from evidence.run.write import as_json_text
+from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.visible import visible
+from schemas.problems.words import quantity
+from schemas.reading.values import text_at
 
-PHASES = 4
-"""Every byte of a run is scanned, hashed, written and verified."""
+PROGRAM = "trainproof"
+_PHASES = 4
+"""How often every byte is read: scanned, hashed, written, verified."""
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
+_UNREADABLE = "TP854"
 
-_LEVELS = 3
-"""How far above the output a run folder is looked for that was not named."""
+State = Literal["ok", "note", "warning", "blocked"]
+Advance = Callable[[int], None]
+"""Called with the bytes done since its last call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """A checked run and its files, for packing. Problems name files relative to the run folder.
+
+    Attributes:
+        checked: The run with its grade; findings about omitted files are dropped.
+        files: What is packed and what is not.
+        blocking_problems: Why the run cannot be packed.
+        problems_unless_partial: Why it can only be packed with the label `partial`.
+        details: Personal details in the packed files.
+    """
+
+    checked: CheckedRun
+    files: RunFiles
+    blocking_problems: tuple[Problem, ...]
+    problems_unless_partial: tuple[Problem, ...]
+    details: tuple[Problem, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.checked.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecklistItem:
+    """One line of the checklist.
+
+    Attributes:
+        run: Name of the run, or "" for the whole bundle.
+        what: What was checked, as a noun phrase.
+        state: `blocked` prevents packing; `warning` is worth a look first.
+        detail: What was found, as a sentence.
+        next: What to do, or "".
+    """
+
+    run: str
+    what: str
+    state: State
+    detail: str
+    next: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """What was built."""
+    """What was built.
+
+    Attributes:
+        output: The zip.
+        size_bytes: Its size.
+        zip_sha256: Hash of its bytes, which changes if it is zipped again.
+        content_sha256: Content digest, which does not.
+        partial: Whether it is labelled partial.
+        runs: Its runs by name.
+        files: Number of files.
+        left_out: Files and folders of the runs that were not packed.
+        redactions: Files that were masked.
+        warnings: Personal details that were packed.
+        challenges: For each run with a score, whether its model can be questioned.
+    """
 
     output: Path
-    """The zip."""
     size_bytes: int
-    """Its size."""
     zip_sha256: str
-    """Hash of its bytes; changes if it is packed again."""
     content_sha256: str
-    """Content digest; the same however it is packed."""
     partial: bool
-    """Whether it is labelled as holding runs that are not results."""
-    runs: tuple[StatedRun, ...]
-    """The runs inside, by name."""
+    runs: tuple[CheckedRun, ...]
     files: int
-    """Files inside."""
     left_out: tuple[str, ...]
-    """Files and folders of the runs that were not packed."""
     redactions: tuple[Redaction, ...]
-    """Files that were masked in the bundle."""
     warnings: tuple[Problem, ...]
-    """Personal details that were packed."""
     challenges: tuple[ChecklistItem, ...]
-    """Of each run that states a score, whether anyone who gets the bundle can question its model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedFile(StoredFile):
+    """A file to pack, with its SHA-256 and its path on disk or content."""
+
+    sha256: str
+    source: Path | bytes
+
+    @property
+    def hash(self) -> FileHash:
+        """The file as the lists name it."""
+        return FileHash(path=self.name, size_bytes=self.size_bytes, sha256=self.sha256)
+
+
+def inspect_runs(
+    folders: Sequence[Path],
+    *,
+    with_weights: bool = False,
+    with_unlisted: bool = False,
+    advance: Advance | None = None,
+    redactions: Sequence[Redaction] = (),
+) -> list[Inspection]:
+    """Check existing run folders together and scan the files that would be packed; return them by name.
+
+    Args:
+        folders: Run folders.
+        with_weights: Also take checkpoints, adapters and exports.
+        with_unlisted: Also take files that a finished run does not list.
+        advance: Called with the bytes scanned.
+        redactions: Files in them that were masked for this bundle.
+    """
+    inspections = []
+    for run in check_runs(folders, redactions):
+        unlisted = () if with_unlisted else unlisted_files(run.facts)
+        files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
+        findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
+        scanned = list(_scan(run.folder, files.packed, advance))
+        inspections.append(_inspect(replace(run, findings=findings), files, scanned))
+    return inspections
+
+
+def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> Inspection:
+    """Sort what was found in a run by whether it prevents packing."""
+    name, grade = run.name, run.grade.name
+    reasons = "; ".join(reason.rstrip(".") for reason in run.grade.reasons)
+    graded = f"The run is graded {grade}{f': {reasons}' if reasons else ''}."
+    blocking = [problem for problem in (*scanned, *files.problems) if problem.code != DETAIL]
+    unless_partial = []
+    if not _RUN_NAME.fullmatch(name):
+        blocking.append(bundle_problem("TP845", name, f"The folder name `{visible(name)}` is not a valid run id."))
+    if run.run.alive:
+        blocking.append(bundle_problem("TP843", name, "A process holds the lock of this run folder."))
+    if grade == "not a run":
+        blocking.append(bundle_problem("TP853", name, "This is not a run."))
+    elif grade in GRADES_LABELLED:
+        unless_partial.append(bundle_problem("TP841", name, graded))
+    elif grade not in GRADES_PACKED:
+        blocking.append(bundle_problem("TP852", name, graded))
+    if errors := run.errors:
+        what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
+        if grade in GRADES_PACKED | GRADES_LABELLED:
+            unless_partial.append(bundle_problem("TP842", name, what))
+        elif grade != "not a run":
+            fix = "Run `trainproof check` on the folder and fix the errors."
+            blocking.append(bundle_problem("TP842", name, what, next=fix))
+    return Inspection(
+        checked=run,
+        files=files,
+        blocking_problems=tuple(blocking),
+        problems_unless_partial=tuple(unless_partial),
+        details=tuple(problem for problem in scanned if problem.code == DETAIL),
+    )
+
+
+def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> Iterator[Problem]:
+    """Yield secrets and personal details in files; binary weights are skipped."""
+    for name in names:
+        try:
+            with (folder / name).open("rb") as file:
+                is_binary = layout.holds_weights(name) and b"\0" in file.read(1 << 16)
+            if not is_binary:
+                yield from scan_file(folder / name, name)
+            if advance:
+                advance((folder / name).stat().st_size)
+        except OSError as error:
+            yield bundle_problem(_UNREADABLE, name, f"The file cannot be read: {error.strerror}.")
+
+
+def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[ChecklistItem]:
+    """Return what prevents run folders from being packed, and what to look at first; nothing is written."""
+    items = [_item("", "folder", problem) for problem in folder_problems(folders)]
+    for inspection in inspect_runs([folder for folder in folders if folder.is_dir()], with_weights=with_weights):
+        items += _checklist_of_run(inspection)
+    return items
+
+
+def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
+    name, files = inspection.name, inspection.files
+    problems = [*inspection.blocking_problems, *inspection.problems_unless_partial]
+    size = sum((inspection.checked.folder / path).stat().st_size for path in files.packed)
+    left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
+    for what, codes, fine in (
+        ("grade", ("TP853", "TP852", "TP841"), f"The run is graded {inspection.checked.grade.name}."),
+        ("errors", ("TP842",), "`trainproof check` finds no error."),
+        ("end of the run", ("TP843",), "No process writes to the folder."),
+        ("secrets", (SECRET,), "No known kind of secret was found."),
+        ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
+    ):
+        found = [problem for problem in problems if problem.code in codes]
+        yield from (_item(name, what, problem) for problem in found)
+        if not found:
+            yield ChecklistItem(run=name, what=what, state="ok", detail=fine)
+    for problem in inspection.details:
+        yield replace(_item(name, "personal details", problem), state="warning")
+    yield from challenge_item(inspection)
+
+
+def _item(run: str, what: str, problem: Problem) -> ChecklistItem:
+    detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
+    return ChecklistItem(run=run, what=what, state="blocked", detail=detail, next=problem.next)
+
+
+def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
+    """Return whether anyone who gets the bundle can question the model; nothing for a run without a score."""
+    run, packed = inspection.checked, inspection.files.packed
+    if layout.EVAL_SUMMARY not in packed:
+        return []
+
+    def item(state: State, detail: str, then: str = "") -> list[ChecklistItem]:
+        return [ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)]
+
+    if layout.TRAINED_PARAMS in packed:
+        # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
+        is_whole = text_at(run.run.manifest, "training", "method") != "lora"
+        what = "evaluated parameters" if is_whole else "adapters that the run recorded"
+        return item("ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.")
+    folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in packed)]
+    if folders:
+        what = f"unknown. {folders[0]}/ is packed, but not checked against the evaluated weights."
+        return item("note", what, f"Run `trainproof challenge {run.folder} --generate 1` to try.")
+    here = " and ".join(f"{name}/" for name in inspection.files.left_out if name in layout.WEIGHT_FOLDERS)
+    then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
+    return item(
+        "note",
+        "not possible, since the bundle holds no parameters.",
+        then if here else "Set recording.params_mib to keep the trained parameters of future runs.",
+    )
 
 
 def build_bundle(
@@ -72,81 +294,74 @@ def build_bundle(
     redact: bool = False,
     progress: Progress | None = None,
 ) -> BuildReport:
-    """Build and verify a bundle of run folders; an older file of that name is replaced.
+    """Build a bundle, verify it as a stranger would, and only then give it its name; on failure nothing is left.
 
     Args:
-        folders: The run folders; at least one.
-        output: The zip to write; missing folders above it are made.
-        allow_partial: Whether to pack partial runs, templates and runs with errors, with a label.
-        with_weights: Whether to pack checkpoints, adapters and exports.
-        with_unlisted: Whether to pack files that a sealed run does not list.
-        redact: Whether to mask secrets and home folders in the bundle's copies of logs and other texts; the run folders
-            stay as they are.
-        progress: Told how many bytes of work are done.
+        folders: Run folders; at least one.
+        output: Zip to write; an existing one is replaced.
+        allow_partial: Pack partial runs, templates and runs with errors, and label the bundle partial.
+        with_weights: Pack checkpoints, adapters and exports.
+        with_unlisted: Pack files that a finished run does not list.
+        redact: Mask secrets and home folders in the packed copies of texts; the run folders stay as they are.
+        progress: Called with the bytes of work done and the total.
 
     Raises:
-        ProblemError: Exit code 2: a folder does not exist or the output cannot be written. Exit code 1: a run must not
-            be packed, or changed meanwhile. Every reason is given.
+        ProblemError: A folder does not exist or the output cannot be written (exit code 2); or a run cannot be packed
+            (exit code 1). All reasons are given.
     """
     folders = [Path(folder) for folder in folders]
-    refuse([*_selection_problems(folders), *_output_problems(folders, output)], exit_code=2)
+    problems = folder_problems(folders) if folders else [bundle_problem("TP851", "", "No run folder was given.")]
+    _refuse([*problems, *output_problems(folders, output, "a zip", _is_zip)], exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
+    redactions: tuple[Redaction, ...] = ()
     with scratch_folder("trainproof-redact-") as scratch:
-        redactions: tuple[Redaction, ...] = ()
         if redact:
-            refuse(_in_the_way(inspections), exit_code=1)
-            inspections, redactions = _redact(
-                inspections, scratch, with_weights=with_weights, with_unlisted=with_unlisted
+            # Copies would not show links, unreadable files or a process that writes.
+            codes = {"TP843", "TP844", "TP845", _UNREADABLE}
+            found = [(each, problem) for each in inspections for problem in each.blocking_problems]
+            _refuse([_in_run(problem, each, folders) for each, problem in found if problem.code in codes])
+            redactions = tuple(
+                redaction
+                for each in inspections
+                for redaction in redacted_copy(each.checked.folder, each.files.packed, scratch / each.name)
             )
-        refuse(_refusals(inspections, folders, allow_partial=allow_partial), exit_code=1)
-        partial = any(inspection.unless_labelled for inspection in inspections)
-        sources = all_sources(inspections, advance, partial=partial, redactions=redactions)
-        _write_verified(sources, output, advance)
-    stated = stated_runs(inspections)
-    listed = [source.hash for source in sources if source.path not in {HASHES, BUNDLE_MANIFEST}]
+            copies = [scratch / each.name for each in inspections]
+            inspections = inspect_runs(
+                copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
+            )
+        _refuse(
+            [
+                _in_run(problem, each, folders)
+                for each in inspections
+                for problem in (*each.blocking_problems, *(() if allow_partial else each.problems_unless_partial))
+            ]
+        )
+        partial = any(each.problems_unless_partial for each in inspections)
+        files = _collect_files(inspections, advance, partial=partial, redactions=redactions)
+        _write_verified(files, output, advance)
     return BuildReport(
         output=output,
         size_bytes=output.stat().st_size,
         zip_sha256=sha256_file(output),
-        content_sha256=content_sha256(listed),
+        content_sha256=content_sha256(file.hash for file in files),
         partial=partial,
-        runs=stated,
-        files=len(sources),
+        runs=tuple(each.checked for each in inspections),
+        files=len(files),
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
         redactions=redactions,
         warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
-        challenges=tuple(item for each in inspections for item in challenge_line(each)),
+        challenges=tuple(item for each in inspections for item in challenge_item(each)),
     )
 
 
-def refuse(problems: Sequence[Problem], *, exit_code: int) -> None:
-    """Raise all problems at once, if there are any."""
+def _refuse(problems: Sequence[Problem], *, exit_code: int = 1) -> None:
     if problems:
         raise ProblemError(problems, exit_code=exit_code)
 
 
-def _selection_problems(folders: Sequence[Path]) -> list[Problem]:
-    if not folders:
-        return [refusal("TP851", "", "No run folder was given.")]
-    return folder_problems(folders)
-
-
-def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]:
-    """Yield why the output cannot lie where it was requested."""
-    if output.is_dir():
-        yield refusal("TP848", str(output), "The output is a folder.")
-    elif output.exists() and not _is_zip(output):
-        yield refusal("TP848", str(output), "The file there is not a zip, and would be replaced.")
-    above = output.resolve().parents
-    inside = next((folder for folder in folders if folder.resolve() in above), None)
-    inside = inside or next((folder for folder in above[:_LEVELS] if (folder / MANIFEST).exists()), None)
-    if inside:
-        yield refusal("TP848", str(output), f"The output lies inside the run folder {inside}.")
-
-
 def _is_zip(path: Path) -> bool:
-    """Return whether a path is an ordinary file that begins as a zip does, or is empty; a pipe or device is neither."""
+    """Return whether a path is a regular file that is empty or starts like a zip."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -154,12 +369,9 @@ def _is_zip(path: Path) -> bool:
 
 
 def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: bool) -> Advance:
-    """Return a function that adds up the bytes that are done and reports how far the whole work is."""
-    total = 0
-    for folder in folders:
-        packed = files_of_run(folder, with_weights=with_weights).packed
-        total += PHASES * sum((folder / name).stat().st_size for name in packed)
-    done = 0
+    """Return a function that adds up the bytes done and reports them."""
+    packed = [folder / name for folder in folders for name in files_of_run(folder, with_weights=with_weights).packed]
+    total, done = _PHASES * sum(path.stat().st_size for path in packed), 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -170,111 +382,108 @@ def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: 
     return advance
 
 
-def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
-    """Return what keeps run folders from being copied for redaction; the copies would not show it."""
-    return [
-        _in_run(problem, each, [each.folder])
-        for each in inspections
-        for problem in each.never
-        if problem.code in {"TP844", "TP845", "TP854", "TP843"}
-    ]
-
-
-def _redact(
-    inspections: Sequence[Inspection], folder: Path, *, with_weights: bool, with_unlisted: bool
-) -> tuple[list[Inspection], tuple[Redaction, ...]]:
-    """Return what the packer must know of masked copies of the runs, and what was masked."""
-    redactions = tuple(
-        redaction
-        for each in inspections
-        for redaction in redacted_copy(each.folder, each.files.packed, folder / each.name)
-    )
-    copies = [folder / each.name for each in inspections]
-    for copy in copies:
-        copy.mkdir(exist_ok=True)  # of a run that holds no file to pack
-    again = inspect_runs(copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions)
-    return again, redactions
-
-
-def _refusals(inspections: Sequence[Inspection], folders: Sequence[Path], *, allow_partial: bool) -> list[Problem]:
-    """Return every reason against packing these runs, with files named from above the run folders."""
-    return [
-        _in_run(problem, inspection, folders)
-        for inspection in inspections
-        for problem in (*inspection.never, *(() if allow_partial else inspection.unless_labelled))
-    ]
-
-
 def _in_run(problem: Problem, inspection: Inspection, folders: Sequence[Path]) -> Problem:
-    """Return a problem of a run with the run folder in front of its file, as the user gave it."""
+    """Return a problem with its file below the run folder as the user named it."""
     folder = next(folder for folder in folders if folder.resolve().name == inspection.name)
     file = str(folder) if problem.file in {"", inspection.name} else str(folder / problem.file)
     return replace(problem, file=file)
 
 
-def _write_verified(sources: Sequence[PackedFile], output: Path, advance: Advance) -> None:
-    """Write the zip under a temporary name, verify it, and give it its name; on failure leave nothing."""
+def _collect_files(
+    inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction]
+) -> list[PackedFile]:
+    """Return every file of the bundle, sorted by path."""
+    files, runs = [], []
+    for each in inspections:
+        own = [_hash_file(each, name, advance) for name in each.files.packed]
+        runs.append(replace(each.checked, files=tuple(file.hash for file in own)))
+        files += own
+    files.append(_generated(REPORT, report_html(runs, partial=partial)))
+    manifest = {
+        "schema_version": VERSION,
+        "made_by": {"name": PROGRAM, "version": version(PROGRAM)},
+        "content_sha256": content_sha256(file.hash for file in files),
+        "partial": partial,
+        "runs": [
+            {
+                "run_id": run.name,
+                "path": f"{RUNS}/{run.name}",
+                "grade": run.grade.name,
+                "reasons": list(run.grade.reasons),
+            }
+            for run in runs
+        ],
+    }
+    if redactions:
+        manifest["redactions"] = [each.as_dict() for each in sorted(redactions, key=lambda each: each.path)]
+    files.append(_generated(BUNDLE_MANIFEST, as_json_text(manifest)))
+    files.append(_generated(HASHES, hash_lines({file.name: file.sha256 for file in files})))
+    return sorted(files, key=lambda file: file.name)
+
+
+def _hash_file(inspection: Inspection, name: str, advance: Advance) -> PackedFile:
+    path, digest, checksum, size = inspection.checked.folder / name, hashlib.sha256(), 0, 0
+    for block in read_blocks(path):
+        digest.update(block)
+        checksum = zlib.crc32(block, checksum)
+        size += len(block)
+        advance(len(block))
+    place = f"{RUNS}/{inspection.name}/{name}"
+    return PackedFile(name=place, size_bytes=size, crc32=checksum, sha256=digest.hexdigest(), source=path)
+
+
+def _generated(path: str, text: str) -> PackedFile:
+    content = text.encode("utf-8")
+    sha256 = hashlib.sha256(content).hexdigest()
+    return PackedFile(name=path, size_bytes=len(content), crc32=zlib.crc32(content), sha256=sha256, source=content)
+
+
+def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance) -> None:
+    """Write the zip under a temporary name, verify it, and rename it."""
+    temporary = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
-    except OSError as error:
-        raise _cannot_write(output, error) from None
-    temporary = Path(name)
-    try:
+        temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
-            _write(file, sources, advance)
+            _write(file, files, advance)
             file.flush()
             os.fsync(file.fileno())
-        _verify_own(temporary, advance)
+        before = 0
+
+        def tell(done: int, _total: int) -> None:
+            nonlocal before
+            advance(done - before)
+            before = done
+
+        verdict = verify_bundle(temporary, progress=tell)
+        _refuse([finding for finding in verdict.findings if finding.severity != "note"])
         temporary.chmod(0o644)
         temporary.replace(output)
     except OSError as error:
-        raise _cannot_write(output, error) from None
+        what = f"The bundle cannot be written: {error.strerror or error}."
+        raise ProblemError([bundle_problem("TP848", str(output), what)], exit_code=2) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary:
+            temporary.unlink(missing_ok=True)
 
 
-def _write(file: BinaryIO, sources: Sequence[PackedFile], advance: Advance) -> None:
-    """Write the bytes of the zip.
+def _write(zipped: BinaryIO, files: Sequence[PackedFile], advance: Advance) -> None:
+    """Write the canonical zip.
 
     Raises:
-        ProblemError: A file has other content than when it was hashed.
+        ProblemError: A file changed after it was hashed.
     """
-    stored = [LocalHeader(name=source.path, size_bytes=source.size_bytes, crc32=source.crc32) for source in sources]
-    for source, each in zip(sources, stored, strict=True):
-        file.write(local_header(each))
-        if source.disk is None:
-            file.write(source.content)
+    for file in files:
+        zipped.write(local_header(file))
+        if isinstance(file.source, bytes):
+            zipped.write(file.source)
             continue
         digest = hashlib.sha256()
-        with source.disk.open("rb") as content:
-            for block in blocks(content):
-                digest.update(block)
-                file.write(block)
-                advance(len(block))
-        if digest.hexdigest() != source.sha256:
-            what = "The file has other content than when it was checked a moment ago."
-            raise ProblemError([refusal("TP850", str(source.disk), what)])
-    file.write(ending(stored))
-
-
-def _verify_own(path: Path, advance: Advance) -> None:
-    """Verify what was just written as a stranger would.
-
-    Raises:
-        ProblemError: It does not hold; this is a fault of the program or of the disk.
-    """
-    before = 0
-
-    def tell(done: int, _total: int) -> None:
-        nonlocal before
-        advance(done - before)
-        before = done
-
-    verdict = verify_bundle(path, progress=tell)
-    refuse([finding for finding in verdict.findings if finding.severity != "note"], exit_code=1)
-
-
-def _cannot_write(output: Path, error: OSError) -> ProblemError:
-    what = f"The bundle cannot be written: {error.strerror or error}."
-    return ProblemError([refusal("TP848", str(output), what)], exit_code=2)
+        for block in read_blocks(file.source):
+            digest.update(block)
+            zipped.write(block)
+            advance(len(block))
+        if digest.hexdigest() != file.sha256:
+            raise ProblemError([bundle_problem("TP850", str(file.source), "The file changed while it was packed.")])
+    zipped.write(central_directory(files))

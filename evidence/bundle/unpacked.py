@@ -1,46 +1,45 @@
-"""One run to work with, wherever it lies: a run folder as it is, or a run of a bundle, verified and unpacked.
+"""Unpack one run of a bundle to work with it, and the train states that its maker sends to a judge.
 
-What was unpacked is in a private temporary folder and removed afterwards. Weights that the bundle holds are unpacked
-too: anyone who repeats or questions a run needs them.
-
-A file with train states of one run, what its maker sends when a judge's number names some of them, is a zip in the form
-of bundles: `answer.json` with the hash of the run's manifest, and `states/STEP.safetensors`. A judge opens it as any
-stranger's archive: nothing is written to disk before it was found harmless.
+An answer with train states is a canonical zip with `answer.json`, which holds the hash of the run manifest, and
+`states/STEP.safetensors`. It is opened as carefully as a bundle.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from evidence.bundle.files import is_unpacked_bundle, open_bundle
-from evidence.bundle.format.layout import RUNS
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.container import canonical_zip
+from evidence.bundle.contents import RUNS, bundle_problem
+from evidence.bundle.reading import is_unpacked_bundle, open_bundle
+from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.container import LocalHeader, ending, local_header
 from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
 from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+
+ANSWER = "answer.json"
+MOST_STATES = 64
+"""Largest number of states in one answer."""
+_STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 
 
 @contextmanager
 def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
-    """Give the folder of a run.
+    """Give a run folder: the path itself, or a run of a verified bundle, weights included, in a temporary folder.
 
     Args:
-        path: A run folder, which is given as it is, or a bundle, packed or unpacked.
-        run_id: Which run of the bundle. None: its only one.
+        path: A run folder, or a bundle, packed or unpacked.
+        run_id: Run of the bundle, or None for its only one.
 
     Raises:
-        ProblemError: Exit code 2: there is nothing at the path, it is not readable, or the bundle holds several runs
-            and none was named. Exit code 1: the bundle does not hold.
+        ProblemError: Nothing readable is at the path, or the run must be named (exit code 2); or the bundle does not
+            verify (exit code 1).
     """
     if path.is_dir() and not is_unpacked_bundle(path):
         yield path
@@ -49,104 +48,82 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         raise ProblemError([no_such_run(path)], exit_code=2)
     with scratch_folder("trainproof-run-") as scratch:
         try:
-            folder = _unpack(path, run_id, scratch)
+            verdict = verify_bundle(path)
+            refuse_invalid(verdict)
+            name = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
+            with open_bundle(path) as files:
+                files.write_to(scratch, lambda file: file.startswith(f"{RUNS}/{name}/"))
         except OSError as error:
             what = f"The bundle cannot be unpacked: {error.strerror or error}."
-            raise ProblemError([refusal("TP801", str(path), what)], exit_code=2) from None
-        yield folder
+            raise ProblemError([bundle_problem("TP801", str(path), what)], exit_code=2) from None
+        yield scratch / RUNS / name
 
 
-def _unpack(path: Path, run_id: str | None, folder: Path) -> Path:
-    """Verify a bundle, write one of its runs below a folder, and return that run's folder."""
-    verdict = verify_bundle(path)
-    if not verdict.ok:
-        errors = [each for each in verdict.findings if each.severity == "error"]
-        first = f" The first error is {errors[0].code}: {errors[0].what}" if errors else ""
-        what = f"The bundle does not hold.{first}"
-        raise ProblemError([problem_of("TP856", file=str(path), what=what)], exit_code=1)
-    chosen = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
-    with open_bundle(path) as files:  # Another file that has taken its place since is refused as ever.
-        files.write_to(folder, lambda name: name.startswith(f"{RUNS}/{chosen}/"))
-    return folder / RUNS / chosen
+def refuse_invalid(verdict: BundleVerdict) -> None:
+    """Raise a problem with the first error of a bundle that does not verify."""
+    errors = [finding for finding in verdict.findings if finding.severity == "error"]
+    if errors:
+        what = f"The bundle does not verify. First error: {errors[0].code}: {errors[0].what}"
+        raise ProblemError([bundle_problem("TP856", str(verdict.path), what)])
 
 
 def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
-    """Return the name of the run that is meant."""
     if run_id in runs or (run_id is None and len(runs) == 1):
         return run_id or runs[0]
-    held = ", ".join(runs) or "none"
-    what = f"The bundle holds {len(runs)} runs: {held}." if run_id is None else f"The bundle holds no run {run_id!r}."
-    raise ProblemError([problem_of("TP857", file=str(path), what=what, expected=f"one of: {held}")], exit_code=2)
-
-
-ANSWER = "answer.json"
-"""Which run the states are of."""
-
-MOST_STATES = 64
-"""States in one answer."""
-
-_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
+    names = ", ".join(runs) or "none"
+    what = (
+        f"The bundle holds {len(runs)} runs: {names}." if run_id is None else f"The bundle does not contain {run_id!r}."
+    )
+    raise ProblemError([bundle_problem("TP857", str(path), what, expected=f"one of: {names}")], exit_code=2)
 
 
 def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
-    """Write the states below a folder as an answer.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the train states of a folder as an answer for the run with that manifest hash."""
     contents = {ANSWER: as_json_text({"run_sha256": run_sha256}).encode()}
-    contents |= {f"{STATES}/{path.name}": path.read_bytes() for path in sorted((folder / STATES).iterdir())}
-    files = [
-        LocalHeader(name=name, size_bytes=len(contents[name]), crc32=zlib.crc32(contents[name]))
-        for name in sorted(contents)
-    ]
+    contents |= {f"{STATES}/{path.name}": path.read_bytes() for path in (folder / STATES).iterdir()}
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("wb") as file:
-        for each in files:
-            file.write(local_header(each))
-            file.write(contents[each.name])
-        file.write(ending(files))
+        file.writelines(canonical_zip(contents))
 
 
 @contextmanager
 def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
-    """Give a folder with the states of an answer, gone afterwards; None if there is no answer.
+    """Give a temporary folder with the states of an answer, or None without an answer.
 
     Args:
-        path: The file. None: no states were sent.
-        run_sha256: The hash of the manifest of the run that they are to be of.
+        path: Answer file, or None.
+        run_sha256: Hash of the manifest of their run.
 
     Raises:
-        ProblemError: Exit code 2: it cannot be read, or is not an answer for this run. Exit code 1: it is not harmless.
+        ProblemError: The file cannot be read or is not an answer for this run (exit code 2), or is an unsafe archive
+            (exit code 1).
     """
     if path is None:
         yield None
         return
     with scratch_folder("trainproof-states-") as scratch:
         try:
-            _unpack_states(path, scratch)
+            with open_bundle(path) as files:
+                if problem := _answer_problem(list(files.sizes)):
+                    raise ProblemError([bundle_problem("TP858", str(path), problem)], exit_code=2)
+                files.write_to(scratch, lambda _: True)
             stated = json.loads((scratch / ANSWER).read_text(encoding="utf-8"))
         except OSError as error:
             what = f"The states cannot be read: {error.strerror or error}."
-            raise ProblemError([refusal("TP801", str(path), what)], exit_code=2) from None
+            raise ProblemError([bundle_problem("TP801", str(path), what)], exit_code=2) from None
         except (ValueError, RecursionError):
             stated = None
         if not isinstance(stated, dict) or stated.get("run_sha256") != run_sha256:
-            what = f"The answer is not for the run whose manifest has the SHA-256 {run_sha256}."
-            raise ProblemError([problem_of("TP858", file=str(path), what=what)], exit_code=2)
+            what = f"The answer is not for the run whose manifest has SHA-256 {run_sha256}."
+            raise ProblemError([bundle_problem("TP858", str(path), what)], exit_code=2)
         yield scratch
 
 
-def _unpack_states(path: Path, folder: Path) -> None:
-    with open_bundle(path) as files:
-        strange = [name for name in files.sizes if name != ANSWER and not _NAME.fullmatch(name)]
-        if ANSWER not in files.sizes:
-            what = f"It holds no {ANSWER}."
-        elif strange or len(files.sizes) > MOST_STATES + 1:
-            what = (
-                f"It holds {strange[0]}, which is not a state." if strange else f"It holds over {MOST_STATES} states."
-            )
-        else:
-            files.write_to(folder, lambda _: True)
-            return
-        raise ProblemError([problem_of("TP858", file=str(path), what=what)], exit_code=2)
+def _answer_problem(names: Sequence[str]) -> str | None:
+    """Return why files are not an answer, or None."""
+    if ANSWER not in names:
+        return f"{ANSWER} is missing."
+    if len(names) > MOST_STATES + 1:
+        return f"It holds more than {MOST_STATES} states."
+    strange = [name for name in names if name != ANSWER and not _STATE_NAME.fullmatch(name)]
+    return f"It holds {strange[0]}, which is not a state." if strange else None

@@ -1,177 +1,195 @@
-"""What verifying a bundle gives: the verdict, its runs, and what is proven in words. Nothing is checked here."""
+"""The verdict of `trainproof verify`: problems, grades, and what they prove."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.secrets.redact import Redaction
+from evidence.bundle.secrets import Redaction
 from evidence.judge.grade import GradeName
 from evidence.proof.timestamps import Timestamp
 from schemas.problems.problem import Problem
-from schemas.problems.words import listed
+from schemas.problems.words import listed, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedRun:
-    """One run of a bundle, checked and graded again."""
+    """One run of a bundle, checked and graded again.
+
+    Attributes:
+        run_id: Name of its folder under `runs/`.
+        stated_grade: Grade that the bundle states, under its present name, or None.
+        grade_alone: Grade that follows from the bundle alone.
+        grade: Grade with this user's receipts and the signatures of trusted keys.
+        reasons: Why it has that grade.
+        coverage: How much of the run trusted people have reproduced, or "".
+        findings: Findings of `trainproof check`, with files relative to the run folder.
+        run_sha256: Hash of the run manifest, or None if it is missing.
+        commit: Commit of the code, as the run states it, or None.
+        stamps: Time stamps, each with the hash that it should be of.
+    """
 
     run_id: str
-    """Name of its folder under `runs/`."""
     stated_grade: str | None
-    """Grade that the bundle states, under the name that it has today. None: it states none."""
     grade_alone: str
-    """Grade that the run has by what the bundle holds."""
     grade: GradeName
-    """Grade with what the reader knows from outside of it: receipts of this user, signatures of trusted keys."""
     reasons: tuple[str, ...]
-    """Why."""
     coverage: str
-    """How much of it was repeated by a person whom the reader trusts. Empty: nothing was."""
     findings: tuple[Problem, ...]
-    """What `trainproof check` finds; files are named from the run folder."""
-    predictions: int | None = None
-    """How many answers it has. None: they are missing or unreadable."""
     run_sha256: str | None = None
-    """Hash of its manifest. None: it is missing."""
     commit: str | None = None
-    """Commit of the code that it states. None: it states none."""
     stamps: tuple[Timestamp, ...] = ()
-    """Its time stamps, each beside the hash that it is to be of."""
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The findings that are errors."""
+        return [finding for finding in self.findings if finding.severity == "error"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signer:
-    """A key that signed."""
+    """A key that signed, and the name of its owner on the user's trust list, or None."""
 
     key_id: str
-    """Its id."""
     name: str | None
-    """Whose it is by the reader's trust list. None: it is not on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureCheck:
-    """Whether a signature is one of a bundle."""
+    """Result of checking a signature file.
+
+    Attributes:
+        path: Signature file.
+        problems: Why it is invalid; empty if it is valid.
+        asked: Whether the user named it. A signature that was only found next to the zip never fails the bundle.
+        signers: Keys named or trusted by the user that signed this content.
+        key_id: Fingerprint of the key that made it, or None if it is invalid.
+    """
 
     path: Path
-    """The signature file."""
     problems: tuple[Problem, ...]
-    """Why it does not hold; empty if it does."""
     asked: bool = True
-    """Whether the reader requested it. What only lies beside the zip is reported, and never fails it."""
     signers: tuple[Signer, ...] = ()
-    """Keys that the reader named or trusts, and that signed what it carries."""
     key_id: str | None = None
-    """Fingerprint of the key that made it, or None if it does not hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StampCheck:
-    """Verdicts on the time stamps of the runs."""
+    """Verdicts on time stamps, one sentence each, and the problems of invalid ones."""
 
     sentences: tuple[str, ...]
-    """Each begins with the name of its run."""
     problems: tuple[Problem, ...]
-    """Those that do not hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttestationCheck:
-    """What the attestation of a workflow states of the bundle."""
+    """Result of checking a workflow attestation.
+
+    Attributes:
+        path: Attestation file.
+        sentence: Who built the bundle and where, or None if it is invalid.
+        invocation: URL of the workflow run.
+        unchecked: Why it was not checked, or None if it was.
+        problems: Why it is invalid; empty if it is valid.
+    """
 
     path: Path
-    """Its file."""
     sentence: str | None = None
-    """Who made the bundle, and where, or None if this is not proven."""
     invocation: str | None = None
-    """Address of the workflow's run, whose log states what it did."""
     unchecked: str | None = None
-    """Why it was not checked, or None if it was."""
     problems: tuple[Problem, ...] = ()
-    """Why it does not hold; empty if it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleVerdict:
-    """What a bundle is worth."""
+    """Everything that verifying a bundle found.
+
+    Attributes:
+        path: The zip or folder, as given.
+        findings: Problems of the bundle itself, worst first, with files relative to its root.
+        runs: Its runs by name; empty if the archive was refused.
+        content_sha256: Content digest, or None if the bundle does not verify.
+        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
+        partial: Whether it is labelled partial.
+        redactions: Masked files.
+        files: Number of files.
+        size_bytes: Their unpacked size.
+        unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
+        signature: Result of checking a signature, or None without one.
+        stamps: Results of checking time stamps, or None without any.
+        attestation: Result of checking an attestation, or None if none was given.
+    """
 
     path: Path
-    """The zip, as given."""
     findings: tuple[Problem, ...]
-    """What is wrong with the bundle itself, worst first; files are named from its root."""
-    runs: tuple[VerifiedRun, ...]
-    """Its runs, by name; empty if the archive was refused."""
-    content_sha256: str | None
-    """The content digest that it states and has. None: it is missing or does not hold."""
-    manifest_sha256: str | None
-    """Hash of bundle_manifest.json, which states label, version, grades and reasons. None: no content digest holds."""
-    partial: bool
-    """Whether it is labelled as holding runs that are not results."""
-    redactions: tuple[Redaction, ...]
-    """Files that are reported to be masked, and are."""
-    files: int
-    """Files inside."""
-    size_bytes: int
-    """Their size, unpacked."""
+    runs: tuple[VerifiedRun, ...] = ()
+    content_sha256: str | None = None
+    manifest_sha256: str | None = None
+    partial: bool = False
+    redactions: tuple[Redaction, ...] = ()
+    files: int = 0
+    size_bytes: int = 0
+    unchecked: tuple[str, ...] = ()
     signature: SignatureCheck | None = None
-    """What a signature is worth. None: none was given."""
     stamps: StampCheck | None = None
-    """What time stamps are worth. None: they are missing."""
     attestation: AttestationCheck | None = None
-    """What an attestation is worth. None: none was given."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the bundle, nor with what its witnesses attest."""
+        """Whether the bundle verifies, and so do its signature, time stamps and attestation."""
         return self.holds and not any(problem.severity == "error" for problem in self.witness_problems)
 
     @property
     def witness_problems(self) -> tuple[Problem, ...]:
-        """What is wrong with signature, time stamps and attestation."""
+        """Problems of signature, time stamps and attestation."""
         checks = (self.signature, self.stamps, self.attestation)
         return tuple(problem for check in checks if check for problem in check.problems)
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong with the bundle itself."""
+        """Whether the bundle itself verifies."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
     def proven(self) -> str:
-        """What is proven and what is not, in a few sentences."""
+        """What the verdict proves, in a few sentences."""
         if not self.holds:
-            return "The bundle is not what it states. Do not rely on anything inside."
-        masked = len(self.redactions)
-        redacted = (
-            f"{masked:,} file{'s were' if masked > 1 else ' was'} redacted for it; what stood there is not proven. "
-        )
-        return (
-            "The bundle is whole and consistent: no file differs from its lists, and every grade follows from the "
-            f"documents inside. {redacted if masked else ''}{self._repeated} {self._identity}"
-        )
+            return "The bundle does not verify. Do not rely on its content."
+        sentences = [
+            "The bundle is intact: every file has its listed hash, and every grade follows from the files inside.",
+            self._redacted,
+            self._unchecked,
+            self._reproduced,
+            self._identity,
+        ]
+        return " ".join(filter(None, sentences))
 
     @property
-    def _repeated(self) -> str:
-        """Whether anyone whom the reader trusts has repeated or witnessed the runs, in a sentence."""
-        unproven = [run.run_id for run in self.runs if run.grade != "verified"]
-        if not unproven:
-            return f"Repeated or witnessed by somebody whom you trust: {self._covered(self.runs)}."
-        parts = self._covered([run for run in self.runs if run.coverage])
-        partly = f" Of it was repeated: {parts}." if parts else ""
-        return (
-            f"That {listed(unproven)} ran as described, nobody whom you trust has seen: `trainproof replay` repeats a "
-            f"run.{partly}"
-        )
+    def _redacted(self) -> str:
+        masked = quantity(len(self.redactions), "file")
+        return f"{masked} redacted; the masked text cannot be checked." if self.redactions else ""
 
-    @staticmethod
-    def _covered(runs: Sequence[VerifiedRun]) -> str:
-        return "; ".join(f"{run.run_id} ({run.coverage})" for run in runs)
+    @property
+    def _unchecked(self) -> str:
+        if not self.unchecked:
+            return ""
+        names = [name for name in self.unchecked if "/" not in name]
+        others = len(self.unchecked) - len(names)
+        names += [quantity(others, "other file")] if others else []
+        then = "Run `trainproof report` on the bundle to write the page from the checked runs."
+        return f"Not checked: {listed(names, 'and')}. {then}"
+
+    @property
+    def _reproduced(self) -> str:
+        unproven = [run.run_id for run in self.runs if run.grade != "verified"]
+        covered = "; ".join(f"{run.run_id} ({run.coverage})" for run in self.runs if run.coverage)
+        if not unproven:
+            return f"Reproduced or witnessed by someone you trust: {covered}."
+        partly = f" Reproduced in part: {covered}." if covered else ""
+        return f"Nobody you trust has reproduced {listed(unproven)}. Run `trainproof replay` to check.{partly}"
 
     @property
     def _identity(self) -> str:
-        """What is proven of who made the bundle, in a sentence or two."""
         signature = self.signature
         if signature is None:
             return "Not signed: the author is unknown."
@@ -185,3 +203,23 @@ class BundleVerdict:
         if names := [each.name for each in signature.signers if each.name]:
             return f"Signed by {listed(names, 'and')}, whom you trust ({signature.key_id})."
         return f"Signed with {signature.key_id}. Whose key this is, you must know from elsewhere."
+
+
+def headline(verdict: BundleVerdict) -> str:
+    """Summarize in one sentence why a bundle fails, or return "" if it verifies.
+
+    A claimed score that the predictions contradict comes first, then other contradictions, then changed files.
+    """
+    if verdict.ok:
+        return ""
+    errors = [(run.run_id, error) for run in verdict.runs for error in run.errors]
+    contradictions = [each for each in errors if each[1].code.startswith("TP3")]
+    contradictions.sort(key=lambda each: each[1].code != "TP340")
+    changed = [finding.file for finding in verdict.findings if finding.code == "TP823"]
+    more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+    causes = [
+        *(f"{run_id}: {error.what}" for run_id, error in contradictions),
+        *(f"{name}{more} changed since the bundle was built." for name in changed[:1]),
+        *(each.what for each in (*verdict.findings, *verdict.witness_problems) if each.severity == "error"),
+    ]
+    return causes[0]

@@ -1,185 +1,313 @@
-"""Verifying a bundle with nothing but its files: is it whole, is it ours, are its runs what it states they are.
+"""Check and grade runs, and verify bundles.
 
-Nothing is written to disk before the archive has been found harmless and every content has been read once; then the
-run documents go to a private temporary folder, are checked and graded again, and the folder is removed.
+An archive is read completely before anything is written. If it is safe, its run documents are unpacked into a private
+temporary folder, checked and graded again, and the folder is removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.files import MOST_LIST_BYTES, BundleFiles, open_bundle
-from evidence.bundle.format.documents import FileHash, program_build, program_version
-from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.format.rules import refusal
-from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
-from evidence.bundle.integrity import (
-    list_problems,
-    manifest_problems,
-    needed_schema_problems,
-    run_names,
-    schema_problems,
+from evidence.bundle.container import Progress
+from evidence.bundle.contents import (
+    BUNDLE_MANIFEST,
+    HASHES,
+    REPORT,
+    RUNS,
+    FileHash,
+    bundle_problem,
+    content_sha256,
+    read_hash_lines,
 )
-from evidence.bundle.judgement import judged_together, within_run
-from evidence.bundle.report.crate import crate_text
-from evidence.bundle.report.page import ReportRun, report_html
-from evidence.bundle.secrets.redact import (
-    MASK,
-    MOST_BYTES,
-    Redaction,
-    may_be_redacted,
-    redaction_problems,
-    stated_redactions,
-)
-from evidence.bundle.secrets.scan import encoding_of
+from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, open_bundle
+from evidence.bundle.secrets import MASK, MAX_REDACTED_BYTES, Redaction, is_redactable, utf16_encoding
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
-from evidence.bundle.zip.container import Progress
-from evidence.judge.grade import FORMER_NAMES
+from evidence.judge.grade import FORMER_NAMES, Grade
+from evidence.judge.judgement import RunJudgement, judge, together
+from evidence.judge.report import RunReport
 from evidence.proof.timestamps import load_timestamps
 from evidence.proof.verification import apply_proofs, find_proofs
-from evidence.records.facts import facts_of
-from evidence.run.layout import MANIFEST, in_weight_folder
+from evidence.records.facts import Facts, facts_of
+from evidence.records.ours import Run, read_run
+from evidence.run.layout import MANIFEST, ORIGINAL, in_weight_folder
 from evidence.run.scratch import scratch_folder
 from schemas.problems.problem import Problem, ProblemError, worst_first
+from schemas.problems.words import quantity
 from schemas.validate import read_document
 
-MOST_UNPACKED_BYTES = 8 << 30
-"""Most bytes of run documents, weights left out, that are unpacked to be checked."""
-SELF_LISTED = frozenset({HASHES, BUNDLE_MANIFEST, CRATE})
-"""Files that the crate cannot describe by size, because they depend on it."""
+GRADES_PACKED = frozenset({"consistent", "measured"})
+"""Grades that are packed without a label."""
+GRADES_LABELLED = frozenset({"partial", "template"})
+"""Grades that are packed only with the label `partial`; no others are packed."""
+MAX_DOCUMENT_BYTES = 8 << 30
+"""Largest run documents, without weights, that are unpacked to be checked."""
 
-__all__ = ["BundleVerdict", "VerifiedRun", "verify_bundle"]
+_FORMER_FILES = ("ro-crate-metadata.json", "schemas/")
+"""Files that earlier versions packed."""
+_HASH_MISMATCH = ("TP201", "TP231")
+"""Findings that a redacted file causes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRun:
+    """A run folder with its grade and findings, perhaps unpacked from a bundle.
+
+    Attributes:
+        folder: Run folder.
+        name: Its name.
+        run: Its documents, valid or not.
+        facts: Its valid documents.
+        grade: Its grade.
+        findings: Findings of `trainproof check`, with files relative to the run folder.
+        files: Its files, with paths relative to the bundle; empty before they are hashed.
+    """
+
+    folder: Path
+    name: str
+    run: Run
+    facts: Facts
+    grade: Grade
+    findings: tuple[Problem, ...]
+    files: tuple[FileHash, ...] = ()
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The findings that are errors."""
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+
+def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[CheckedRun]:
+    """Check and grade run folders together, so that a copied run is found, and return them by name.
+
+    Args:
+        folders: Run folders.
+        redactions: Files in them that were masked for a bundle.
+    """
+    runs = [read_run(folder) for folder in folders]
+    reports = together([_judge(run, redactions) for run in runs])
+    checked = [
+        CheckedRun(
+            folder=run.path,
+            name=run.path.resolve().name,
+            run=run,
+            facts=facts_of(run),
+            grade=report.grade,
+            findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
+        )
+        for run, report in zip(runs, reports, strict=True)
+    ]
+    return sorted(checked, key=lambda each: each.name)
+
+
+def relative_to_run(problem: Problem, folder: Path) -> Problem:
+    """Return a problem with its file relative to the run folder, or the folder's name for the folder itself."""
+    if problem.file == str(folder):
+        return replace(problem, file=folder.resolve().name)
+    is_inside = Path(problem.file).is_relative_to(folder)
+    return replace(problem, file=Path(problem.file).relative_to(folder).as_posix()) if is_inside else problem
+
+
+def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
+    """Check a run, ignoring the changed hashes of redacted files if their original is the one that the run recorded."""
+    prefix = f"{RUNS}/{run.path.resolve().name}/"
+    redacted = {each.path.removeprefix(prefix): each for each in redactions if each.path.startswith(prefix)}
+    if not redacted:
+        return judge(run)
+    recorded = {each["path"]: each["sha256"] for each in (facts_of(run).manifest or {}).get("artifacts", [])}
+    recorded |= {f"{ORIGINAL}/{name}": sha256 for name, sha256 in run.originals.items()}
+    known = {str(run.path / name) for name, each in redacted.items() if recorded.get(name) == each.sha256}
+    judged = judge(run, excused=lambda each: each.code in _HASH_MISMATCH and each.file in known)
+    grade = judged.report.grade
+    if grade.name == "consistent":
+        reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(redacted))}."
+        grade = Grade(name="measured", reasons=(reason,))
+    notes = []
+    for name, each in sorted(redacted.items()):
+        what = f"{quantity(each.count, 'place')} masked; the original has SHA-256 {each.sha256}."
+        notes.append(bundle_problem("TP832", str(run.path / name), what))
+    report = RunReport(path=run.path, grade=grade, findings=worst_first((*judged.report.findings, *notes)))
+    return replace(judged, report=report)
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
-    """Return the verdict on a bundle.
+    """Verify a bundle.
 
     Args:
-        path: The zip, or the folder that it was unpacked into.
-        progress: Told how many bytes of content have been hashed.
+        path: A zip, or the folder that it was unpacked into.
+        progress: Called with the bytes hashed and the total.
 
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
     """
-    try:
-        with open_bundle(path) as files:
+    with verified_runs(path, progress=progress) as (verdict, _):
+        return verdict
+
+
+@contextmanager
+def verified_runs(
+    path: Path, *, progress: Progress | None = None
+) -> Iterator[tuple[BundleVerdict, Sequence[CheckedRun]]]:
+    """Verify a bundle and give the verdict and its runs, whose documents stay unpacked meanwhile.
+
+    Raises:
+        OSError: As `verify_bundle`.
+    """
+    with ExitStack() as stack:
+        try:
+            files = stack.enter_context(open_bundle(path))
             found = files.hashes(progress)
-            if too_large := _too_large(files):
-                return _refuse(path, [too_large])
-            with scratch_folder("trainproof-verify-") as scratch:
-                return _check_files(path, files, found, scratch)
-    except ProblemError as error:
-        return _refuse(path, error.problems)
+            _refuse_large(files)
+            result = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
+        except ProblemError as error:
+            result = BundleVerdict(path=path, findings=worst_first(error.problems)), ()
+        yield result
 
 
-def _refuse(path: Path, problems: Sequence[Problem]) -> BundleVerdict:
-    return BundleVerdict(
-        path=path,
-        findings=worst_first(problems),
-        runs=(),
-        content_sha256=None,
-        manifest_sha256=None,
-        partial=False,
-        redactions=(),
-        files=0,
-        size_bytes=0,
-    )
+def _refuse_large(files: BundleFiles) -> None:
+    documents = sum(size for path, size in files.sizes.items() if _is_run_document(path))
+    for path, size, limit in (
+        (RUNS, documents, MAX_DOCUMENT_BYTES),
+        *((path, files.sizes.get(path, 0), MAX_LIST_BYTES) for path in (HASHES, BUNDLE_MANIFEST)),
+    ):
+        if size > limit:
+            what = f"It has {size:,} bytes."
+            raise ProblemError([bundle_problem("TP812", path, what, expected=f"at most {limit:,} bytes")])
 
 
-def _too_large(files: BundleFiles) -> Problem | None:
-    """Return why a bundle is too large to be checked, or None."""
-    unpacked = sum(size for path, size in files.sizes.items() if _is_run_document(path))
-    if unpacked > MOST_UNPACKED_BYTES:
-        expected = f"at most {MOST_UNPACKED_BYTES:,} bytes"
-        return refusal("TP812", RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
-    for path in (HASHES, BUNDLE_MANIFEST, CRATE, REPORT):
-        if (size := files.sizes.get(path, 0)) > MOST_LIST_BYTES:
-            return refusal(
-                "TP812", path, f"The file has {size:,} bytes.", expected=f"at most {MOST_LIST_BYTES:,} bytes"
-            )
-    return None
-
-
-def _check_files(path: Path, files: BundleFiles, found: Mapping[str, FileHash], folder: Path) -> BundleVerdict:
-    """Return the verdict on a bundle whose files were read once; `folder` is empty and ours."""
-    problems = [*list_problems(found, files.content(HASHES)), *files.problems]
-    manifest, shape = _manifest(files.content(BUNDLE_MANIFEST), folder)
-    problems += shape
-    if manifest:
-        problems += manifest_problems(found, manifest)
+def _check_files(
+    path: Path, files: BundleFiles, found: Mapping[str, FileHash], folder: Path
+) -> tuple[BundleVerdict, Sequence[CheckedRun]]:
+    """Check a bundle whose files were read once, in an empty private folder."""
+    problems = [*_list_problems(found, files.content(HASHES)), *files.problems]
+    manifest, shape_problems = _read_manifest(files.content(BUNDLE_MANIFEST), folder)
+    problems += shape_problems
     files.write_to(folder, _is_run_document)
-    redactions = stated_redactions(manifest or {})
-    masks = {each.path: _masks(files, each.path) for each in redactions if may_be_redacted(each.path)}
-    if unfit := list(redaction_problems(redactions, found, masks)):
+    redactions = tuple(Redaction(**each) for each in (manifest or {}).get("redactions", []))
+    if unfit := list(_redaction_problems(redactions, files, found)):
         problems += unfit
         redactions = ()
-    runs = _report_runs(folder, found, redactions)
-    verified = [_verify_run(run, manifest or {}, found, folder) for run in runs]
+    names = sorted({name.split("/")[1] for name in found if name.startswith(f"{RUNS}/")})
+    checked = [
+        replace(run, files=tuple(file for name, file in found.items() if name.startswith(f"{RUNS}/{run.name}/")))
+        for run in check_runs([folder / RUNS / name for name in names], redactions)
+    ]
+    runs = [_grade_run(run, manifest or {}) for run in checked]
     if manifest:
-        problems += _grade_problems(verified, partial=manifest["partial"])
-        made = {name: files.content(name) for name in (REPORT, CRATE)}
-        problems += _made_problems(runs, manifest, found, made)
-    broken = any(problem.severity == "error" for problem in problems)
-    return BundleVerdict(
+        problems += [*_manifest_problems(found, names, manifest), *_grade_problems(runs, partial=manifest["partial"])]
+    is_sound = manifest is not None and not any(problem.severity == "error" for problem in problems)
+    verdict = BundleVerdict(
         path=path,
         findings=worst_first(problems),
-        runs=tuple(verified),
-        content_sha256=manifest["content_sha256"] if manifest and not broken else None,
-        manifest_sha256=found[BUNDLE_MANIFEST].sha256 if manifest and not broken else None,
+        runs=tuple(runs),
+        content_sha256=manifest["content_sha256"] if manifest and is_sound else None,
+        manifest_sha256=found[BUNDLE_MANIFEST].sha256 if is_sound else None,
         partial=bool(manifest and manifest["partial"]),
         redactions=redactions,
         files=len(found),
         size_bytes=sum(each.size_bytes for each in found.values()),
+        unchecked=tuple(name for name in sorted(found) if _is_unchecked(name)),
     )
-
-
-def _masks(files: BundleFiles, path: str) -> int:
-    """Return how often the mask of a redaction stands in a file, in UTF-8 or UTF-16; 0 if it is too large for one."""
-    content = (files.content(path) or b"") if files.sizes.get(path, 0) <= 2 * MOST_BYTES else b""
-    return content.decode(encoding_of(content[:2]) or "utf-8", "replace").count(MASK)
-
-
-def _manifest(content: bytes | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
-    """Return bundle_manifest.json if it is valid, and what is wrong with it."""
-    if content is None:
-        return None, [refusal("TP820", BUNDLE_MANIFEST, f"The archive has no {BUNDLE_MANIFEST}.")]
-    (folder / BUNDLE_MANIFEST).write_bytes(content)
-    document = read_document(folder / BUNDLE_MANIFEST, "bundle_manifest")
-    problems = [within_run(problem, folder) for problem in document.problems]
-    return (None if any(problem.severity == "error" for problem in problems) else document.value), problems
+    return verdict, checked
 
 
 def _is_run_document(path: str) -> bool:
-    """Return whether a file of a bundle is a document of a run: in a run folder, and no weights."""
+    """Return whether a file of a bundle is a document of a run, not weights."""
     top, _, rest = path.partition("/")
-    return top == RUNS and not path.endswith("/") and not in_weight_folder(rest.partition("/")[2])
+    return top == RUNS and not in_weight_folder(rest.partition("/")[2])
 
 
-def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequence[Redaction]) -> list[ReportRun]:
-    """Return the runs that were unpacked, checked and graded again."""
-    return [
-        ReportRun(
-            name=judged.name,
-            grade=judged.grade,
-            findings=judged.findings,
-            facts=facts_of(judged.run),
-            notes=judged.run.notes,
-            files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
-        )
-        for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))], redactions)
-    ]
+def _is_unchecked(path: str) -> bool:
+    """Return whether only the hash of a file is checked."""
+    return path == REPORT or path.startswith(_FORMER_FILES)
 
 
-def _verify_run(
-    run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, FileHash], folder: Path
-) -> VerifiedRun:
-    place = f"{RUNS}/{run.name}"
+def _list_problems(found: Mapping[str, FileHash], content: bytes | None) -> Iterator[Problem]:
+    """Compare the files of a bundle with the content of MANIFEST.sha256."""
+    if content is None:
+        yield bundle_problem("TP820", HASHES, f"{HASHES} is missing.")
+        return
+    listed = read_hash_lines(content.decode("utf-8", "replace"))
+    if listed is None:
+        yield bundle_problem("TP820", HASHES, "A line is not `<sha256>  <path>`, or a path occurs twice.")
+        return
+    for path in sorted(listed.keys() - found.keys()):
+        yield bundle_problem("TP821", path, f"The file is listed in {HASHES} but missing.")
+    for path in sorted(found.keys() - listed.keys() - {HASHES}):
+        yield bundle_problem("TP822", path, f"The file is not listed in {HASHES}.")
+    for path in sorted(found.keys() & listed.keys()):
+        if found[path].sha256 != listed[path]:
+            what = f"The file has SHA-256 {found[path].sha256}."
+            yield bundle_problem("TP823", path, what, expected=f"SHA-256 {listed[path]}")
+        if not (path == BUNDLE_MANIFEST or path.startswith(f"{RUNS}/") or _is_unchecked(path)):
+            yield bundle_problem("TP822", path, "The file is listed, but no bundle holds such a file.")
+
+
+def _read_manifest(content: bytes | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
+    """Return bundle_manifest.json, or None if it is missing or invalid, and its problems."""
+    if content is None:
+        return None, [bundle_problem("TP820", BUNDLE_MANIFEST, f"{BUNDLE_MANIFEST} is missing.")]
+    (folder / BUNDLE_MANIFEST).write_bytes(content)
+    document = read_document(folder / BUNDLE_MANIFEST, "bundle_manifest")
+    problems = [relative_to_run(problem, folder) for problem in document.problems]
+    return (None if any(problem.severity == "error" for problem in problems) else document.value), problems
+
+
+def _manifest_problems(
+    found: Mapping[str, FileHash], names: Sequence[str], manifest: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Compare the files of a bundle with a valid bundle_manifest.json."""
+    digest = content_sha256(found.values())
+    if digest != manifest["content_sha256"]:
+        what = f"The content digest is {digest}."
+        yield bundle_problem("TP824", BUNDLE_MANIFEST, what, expected=manifest["content_sha256"])
+    stated = [run["run_id"] for run in manifest["runs"]]
+    if len(set(stated)) < len(stated):
+        yield bundle_problem("TP829", BUNDLE_MANIFEST, "A run is listed twice.")
+    for name in sorted(set(stated) ^ set(names)):
+        what = f"The run `{name}` is {'listed, but missing' if name in stated else 'not listed'}."
+        yield bundle_problem("TP829", BUNDLE_MANIFEST, what)
+    for run in manifest["runs"]:
+        if run["path"] != f"{RUNS}/{run['run_id']}":
+            what = f"The run `{run['run_id']}` is said to be in `{run['path']}`."
+            yield bundle_problem("TP829", BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
+
+
+def _redaction_problems(
+    redactions: Sequence[Redaction], files: BundleFiles, found: Mapping[str, FileHash]
+) -> Iterator[Problem]:
+    """Yield stated redactions that are impossible or not visible in the file."""
+    seen: set[str] = set()
+    for each in redactions:
+        top, _, rest = each.path.partition("/")
+        name = rest.partition("/")[2]
+        if each.path in seen:
+            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` is listed twice as redacted.")
+        elif top != RUNS or not name or not is_redactable(name) or each.path not in found:
+            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` cannot be redacted.")
+        elif (masks := _count_masks(files, each.path)) < each.count:
+            what = f"`{MASK}` occurs {quantity(masks, 'time')} in the file."
+            yield bundle_problem("TP833", each.path, what, expected=f"at least {each.count:,}")
+        elif found[each.path].sha256 == each.sha256:
+            yield bundle_problem("TP833", each.path, "The file is listed as redacted, but it is the original.")
+        seen.add(each.path)
+
+
+def _count_masks(files: BundleFiles, path: str) -> int:
+    if files.sizes[path] > 2 * MAX_REDACTED_BYTES:
+        return 0
+    content = files.content(path) or b""
+    return content.decode(utf16_encoding(content) or "utf-8", "replace").count(MASK)
+
+
+def _grade_run(run: CheckedRun, manifest: Mapping[str, Any]) -> VerifiedRun:
+    """Compare the grade of a run with the stated one, and apply the user's receipts and trusted signatures."""
     stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
-    hash_of_manifest = found.get(f"{place}/{MANIFEST}")
-    proofs = find_proofs(folder / place, hash_of_manifest.sha256) if hash_of_manifest else ()
-    grade = apply_proofs(run.grade, proofs)
+    run_sha256 = next((file.sha256 for file in run.files if file.path == f"{RUNS}/{run.name}/{MANIFEST}"), None)
+    grade = apply_proofs(run.grade, find_proofs(run.folder, run_sha256) if run_sha256 else ())
     return VerifiedRun(
         run_id=run.name,
         stated_grade=FORMER_NAMES.get(stated, stated) if stated else None,
@@ -188,53 +316,22 @@ def _verify_run(
         reasons=tuple(grade.reasons),
         coverage=grade.coverage,
         findings=run.findings,
-        predictions=None if run.facts.predictions is None else len(run.facts.predictions),
-        run_sha256=hash_of_manifest.sha256 if hash_of_manifest else None,
+        run_sha256=run_sha256,
         commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,
-        stamps=load_timestamps(folder / place, run.facts.manifest),
+        stamps=load_timestamps(run.folder, run.facts.manifest),
     )
 
 
 def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[Problem]:
-    """Yield runs whose grade is not the stated one, or not fit for a bundle with or without the label."""
+    """Yield runs whose grade differs from the stated one, or that such a bundle may not hold."""
     for run in runs:
         place = f"{RUNS}/{run.run_id}"
         if run.stated_grade not in {None, run.grade_alone}:
-            what = f"The bundle states `{run.stated_grade}`; the run is graded `{run.grade_alone}`."
-            yield refusal("TP825", place, what)
-        errors = any(finding.severity == "error" for finding in run.findings)
-        if run.grade_alone not in FIT_GRADES | LABELLED_GRADES:
-            what = f"The run is graded `{run.grade_alone}`, which no bundle may hold."
-            yield refusal("TP826", place, what, next="Ask for a bundle without this run; no label makes it fit.")
-        elif not partial and (errors or run.grade_alone not in FIT_GRADES):
-            state = "has errors" if errors else f"is graded `{run.grade_alone}`"
-            yield refusal("TP826", place, f"The run {state}, and the bundle is not labelled partial.")
-
-
-def _made_problems(
-    runs: Sequence[ReportRun],
-    manifest: Mapping[str, Any],
-    found: Mapping[str, FileHash],
-    made: Mapping[str, bytes | None],
-) -> Iterator[Problem]:
-    """Yield in what the files that the program made differ from what it makes; only its own version can show it."""
-    made_by = manifest["made_by"]
-    version = made_by["version"]
-    missing = [name for name, content in made.items() if content is None]
-    yield from (refusal("TP820", name, f"The archive has no {name}.") for name in missing)
-    if version != program_version():
-        what = f"The bundle was built by version {version}, and this is {program_version()}."
-        yield refusal("TP830", BUNDLE_MANIFEST, what)
-        yield from needed_schema_problems(found)
-    elif made_by.get("build") != program_build():
-        what = f"The bundle was built by another build of version {version}."
-        yield refusal("TP830", BUNDLE_MANIFEST, what)
-        yield from needed_schema_problems(found)
-    elif not missing:
-        yield from schema_problems(found)
-        partial = manifest["partial"]
-        others = [file for path, file in found.items() if not path.startswith(f"{RUNS}/") and path not in SELF_LISTED]
-        if report_html(runs, partial=partial).encode("utf-8") != made[REPORT]:
-            yield refusal("TP827", REPORT, "The report differs from the one that the runs inside give.")
-        if crate_text(runs, others, partial=partial).encode("utf-8") != made[CRATE]:
-            yield refusal("TP831", CRATE, "The crate differs from the one that the files inside give.")
+            what = f"The bundle states the grade `{run.stated_grade}`; the run is graded `{run.grade_alone}`."
+            yield bundle_problem("TP825", place, what)
+        if run.grade_alone not in GRADES_PACKED | GRADES_LABELLED:
+            what = f"The run is graded `{run.grade_alone}`. Bundles cannot hold such runs."
+            yield bundle_problem("TP826", place, what, next="Ask for a bundle without this run.")
+        elif not partial and (run.errors or run.grade_alone not in GRADES_PACKED):
+            state = "has errors" if run.errors else f"is graded `{run.grade_alone}`"
+            yield bundle_problem("TP826", place, f"The run {state}, but the bundle is not labelled partial.")

@@ -9,7 +9,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from evidence.bundle.secrets.masking import mask, visible
+from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.run.layout import CONFIG, SYSTEM
 from launch.jobs.files import no_link
 from launch.jobs.folder import Job, is_cancelled
@@ -75,4 +75,4 @@ def tail(path: Path, lines: int = 40) -> str:
     shown = [line.rstrip("\r").rpartition("\r")[2] for line in whole]
     while shown and not shown[-1].strip():
         shown.pop()
-    return mask(visible("\n".join(shown[-lines:])))
+    return hide_secrets(strip_invisible("\n".join(shown[-lines:])))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
-import zlib
+from hashlib import sha256
 from pathlib import Path
 
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.format.documents import FileHash, content_sha256, hash_lines
-from evidence.bundle.zip.container import LocalHeader, ending, local_header
+from evidence.bundle.container import canonical_zip
+from evidence.bundle.contents import hash_lines
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:
@@ -28,27 +27,19 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 def pack(files: dict[str, bytes], path: Path) -> Path:
-    """Write an archive in our own form."""
-    stored = [
-        LocalHeader(name=name, size_bytes=len(files[name]), crc32=zlib.crc32(files[name])) for name in sorted(files)
-    ]
-    body = b"".join(local_header(each) + files[each.name] for each in stored)
-    path.write_bytes(body + ending(stored))
+    """Write a canonical zip."""
+    path.write_bytes(b"".join(canonical_zip(files)))
     return path
 
 
 def listed_again(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files with both lists written anew, as a forger would who knows the format."""
+    """Return the files with digest and hash list rewritten, as a forger would who knows the format."""
     files = dict(files)
+    hashes = {name: sha256(content).hexdigest() for name, content in files.items() if name != "MANIFEST.sha256"}
     manifest = json.loads(files["bundle_manifest.json"])
-    own = [
-        FileHash(path=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        for name, content in sorted(files.items())
-        if name not in {"MANIFEST.sha256", "bundle_manifest.json"}
-    ]
-    manifest["files"] = [{"path": each.path, "bytes": each.size_bytes, "sha256": each.sha256} for each in own]
-    manifest["content_sha256"] = content_sha256(own)
+    own = {name: each for name, each in hashes.items() if name != "bundle_manifest.json"}
+    manifest["content_sha256"] = sha256(hash_lines(own).encode()).hexdigest()
     files["bundle_manifest.json"] = json.dumps(manifest, ensure_ascii=False, indent=2).encode() + b"\n"
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "MANIFEST.sha256"}
+    hashes["bundle_manifest.json"] = sha256(files["bundle_manifest.json"]).hexdigest()
     files["MANIFEST.sha256"] = hash_lines(hashes).encode()
     return files

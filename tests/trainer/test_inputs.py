@@ -17,7 +17,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.format.layout import REPORT
+from evidence.bundle.contents import REPORT
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout

@@ -1,7 +1,4 @@
-"""Packing and verifying in words: text for the terminal, plain values for JSON, and a progress bar.
-
-What lives here: wording. What does not: any finding (`evidence.bundle`).
-"""
+"""Output of `trainproof package` and `trainproof verify`: text, JSON and a progress bar."""
 
 from __future__ import annotations
 
@@ -12,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.build import BuildReport
-from evidence.bundle.files import is_unpacked_bundle
-from evidence.bundle.format.rules import refusal
-from evidence.bundle.secrets.redact import Redaction
-from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
-from evidence.bundle.zip.container import Progress
+from evidence.bundle.container import Progress
+from evidence.bundle.contents import bundle_problem
+from evidence.bundle.reading import is_unpacked_bundle
+from evidence.bundle.secrets import Redaction
+from evidence.bundle.verdict import BundleVerdict, VerifiedRun
+from evidence.bundle.verify import verify_bundle
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_text
@@ -26,16 +24,16 @@ from schemas.problems.words import quantity
 
 
 def default_output(runs: list[Path]) -> Path:
-    """Return the default path of a bundle: named after its run, or `submission` for several."""
+    """Return `bundles/RUN.zip`, or `bundles/submission.zip` for several runs."""
     name = runs[0].resolve().name if len(runs) == 1 else "submission"
     return Path("bundles") / f"{name}.zip"
 
 
 def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
-    """Return the verdict on a bundle that the user named.
+    """Verify a bundle that the user named.
 
     Raises:
-        ProblemError: Exit code 2: the file cannot be read, or there is no room to check it.
+        ProblemError: The file cannot be read, or the disk is full (exit code 2).
     """
     if not path.exists() or (path.is_dir() and not is_unpacked_bundle(path)):
         raise ProblemError([_no_file(path)], exit_code=2)
@@ -43,15 +41,15 @@ def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
         return verify_bundle(path, progress=progress)
     except OSError as error:
         what = f"The bundle cannot be checked: {error.strerror or error}."
-        raise ProblemError([refusal("TP801", str(error.filename or path), what)], exit_code=2) from None
+        raise ProblemError([bundle_problem("TP801", str(error.filename or path), what)], exit_code=2) from None
 
 
 def build_text(report: BuildReport) -> str:
-    """Return what was built, as the terminal shows it."""
-    lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files; read back, it holds."]
-    lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
+    """Format what was built for the terminal."""
+    lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified."]
+    lines += [f"  {run.name}: {run.grade.name}" for run in report.runs]
     if report.partial:
-        lines.append("  Labelled partial: it holds runs that are not results.")
+        lines.append("  Labelled partial: some runs are unfinished or have errors.")
     if report.left_out:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
     lines += [f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges]
@@ -61,7 +59,7 @@ def build_text(report: BuildReport) -> str:
 
 
 def build_dict(report: BuildReport) -> dict[str, Any]:
-    """Return what was built as JSON values."""
+    """Return what was built for `--json`."""
     return {
         "output": str(report.output),
         "bytes": report.size_bytes,
@@ -69,7 +67,9 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         "content_sha256": report.content_sha256,
         "partial": report.partial,
         "files": report.files,
-        "runs": [{"run_id": run.run_id, "grade": run.grade, "reasons": list(run.reasons)} for run in report.runs],
+        "runs": [
+            {"run_id": run.name, "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in report.runs
+        ],
         "left_out": list(report.left_out),
         "redactions": [each.as_dict() for each in report.redactions],
         "warnings": as_dicts(report.warnings),
@@ -80,13 +80,13 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
 
 
 def verdict_text(verdict: BundleVerdict) -> str:
-    """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
-    state = "holds" if verdict.ok else "does not hold"
+    """Format a verdict for the terminal: problems, runs, and what is proven."""
+    state = "valid" if verdict.ok else "not valid"
     content = f"{quantity(verdict.files, 'file')}, {size(verdict.size_bytes)}"
     lines = [f"{verdict.path}: {state} ({content})."]
     lines += [_run_line(run) for run in verdict.runs]
     if verdict.partial:
-        lines.append("  Labelled partial: it holds runs that are not results.")
+        lines.append("  Labelled partial: some runs are unfinished or have errors.")
     lines += _redaction_lines(verdict.redactions)
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
@@ -95,7 +95,7 @@ def verdict_text(verdict: BundleVerdict) -> str:
 
 
 def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
-    """Return a verdict as JSON values."""
+    """Return a verdict for `--json`."""
     return {
         "path": str(verdict.path),
         "ok": verdict.ok,
@@ -143,7 +143,7 @@ def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
 
 @contextmanager
 def progress_bar(words: str) -> Iterator[Progress | None]:
-    """Give a function that draws how far work is on a terminal; None if there is no terminal."""
+    """Give a function that draws a progress bar, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -158,20 +158,20 @@ def progress_bar(words: str) -> Iterator[Progress | None]:
 
 
 def _no_file(path: Path) -> Problem:
-    what, then = "This does not exist.", "Give the path of a bundle, a zip that `trainproof package` built."
+    what, then = "This does not exist.", "Pass the path of a bundle that `trainproof package` built."
     if path.is_dir():
-        what, then = "This folder is not an unpacked bundle.", f"To check runs, use `trainproof check {path}`."
+        what, then = "This folder is not an unpacked bundle.", f"To check a run, use `trainproof check {path}`."
     return problem_of("TP091", file=str(path), what=what, why=None, next=then)
 
 
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
-    """Yield what was masked; the hash in the run manifest is that of the original, which cannot be checked here."""
+    """Yield the masked files; the originals, whose hashes the run manifest holds, cannot be checked."""
     for each in redactions:
-        yield f"  Redacted: {each.path}, {quantity(each.count, 'place')}; what stood there cannot be checked."
+        yield f"  Redacted: {each.path}, {quantity(each.count, 'place')}."
 
 
 def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
-    """Yield what time authorities and workflows attest, and what of it is not believed."""
+    """Yield the results for time stamps and attestations."""
     if verdict.stamps:
         yield from (f"  {sentence}" for sentence in verdict.stamps.sentences)
     attestation = verdict.attestation

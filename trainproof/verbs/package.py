@@ -29,7 +29,7 @@ def package(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pack runs into one zip that anyone can verify. Exit 1: a run must not be packed; 2: no such folder."""
+    """Pack runs into one zip that anyone can verify. Exit code 1 if a run cannot be packed."""
     from evidence.bundle.build import build_bundle
     from evidence.run.write import as_json_text
     from trainproof.terminal.bundles import build_dict, build_text, default_output, progress_bar

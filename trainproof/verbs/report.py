@@ -10,11 +10,11 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders or bundles.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one page about runs, to be sent to another person: figures, grades, findings, and how the runs compare."""
-    from evidence.bundle.share import write_report
+    """Write runs as one HTML page to send: figures, grades, findings, and how they compare."""
+    from evidence.bundle.page import write_report
     from schemas.problems.formats import size
 
     write_report(runs, output)

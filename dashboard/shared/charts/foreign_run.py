@@ -16,7 +16,7 @@ import numpy as np
 from dashboard.shared.charts.line import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
-from evidence.bundle.secrets.masking import mask
+from evidence.bundle.secrets import hide_secrets
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from foreign.checks.judgement import figures_of
 from foreign.readers.keys import is_score
@@ -120,7 +120,7 @@ def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
     return [
         (
             fact.name,
-            (mask(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))),
+            (hide_secrets(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))),
             _how(fact.how),
             str(fact.source),
             fact.note or "",

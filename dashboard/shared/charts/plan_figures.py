@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from dashboard.shared.words.grades import Tone
 from dashboard.shared.words.text import shorten
 from dashboard.shared.words.verdicts import VERDICTS
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from schemas.reading.values import number_at
 
 MOST_BYTES = 2**60
@@ -198,7 +198,7 @@ def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
 
 def label(text: str | None) -> str:
     """Return words of a document as a picture shows them: Plotly reads `<a href=…>` and `<b>` in them otherwise."""
-    cut = shorten(visible(text or "?"), _LONGEST)
+    cut = shorten(strip_invisible(text or "?"), _LONGEST)
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -17,7 +17,7 @@ from dashboard.shared.tables.headline import HeadlineFigure
 from dashboard.shared.words.grades import UNKNOWN, Sign
 from dashboard.shared.words.text import difference
 from dashboard.shared.words.times import date_and_time
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 
 _CODE = re.compile("`([^`]+)`")
 _WORD = 22
@@ -26,7 +26,7 @@ _WORD = 22
 
 def safe(text: object) -> str:
     """Return text as HTML that shows it as it stands."""
-    return escape(visible(str(text)), quote=True)
+    return escape(strip_invisible(str(text)), quote=True)
 
 
 def sign(signs: Mapping[str, Sign], word: str | None, beside: str = "") -> str:
@@ -52,7 +52,7 @@ def words(text: str) -> Safe:
 def changes(expected: str, got: str) -> Safe:
     """Return how texts differ: what only the first has is struck through, what only the second has underlined."""
     tags = {"same": ("", ""), "missing": ("<del>", "</del>"), "added": ("<ins>", "</ins>")}
-    pieces = difference(visible(expected), visible(got))
+    pieces = difference(strip_invisible(expected), strip_invisible(got))
     inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
     return Safe(f'<span class="tp-changes">{inside}</span>')
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dashboard.shared.parts import markup
-from evidence.bundle.share import shared_report
+from evidence.bundle.page import shared_report
 
 _HELP = "One page with figures, grades and findings, without script or network. Secrets in it are masked."
 

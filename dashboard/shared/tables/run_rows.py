@@ -19,7 +19,7 @@ from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.tables.score_cell import Interval
 from dashboard.shared.words.evidence import marks
 from dashboard.shared.words.text import shorten
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.index.runs import RunSummary
 from schemas.reading.times import moment
 
@@ -145,7 +145,7 @@ def row_of(summary: RunSummary) -> Row:
     words = [value for key, value in cells.items() if isinstance(value, str) and key not in _NO_WORDS]
     text = "\n".join([*words, *summary.tags]).lower()
     name = summary.path.name
-    return Row(summary, name, visible(name), cells, text)
+    return Row(summary, name, strip_invisible(name), cells, text)
 
 
 def cells_of(summary: RunSummary) -> dict[str, object]:
@@ -255,7 +255,7 @@ def _describe(settings: Mapping[str, object], other: Mapping[str, object] | None
     if not parts:
         return "nothing" if other is not None else "all as by default"
     more = f", {len(parts) - _MOST} more" if len(parts) > _MOST else ""
-    return shorten(visible(", ".join(parts[:_MOST]) + more), _LONGEST)
+    return shorten(strip_invisible(", ".join(parts[:_MOST]) + more), _LONGEST)
 
 
 def _parts(settings: Mapping[str, object], other: Mapping[str, object], *, is_default: bool) -> Iterator[str]:

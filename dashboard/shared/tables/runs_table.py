@@ -16,7 +16,7 @@ from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.score_cell import Interval, picture
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, label
 from dashboard.shared.words.text import csv_text, shorten
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 
 Kind = Literal[
     "text",
@@ -223,7 +223,7 @@ def shown_text(value: object) -> str:
     """Return a value as one line of a cell, without characters that cannot be seen."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return shorten(visible(str(value)).replace("\n", " "), LONGEST_CELL)
+    return shorten(strip_invisible(str(value)).replace("\n", " "), LONGEST_CELL)
 
 
 def _csv(value: object) -> object:

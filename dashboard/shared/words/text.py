@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
-from evidence.bundle.secrets.masking import mask, visible
+from evidence.bundle.secrets import hide_secrets, strip_invisible
 
 Kind = Literal["same", "missing", "added"]
 LONGEST = 2000
@@ -20,10 +20,10 @@ LONGEST = 2000
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
 _BUTTONS: Mapping[str, str] = {
-    "pack it labelled with `--allow-partial`": "tick “Label as partial” below",
-    "pack it with `--allow-partial`": "tick “Label as partial” below",
-    "use `--allow-partial` if": "tick “Label as partial” if",
-    "pack with `--redact`": "tick “Mask secrets and home folders” below",
+    "pass `--allow-partial` to pack it with the label `partial`": "tick “Label as partial” below",
+    "or pass `--allow-partial`": "or tick “Label as partial” below",
+    "pass `--allow-partial` if": "tick “Label as partial” if",
+    "pass `--redact`": "tick “Mask secrets and home folders” below",
     "`trainproof check` finds": "The check finds",
     "Run `trainproof check` on the folder and repair what it names": "Repair what the tab Problems of the run names",
     "Continue it with `trainproof train --resume`": "Press Resume",
@@ -38,7 +38,7 @@ def plain(text: str) -> str:
 
     Colons, dollars and brackets are escaped too, since `:red[…]`, `:material/…:` and `$…$` mean something there.
     """
-    return _MARKDOWN.sub(r"\\\1", visible(text).replace("\n", " "))
+    return _MARKDOWN.sub(r"\\\1", strip_invisible(text).replace("\n", " "))
 
 
 def on_page(text: str) -> str:
@@ -62,7 +62,7 @@ def findable(names: Iterable[str]) -> list[str]:
 def glimpse(text: str, length: int) -> str:
     """Return at most `length` characters of the text with keys and passwords masked, however long the text is."""
     # One that begins within what is shown is found whole; what lies further on is not even looked at.
-    return shorten(mask(text[: length + _LONGEST_SECRET]), length)
+    return shorten(hide_secrets(text[: length + _LONGEST_SECRET]), length)
 
 
 def both_ends(text: str, length: int) -> str:
@@ -71,9 +71,12 @@ def both_ends(text: str, length: int) -> str:
     Between them stands how many characters were left out.
     """
     if len(text) <= length:
-        return mask(text)
+        return hide_secrets(text)
     first, last = length // 2, length - length // 2
-    beginning, end = mask(text[: first + _LONGEST_SECRET])[:first], mask(text[-last - _LONGEST_SECRET :])[-last:]
+    beginning, end = (
+        hide_secrets(text[: first + _LONGEST_SECRET])[:first],
+        hide_secrets(text[-last - _LONGEST_SECRET :])[-last:],
+    )
     return f"{beginning}\n… {len(text) - length:,} characters left out …\n{end}"
 
 

@@ -20,7 +20,7 @@ from dashboard.shared.words.text import plain
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from dashboard.views.launch.logic import several
 from dashboard.views.launch.parts import jobs, what
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from launch import planning
 from launch.jobs import program
 from launch.jobs.folder import CONFIG, LOCAL
@@ -130,10 +130,10 @@ def _same_in_a_terminal(resolved: Mapping[str, Any], *, force: bool) -> None:
     st.caption(
         f"The same as Start, in a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there"
     )
-    st.code(visible(_command(name, force=force)), language=None, wrap_lines=True)
+    st.code(strip_invisible(_command(name, force=force)), language=None, wrap_lines=True)
     markup.download("Configuration", text, name)
     with st.expander("The whole configuration", type="compact"):
-        st.code(visible(text), language="yaml")
+        st.code(strip_invisible(text), language="yaml")
 
 
 def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:

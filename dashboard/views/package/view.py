@@ -19,9 +19,9 @@ from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import on_page
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
-from evidence.bundle.build import build_bundle
-from evidence.bundle.inspection import ChecklistItem, checklist
-from evidence.bundle.verify import BundleVerdict, verify_bundle
+from evidence.bundle.build import ChecklistItem, build_bundle, checklist
+from evidence.bundle.verdict import BundleVerdict
+from evidence.bundle.verify import verify_bundle
 from evidence.index.runs import RunSummary
 from evidence.judge.documents import CARDS
 from evidence.rules import across

@@ -16,7 +16,7 @@ from dashboard.shared.words.verdicts import verdict_at
 from dashboard.views.plan.logic import grid, where
 from dashboard.views.plan.parts import target_box
 from dashboard.views.plan.parts.target_box import ChosenTarget
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from schemas.reading.values import number_at
@@ -146,7 +146,7 @@ def _command(config: Mapping[str, Any], target: ChosenTarget) -> None:
     files = "the configuration and your machine" if target.path else "the configuration"
     st.caption(f"The same in a terminal, with {files} saved there")
     st.code(
-        visible(program.as_command_line(["plan", "--config", name, "--on", target.shown])),
+        strip_invisible(program.as_command_line(["plan", "--config", name, "--on", target.shown])),
         language=None,
         wrap_lines=True,
     )

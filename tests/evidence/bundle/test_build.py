@@ -1,4 +1,4 @@
-"""The bundle is the same bytes every time, opens everywhere, and is refused with whole reasons."""
+"""A bundle is the same bytes every time, opens everywhere, and is refused with all reasons; so says the checklist."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from bundles import contents
-from synthetic import write_run
+from mutations import apply
+from synthetic import seal, write_run
 
-from evidence.bundle import build, inspection
-from evidence.bundle.build import build_bundle
-from evidence.bundle.judgement import within_run
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle import build
+from evidence.bundle.build import build_bundle, checklist
+from evidence.bundle.verify import relative_to_run, verify_bundle
 from evidence.judge.judgement import report_of
+from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_text
 
+FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
+NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
 
-def refused(folders: list[Path], output: Path, **options: bool) -> tuple[str, int]:
+
+def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
+    """Return why a bundle is not built, and check that nothing is left behind."""
     with pytest.raises(ProblemError) as caught:
         build_bundle(folders, output, **options)
     assert not output.exists()
     assert not output.parent.exists() or list(output.parent.glob(".*")) == []
-    return as_text(caught.value.problems), caught.value.exit_code
+    return caught.value
 
 
-def test_same_input_gives_the_same_bytes(tmp_path: Path):
+def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     """Other times, another umask, other order on disk, another place, and files copied in another order."""
     first = [write_run(tmp_path / "here", name, seed=seed) for seed, name in enumerate(["alpha", "beta"])]
     here = build_bundle(first, tmp_path / "one.zip")
@@ -55,54 +62,27 @@ def test_same_input_gives_the_same_bytes(tmp_path: Path):
     assert (tmp_path / "two.zip").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("given", [".", "../demo", "./", "demo/.."])
+@pytest.mark.parametrize("given", [".", "../demo", "demo/.."])
 def test_however_the_folder_is_named_the_bundle_is_the_same(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     run = write_run(tmp_path, "demo", status="failed")
     (run / "demo").mkdir()
     whole = build_bundle([run], tmp_path / "whole.zip", allow_partial=True)
     monkeypatch.chdir(run)
     build_bundle([Path(given)], tmp_path / "given.zip", allow_partial=True)
     assert (tmp_path / "given.zip").read_bytes() == (tmp_path / "whole.zip").read_bytes()
-    assert whole.runs[0].reasons == ("The run failed after 10 of 20 steps.",)
+    assert tuple(whole.runs[0].grade.reasons) == ("The run failed after 10 of 20 steps.",)
 
 
-def test_words_that_hold_the_name_of_the_folder_stay():
-    """`a/` also stands inside `data/`."""
+def test_files_are_named_from_the_run_folder() -> None:
     said = {"code": "TP1", "severity": "error", "what": "data/rows.jsonl is gone.", "next": "Give a/ again."}
-    assert within_run(Problem(file="a/plan.json", **said), Path("a")) == Problem(file="plan.json", **said)
-    assert within_run(Problem(file="a", **said), Path("x/../a")) == Problem(file="a", **said)
-    assert within_run(Problem(file="x/../a", **said), Path("x/../a")) == Problem(file="a", **said)
+    for file, folder, expected in (("a/plan.json", "a", "plan.json"), ("a", "x/../a", "a"), ("x/../a", "x/../a", "a")):
+        problem = Problem(file=file, **said)
+        assert relative_to_run(problem, Path(folder)) == Problem(file=expected, **said)
 
 
-def test_nothing_but_a_zip_is_replaced(tmp_path: Path):
-    run, other = write_run(tmp_path, "demo"), write_run(tmp_path, "other", seed=1)
-    text, pipe = tmp_path / "notes.txt", tmp_path / "pipe.zip"
-    text.write_text("mine")
-    os.mkfifo(pipe)
-    for output in (text, pipe):
-        with pytest.raises(ProblemError) as caught:
-            build_bundle([run], output)
-        assert as_text(caught.value.problems) == (
-            f"error TP848: {output}: The file there is not a zip, and would be replaced.\n"
-            "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
-            "  Next: Give another path with `--output`.\n"
-        )
-    assert text.read_text() == "mine"
-    assert pipe.is_fifo()
-    inside = other / "evidence" / "demo.zip"
-    said, code = refused([run], inside)
-    assert (said.splitlines()[0], code) == (
-        f"error TP848: {inside}: The output lies inside the run folder {other}.",
-        2,
-    )
-    (tmp_path / "empty.zip").touch()
-    build_bundle([run], tmp_path / "empty.zip")
-    build_bundle([run], tmp_path / "empty.zip")
-
-
-def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
+def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo", items=10)
     (run / "notes é.ipynb").write_text('{"cells": []}\n', "utf-8")
     path = build_bundle([run], tmp_path / "demo.zip", with_unlisted=True).output
@@ -114,6 +94,7 @@ def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
         assert {info.external_attr >> 16 for info in archive.infolist()} == {0o100644}
         archive.extractall(tmp_path / "out")
     assert "runs/demo/notes é.ipynb" in names
+    assert {name for name in names if "/" not in name} == {"MANIFEST.sha256", "REPORT.html", "bundle_manifest.json"}
     checked = subprocess.run(
         ["sha256sum", "--strict", "-c", "MANIFEST.sha256"],
         cwd=tmp_path / "out",
@@ -128,245 +109,127 @@ def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
     subprocess.run(["unzip", "-tqq", str(path)], check=True)
 
 
-def test_a_file_that_no_list_names_is_packed_only_if_asked_for(tmp_path: Path):
+def test_what_is_left_out_and_what_is_reported(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo")
-    (run / "results.json").write_text('{"exact_match": 0.99}')
-    (run / "receipts").mkdir()
+    for folder in ("checkpoints", "adapter", "receipts", ".cache"):
+        (run / folder).mkdir()
+    (run / "checkpoints" / "w.bin").write_bytes(bytes(100))
+    with (run / "adapter" / "adapter_model.safetensors").open("wb") as file:
+        file.truncate((32 << 20) + 1)
     (run / "receipts" / "of-somebody.json").write_text("{}")
+    for name in ("run.lock", "half.tmp", "results.json"):
+        (run / name).write_text("{}")
     found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
     assert [Path(each.file).name for each in found] == ["results.json"]
-    left = build_bundle([run], tmp_path / "without.zip")
-    assert left.left_out == ("demo/results.json",)
-    assert "runs/demo/receipts/of-somebody.json" in contents(left.output)
-    assert build_bundle([run], tmp_path / "with.zip", with_unlisted=True).left_out == ()
-
-
-def test_report_says_what_was_built(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (run / "run.lock").write_text("")
-    (run / "checkpoints").mkdir()
-    (run / "checkpoints" / "w.bin").write_bytes(bytes(100))
-    (run / ".cache").mkdir()
-    (run / "half.tmp").write_text("x")
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.run_id, each.grade) for each in report.runs] == [("demo", "consistent")]
-    assert report.left_out == ("demo/.cache", "demo/checkpoints", "demo/half.tmp", "demo/run.lock")
-    assert report.partial is False
-    assert report.size_bytes == (tmp_path / "new" / "demo.zip").stat().st_size
-    assert not any(name.endswith((".tmp", "run.lock", "w.bin")) for name in contents(report.output))
+    assert [(each.name, each.grade.name) for each in report.runs] == [("demo", "consistent")]
+    always = {"demo/.cache", "demo/half.tmp", "demo/run.lock"}
+    assert set(report.left_out) == always | {"demo/adapter", "demo/checkpoints", "demo/results.json"}
+    assert (report.partial, report.size_bytes) == (False, report.output.stat().st_size)
+    assert "runs/demo/receipts/of-somebody.json" in contents(report.output)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1]
+    whole = build_bundle([run], tmp_path / "whole.zip", with_unlisted=True, with_weights=True)
+    assert set(whole.left_out) == always
+    assert "runs/demo/adapter/adapter_model.safetensors" in contents(whole.output)
 
 
-def test_weights_are_packed_when_asked_for(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (run / "adapter").mkdir()
-    (run / "adapter" / "adapter_model.safetensors").write_bytes(bytes(3_000_000))
-    report = build_bundle([run], tmp_path / "demo.zip", with_weights=True)
-    assert "runs/demo/adapter/adapter_model.safetensors" in contents(report.output)
-    assert verify_bundle(report.output).ok
-
-
-def test_an_older_bundle_is_replaced(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (tmp_path / "demo.zip").write_bytes(b"PK\x05\x06" + bytes(18))
-    assert build_bundle([run], tmp_path / "demo.zip").size_bytes > 1000
-
-
-def test_partial_runs_are_refused_and_packed_with_a_label(tmp_path: Path):
+def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     run = write_run(tmp_path, "cut", status="interrupted")
-    assert refused([run], tmp_path / "o" / "cut.zip") == (
-        (
-            f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
-            "  Only consistent and measured runs are packed without a label.\n"
-            "  Next: Finish or repair the run, or pack it labelled with `--allow-partial`.\n"
-        ),
-        1,
+    assert as_text(refused([run], tmp_path / "o" / "cut.zip").problems) == (
+        f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
+        "  Only consistent and measured runs are packed without a label.\n"
+        "  Next: Finish or repair the run, or pass `--allow-partial` to pack it with the label `partial`.\n"
     )
     report = build_bundle([run], tmp_path / "cut.zip", allow_partial=True)
-    assert report.partial is True
     verdict = verify_bundle(report.output)
-    assert (verdict.ok, verdict.partial, verdict.runs[0].grade) == (True, True, "partial")
+    assert (report.partial, verdict.ok, verdict.partial, verdict.runs[0].grade) == (True, True, True, "partial")
     assert "Partial evidence." in contents(report.output)["REPORT.html"].decode()
 
 
-def test_a_contradictory_run_is_never_packed(tmp_path: Path):
-    run = write_run(tmp_path, "demo", manifest={"result": {"last_loss": 0.001}})
-    text, code = refused([run], tmp_path / "o" / "demo.zip", allow_partial=True)
-    assert code == 1
-    assert text.startswith(f"error TP852: {run}: The run is graded contradictory: run_manifest.json: ")
-    assert text.endswith(
-        "  A contradictory run is never packed: no label could say which of its statements is true.\n"
-        "  Next: Run `trainproof check` on the folder; restore the files as the run wrote them, or run it again.\n"
-    )
+def copied(run: Path) -> list[Path]:
+    shutil.copytree(run, run.parent / "other")
+    manifest = (run.parent / "other" / "run_manifest.json").read_text("utf-8")
+    (run.parent / "other" / "run_manifest.json").write_text(manifest.replace('"run_id": "demo"', '"run_id": "other"'))
+    return [run, run.parent / "other"]
 
 
-def test_a_run_and_its_copy_are_not_packed_together(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    shutil.copytree(run, tmp_path / "other")
-    manifest = (tmp_path / "other" / "run_manifest.json").read_text("utf-8")
-    (tmp_path / "other" / "run_manifest.json").write_text(manifest.replace('"run_id": "demo"', '"run_id": "other"'))
-    text, code = refused([run, tmp_path / "other"], tmp_path / "o" / "x.zip")
-    assert code == 1
-    assert "TP852" in text
+def empty(run: Path) -> list[Path]:
+    (run.parent / "empty").mkdir()
+    return [run.parent / "empty"]
 
 
-def test_folders_that_do_not_exist_or_are_no_runs(tmp_path: Path):
-    (tmp_path / "empty").mkdir()
-    assert refused([tmp_path / "nothing"], tmp_path / "o" / "x.zip") == (
-        (
-            f"error TP840: {tmp_path / 'nothing'}: This does not exist.\n"
-            "  The path given does not exist or is not a folder.\n"
-            "  Next: Give the path of a run folder; `trainproof runs` lists them.\n"
-        ),
-        2,
-    )
-    assert refused([], tmp_path / "o" / "x.zip") == (
-        (
-            "error TP851: No run folder was given.\n"
-            "  A bundle holds at least one run.\n"
-            "  Next: Name at least one run folder.\n"
-        ),
-        2,
-    )
-    assert refused([tmp_path / "empty"], tmp_path / "o" / "x.zip") == (
-        (
-            f"error TP853: {tmp_path / 'empty'}: This is not a run.\n"
-            "  The folder holds none of the files that a run writes.\n"
-            "  Next: Name the run folders themselves; `trainproof runs` lists them.\n"
-        ),
-        1,
-    )
-
-
-def test_two_runs_of_one_name(tmp_path: Path):
-    runs = [write_run(tmp_path / place, "demo") for place in ("a", "b")]
-    assert refused(runs, tmp_path / "o" / "x.zip") == (
-        (
-            "error TP849: demo: Several of the folders have this name.\n"
-            "  Runs are packed under the name of their folder, so two with one name cannot be distinguished.\n"
-            "  Next: Pack them into two bundles.\n"
-        ),
-        2,
-    )
-
-
-def test_a_run_that_is_going_on(tmp_path: Path):
-    run = write_run(tmp_path, "demo", status="running")
-    with RunLock(run):
-        text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True)
-    assert (text, code) == (
-        (
-            f"error TP843: {run}: A process holds this run folder.\n"
-            "  A process is writing to the folder, so a bundle would hold half-written files.\n"
-            "  Next: Wait for the run to end, or stop it.\n"
-        ),
-        1,
-    )
-
-
-@pytest.mark.parametrize("target", ["/etc/hostname", "metrics.jsonl", "nowhere"])
-def test_links_are_refused(tmp_path: Path, target: str):
-    run = write_run(tmp_path, "demo")
-    (run / "extra.txt").symlink_to(target)
-    assert refused([run], tmp_path / "o" / "x.zip", allow_partial=True) == (
-        (
-            f"error TP844: {run / 'extra.txt'}: This is a symbolic link, not a file.\n"
-            "  A symbolic link may lead anywhere on this machine; a bundle holds plain files only.\n"
-            "  Next: Replace the link by a copy of the file, or remove it.\n"
-        ),
-        1,
-    )
-
-
-def test_a_linked_folder_is_not_entered(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (run / "data").symlink_to(tmp_path, target_is_directory=True)
-    text, _ = refused([run], tmp_path / "o" / "x.zip")
-    assert text.startswith(f"error TP844: {run / 'data'}: This is a symbolic link")
-
-
-def test_pipes_are_refused(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    os.mkfifo(run / "pipe")
-    text, _ = refused([run], tmp_path / "o" / "x.zip")
-    assert text.startswith(f"error TP844: {run / 'pipe'}: This is a special file, not a file.\n")
+FORGED = {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5}
+TOKEN = f"line\npush to https://user:hf_{'aB3' * 11}x@huggingface.co/me\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("change", "code", "file", "what", "exit_code"),
     [
-        ("a\\b.txt", "The name has a backslash, which is a separator on Windows only."),
-        ("aux.txt", "`aux.txt` is the name of a device on Windows."),
-        ("a?.txt", "The name has the character `?`, which Windows does not allow."),
+        (lambda _: [], "TP851", "", "No run folder was given.", 2),
+        (lambda run: [run.parent / "nothing"], "TP840", "nothing", "This does not exist.", 2),
+        (lambda run: [run, write_run(run / "x", "demo")], "TP849", "demo", "Several run folders have this name.", 2),
+        (empty, "TP853", "empty", "This is not a run.", 1),
+        (copied, "TP852", "demo", "The run is graded contradictory: ", 1),
+        (lambda run: apply(run, FORGED), "TP852", "demo", "The run is graded contradictory: ", 1),
+        (lambda run: (run / "x").symlink_to("/etc/hostname"), "TP844", "demo/x", "This is a symbolic link.", 1),
+        (lambda run: (run / "x").symlink_to(run.parent), "TP844", "demo/x", "This is a symbolic link.", 1),
+        (lambda run: os.mkfifo(run / "pipe"), "TP844", "demo/pipe", "This is a special file.", 1),
+        (lambda run: (run / "a\\b").touch(), "TP845", "demo/a\\b", "The name contains a backslash", 1),
+        (lambda run: (run / "aux.txt").touch(), "TP845", "demo/aux.txt", "`aux.txt` is a reserved device name", 1),
+        (lambda run: (run / "a?").touch(), "TP845", "demo/a?", "The name contains `?`, which Windows does not", 1),
+        (
+            lambda run: (run / "Log.jsonl").touch(),
+            "TP845",
+            "demo/log.jsonl",
+            "On Windows and macOS this is the same",
+            1,
+        ),
+        (lambda run: [run.rename(run.parent / "my run")], "TP845", "my run", "The folder name `my run` is not a", 1),
+        (
+            lambda run: (run / "x").write_text(TOKEN),
+            "TP846",
+            "demo/x",
+            "Line 2 holds a Hugging Face token: hf_a… (37",
+            1,
+        ),
     ],
 )
-def test_names_that_other_systems_cannot_hold(tmp_path: Path, name: str, what: str):
+def test_what_cannot_be_packed(
+    change: Callable[[Path], object], code: str, file: str, what: str, exit_code: int, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "runs", "demo")
+    folders = change(run)
+    folders = folders if isinstance(folders, list) else [run]
+    error = refused(folders, tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
+    assert error.exit_code == exit_code
+    found = {(each.code, each.file.removeprefix(f"{tmp_path / 'runs'}/")): each.what for each in error.problems}
+    assert found[code, file].startswith(what)
+
+
+def test_a_run_in_progress(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "demo", status="running")
+    with RunLock(run):
+        assert [each.code for each in refused([run], tmp_path / "x.zip", allow_partial=True).problems] == ["TP843"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path, "demo")
-    (run / name).write_text("x")
-    assert refused([run], tmp_path / "o" / "x.zip") == (
-        (
-            f"error TP845: {run / name}: {what}\n"
-            "  Another system could not unpack this name, or would take it for another.\n"
-            "  Next: Rename the file.\n"
-        ),
-        1,
-    )
+    scan = build.scan_file
 
-
-def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
-    run = write_run(tmp_path, "my run")
-    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
-    assert code == 1
-    assert f"error TP845: {run}: The run folder is named `my run`, which is not a run id.\n" in text
-
-
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = write_run(tmp_path, "demo")
-    read = inspection.scan_file
-
-    def denied(path: Path, name: str):
+    def denied(path: Path, name: str) -> list[Problem]:
         if name == "log.jsonl":
             raise PermissionError(13, "Permission denied")
-        return read(path, name)
+        return scan(path, name)
 
-    monkeypatch.setattr(inspection, "scan_file", denied)
-    assert refused([run], tmp_path / "o" / "x.zip", allow_partial=True) == (
-        (
-            f"error TP854: {run / 'log.jsonl'}: The file cannot be read: Permission denied.\n"
-            "  What cannot be read can be neither checked nor packed.\n"
-            "  Next: Give yourself the right to read it, or move it out of the run folder.\n"
-        ),
-        1,
-    )
+    monkeypatch.setattr(build, "scan_file", denied)
+    (problem,) = refused([run], tmp_path / "o" / "x.zip", allow_partial=True).problems
+    assert (problem.code, problem.file) == ("TP854", str(run / "log.jsonl"))
+    assert problem.what == "The file cannot be read: Permission denied."
 
 
-def test_names_that_differ_in_case_only(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (run / "Notes.txt").write_text("x")
-    (run / "notes.txt").write_text("x")
-    text, _ = refused([run], tmp_path / "o" / "x.zip", with_unlisted=True)
-    what = "The name becomes `Notes.txt` where case or Unicode form do not count."
-    assert text.startswith(f"error TP845: {run / 'notes.txt'}: {what}\n")
-
-
-def test_secrets_are_refused_and_masked(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    token = "hf_" + "aB3" * 11 + "x"
-    (run / "console.txt").write_text(f"line\npush to https://user:{token}@huggingface.co/me\n")
-    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
-    assert code == 1
-    assert token not in text
-    assert text.startswith(
-        f"error TP846: {run / 'console.txt'} (line 2): "
-        "Line 2 holds a password in an address: hf_a… (37 characters).\n"
-        "  A file holds what looks like a password, token or private key.\n"
-        "  Next: Revoke the secret, then remove it from the file, or pack with `--redact`.\n"
-    )
-
-
-def test_personal_details_are_told_and_packed(tmp_path: Path):
+def test_personal_details_are_reported_and_packed(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo", manifest={"command": ["trainproof", "train", "--config", "/home/ada/c.yaml"]})
     report = build_bundle([run], tmp_path / "x.zip")
     assert [(problem.severity, problem.code, problem.file) for problem in report.warnings] == [
@@ -374,60 +237,122 @@ def test_personal_details_are_told_and_packed(tmp_path: Path):
     ]
 
 
-def test_output_that_cannot_be_written(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    assert refused([run], run / "bundle.zip") == (
-        (
-            f"error TP848: {run / 'bundle.zip'}: The output lies inside the run folder {run}.\n"
-            "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
-            "  Next: Give another path with `--output`.\n"
-        ),
-        2,
-    )
-    (tmp_path / "file").write_text("x")
-    text, code = refused([run], tmp_path / "file" / "x.zip")
-    assert (code, text.splitlines()[0][:11]) == (2, "error TP848")
+def test_only_a_zip_is_replaced_and_never_inside_a_run(tmp_path: Path) -> None:
+    run, other = write_run(tmp_path, "demo"), write_run(tmp_path, "other", seed=1)
+    text, pipe = tmp_path / "notes.txt", tmp_path / "pipe.zip"
+    text.write_text("mine")
+    os.mkfifo(pipe)
+    for output in (text, pipe, text / "x.zip"):
+        with pytest.raises(ProblemError) as caught:
+            build_bundle([run], output)
+        assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (2, ["TP848"])
+    assert (text.read_text(), pipe.is_fifo()) == ("mine", True)
+    for output, folder in ((run / "x.zip", run), (other / "evidence" / "demo.zip", other)):
+        (problem,) = refused([run], output).problems
+        assert problem.what == f"The output is inside the run folder {folder}."
+    (tmp_path / "empty.zip").touch()
+    build_bundle([run], tmp_path / "empty.zip")
+    build_bundle([run], tmp_path / "empty.zip")
 
 
-def test_a_file_that_changes_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = write_run(tmp_path, "demo")
-    write = build._write
+def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, write = write_run(tmp_path, "demo"), build._write
+    output = tmp_path / "o" / "x.zip"
+    output.parent.mkdir()
+    output.write_bytes(b"PK\x05\x06old")
 
-    def change_then_write(*arguments):
+    def change_then_write(*arguments: object) -> None:
         with (run / "log.jsonl").open("a") as log:
             log.write("\n")
         write(*arguments)
 
-    monkeypatch.setattr(build, "_write", change_then_write)
-    assert refused([run], tmp_path / "o" / "x.zip") == (
-        (
-            f"error TP850: {run / 'log.jsonl'}: The file has other content than when it was checked a moment ago.\n"
-            "  A file had other content when it was packed than when it was checked.\n"
-            "  Next: Wait until nothing writes to the folder, then pack again.\n"
-        ),
-        1,
-    )
-    assert list((tmp_path / "o").iterdir()) == []
-
-
-def test_a_full_disk_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = write_run(tmp_path, "demo")
-    (tmp_path / "o").mkdir()
-    (tmp_path / "o" / "x.zip").write_bytes(b"PK\x05\x06old")
-
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(build, "_write", full)
-    with pytest.raises(ProblemError) as caught:
-        build_bundle([run], tmp_path / "o" / "x.zip")
-    assert caught.value.problems[0].what == "The bundle cannot be written: No space left on device."
-    assert [path.name for path in (tmp_path / "o").iterdir()] == ["x.zip"]
-    assert (tmp_path / "o" / "x.zip").read_bytes() == b"PK\x05\x06old"
+    for broken, name, code, what in (
+        (full, "_write", "TP848", "The bundle cannot be written: No space left on device."),
+        (lambda _: b"", "central_directory", "TP801", "This is not a zip, or its end is missing."),
+        (change_then_write, "_write", "TP850", "The file changed while it was packed."),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(build, name, broken)
+            with pytest.raises(ProblemError) as caught:
+                build_bundle([run], output)
+        assert [(each.code, each.what) for each in caught.value.problems] == [(code, what)]
+        assert [path.name for path in output.parent.iterdir()] == ["x.zip"]
+        assert output.read_bytes() == b"PK\x05\x06old"
 
 
-def test_a_zip_that_does_not_verify_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_bundle_of_an_import(tmp_path: Path) -> None:
+    made = import_run(FOREIGN / "hf_trainer" / "folder", name="theirs", root=tmp_path / "runs", now=NOW)
+    verdict = verify_bundle(build_bundle([made.path], tmp_path / "b.zip", allow_partial=True).output)
+    assert (verdict.ok, [run.grade for run in verdict.runs]) == (True, ["measured"])
+    theirs = tmp_path / "own"
+    theirs.mkdir()
+    (theirs / "train.log").write_text("Saved to /home/somebody/model\nstep 1 loss: 2.0\nstep 2 loss: 1.5\n")
+    made = import_run(theirs, name="own", root=tmp_path / "runs", now=NOW)
+    report = build_bundle([made.path], tmp_path / "masked.zip", allow_partial=True, redact=True)
+    assert [Path(each.path).name for each in report.redactions] == ["train.log"]
+    verdict = verify_bundle(report.output)
+    assert (verdict.ok, [run.grade for run in verdict.runs]) == (True, ["measured"])
+
+
+def lines(*folders: Path, with_weights: bool = False) -> list[tuple[str, str, str]]:
+    return [(item.what, item.state, item.detail) for item in checklist(folders, with_weights=with_weights)]
+
+
+def test_checklist_of_a_good_run(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo")
-    monkeypatch.setattr(build, "ending", lambda stored: b"")
-    text, code = refused([run], tmp_path / "o" / "x.zip")
-    assert (code, text[:11]) == (1, "error TP801")
+    (run / "checkpoints").mkdir()
+    size = sum(path.stat().st_size for path in run.iterdir() if path.is_file())
+    assert lines(run) == [
+        ("grade", "ok", "The run is graded consistent."),
+        ("errors", "ok", "`trainproof check` finds no error."),
+        ("end of the run", "ok", "No process writes to the folder."),
+        ("secrets", "ok", "No known kind of secret was found."),
+        ("files", "ok", f"9 files, {size:,} bytes. Left out: checkpoints."),
+        ("challenge", "note", "Challenge: not possible, since the bundle holds no parameters."),
+    ]
+    assert "challenge" not in {what for what, _, _ in lines(write_run(tmp_path, "unscored", items=0))}
+
+
+def test_checklist_of_bad_runs(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "cut", status="interrupted")
+    (run / "notes.txt").write_text("see /home/ada/x\npassword: hunter2hunter2\n")
+    seal(run)
+    (run / "link").symlink_to("notes.txt")
+    found = {(what, state): detail for what, state, detail in lines(run)}
+    assert found["grade", "blocked"] == "The run is graded partial: The run was interrupted after 10 of 20 steps."
+    assert found["secrets", "blocked"] == "notes.txt: Line 2 holds a password: hun… (14 characters)."
+    assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
+    assert found["files", "blocked"] == "link: This is a symbolic link."
+    assert ("secrets", "ok") not in found
+    apply(forged := write_run(tmp_path, "forged"), FORGED)
+    advice = {item.what: (item.state, item.next) for item in checklist([forged])}
+    assert advice["errors"] == ("blocked", "Run `trainproof check` on the folder and fix the errors.")
+    (item,) = checklist([tmp_path / "nothing"])
+    assert (item.run, item.what, item.state) == ("", "folder", "blocked")
+
+
+@pytest.mark.parametrize(
+    ("weights", "size", "with_weights", "state", "said"),
+    [
+        ("adapter/adapter_model.safetensors", 100, False, "note", "unknown. adapter/ is packed, but not checked"),
+        ("adapter/adapter_model.safetensors", (32 << 20) + 1, False, "note", "not possible, since the bundle holds"),
+        ("adapter/adapter_model.safetensors", (32 << 20) + 1, True, "note", "unknown. adapter/ is packed, but not"),
+        ("trained_params.safetensors", 100, False, "ok", "possible. trained_params.safetensors has the hash of"),
+    ],
+)
+def test_small_weights_are_packed_and_large_ones_only_if_asked_for(
+    weights: str, size: int, with_weights: bool, state: str, said: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, "demo")
+    (run / weights).parent.mkdir(exist_ok=True)
+    (run / weights).write_bytes(b"\0arrays of ada@example.org, which are no text")
+    os.truncate(run / weights, size)
+    if weights.startswith("trained"):
+        seal(run)
+    found = lines(run, with_weights=with_weights)
+    ((_, stated, detail),) = [line for line in found if line[0] == "challenge"]
+    assert (stated, detail[: len(f"Challenge: {said}")]) == (state, f"Challenge: {said}")
+    assert not [line for line in found if line[0] == "personal details"]

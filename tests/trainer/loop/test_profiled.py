@@ -8,7 +8,7 @@ import pytest
 from jax.profiler import ProfileData
 from whole_runs import carried_out, errors_of, logged
 
-from evidence.bundle.format.layout import files_of_run
+from evidence.bundle.contents import files_of_run
 from evidence.run.layout import PROFILE
 from trainer.config.tree import Config
 from trainer.run import RunRequest

@@ -13,7 +13,7 @@ import pytest
 from forging import forged, manifest_of, rows_of
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.format.layout import files_of_run
+from evidence.bundle.contents import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
@@ -218,7 +218,7 @@ def test_an_answer_that_is_none_or_of_another_run_is_refused(copy: Path, tmp_pat
 
     (tmp_path / "x" / layout.STATES).mkdir(parents=True)
     pack_states(tmp_path / "x", "0" * 64, tmp_path / "other.zip")
-    what = f"TP858 The answer is not for the run whose manifest has the SHA-256 {run_sha256(copy)}."
+    what = f"TP858 The answer is not for the run whose manifest has SHA-256 {run_sha256(copy)}."
     assert refusal(lambda: opened(tmp_path / "other.zip")) == (2, [what])
     for name in ("../evil", "states/../../evil", "states/1.py", "other/1.safetensors"):
         with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:

@@ -35,7 +35,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: ")
-    assert lines[0].endswith(" files; read back, it holds.")
+    assert lines[0].endswith(" files, verified.")
     assert lines[1] == "  m37_v1: consistent"
     assert lines[-1] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
@@ -51,8 +51,8 @@ def test_a_missing_folder_is_an_error_and_never_ok(capsys: pytest.CaptureFixture
     assert (code, out) == (2, "")
     assert err == (
         "error TP840: submission_runs/nothing: This does not exist.\n"
-        "  The path given does not exist or is not a folder.\n"
-        "  Next: Give the path of a run folder; `trainproof runs` lists them.\n"
+        "  The path does not exist or is not a folder.\n"
+        "  Next: Pass the path of a run folder; `trainproof runs` lists them.\n"
     )
     assert not Path("bundles").exists()
 
@@ -84,7 +84,7 @@ def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixtur
     code, out, err = run(capsys, "verify", "bundles/m37_v1.zip")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].startswith("bundles/m37_v1.zip: holds (")
+    assert lines[0].startswith("bundles/m37_v1.zip: valid (")
     assert lines[1].startswith("  m37_v1: consistent. Finished;")
     assert lines[-1].endswith("Not signed: the author is unknown.")
 
@@ -98,11 +98,12 @@ def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):
     code, out, _ = run(capsys, "verify", str(path))
     assert code == 1
     assert out == (
-        "error TP811: runs/m37_v1/metrics.jsonl: The content does not have the checksum that the entry declares.\n"
-        "  The unpacked content has another size or checksum than declared: the entry was damaged or forged.\n"
-        "  Next: Ask for the bundle again, or build it with `trainproof package` from the run folders.\n"
-        f"bundles/m37_v1.zip: does not hold ({out.split('(')[1].split(')')[0]}).\n"
-        "The bundle is not what it states. Do not rely on anything inside.\n"
+        "error TP801: runs/m37_v1/metrics.jsonl: The content does not match its checksum.\n"
+        "  The file is not a zip, or it is damaged: headers, sizes or checksums are wrong, or bytes belong to no "
+        "entry.\n"
+        "  Next: Download or copy the file again.\n"
+        f"bundles/m37_v1.zip: not valid ({out.split('valid (')[1].split(')')[0]}).\n"
+        "The bundle does not verify. Do not rely on its content.\n"
     )
 
 
@@ -111,7 +112,7 @@ def test_verify_of_what_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert (code, out) == (2, "")
     assert err == (
         "error TP091: nothing.zip: This does not exist.\n"
-        "  Next: Give the path of a bundle, a zip that `trainproof package` built.\n"
+        "  Next: Pass the path of a bundle that `trainproof package` built.\n"
     )
     assert run(capsys, "verify", "submission_runs")[0] == 2
 

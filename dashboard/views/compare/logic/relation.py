@@ -16,7 +16,7 @@ import pyarrow as pa
 from dashboard.shared.charts.strokes import in_ink
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.compare.settings import NO_SETTINGS, place
 from evidence.index.runs import RunSummary
 
@@ -99,7 +99,7 @@ def scale(runs: Sequence[RunSummary], name: str) -> Scale:
     rest = place.get(OTHER, 0.0)
     return Scale(
         name=name,
-        places=tuple(None if value is None else place.get(visible(str(value)), rest) for value in values),
+        places=tuple(None if value is None else place.get(strip_invisible(str(value)), rest) for value in values),
         words=words,
     )
 
@@ -166,11 +166,11 @@ def relation_csv(runs: Sequence[RunSummary], shown: Sequence[str]) -> str:
 
 
 def _columns(runs: Sequence[RunSummary], shown: Sequence[str]) -> dict[str, list[Value]]:
-    columns: dict[str, list[Value]] = {"run": [visible(run.path.name) for run in runs]}
+    columns: dict[str, list[Value]] = {"run": [strip_invisible(run.path.name) for run in runs]}
     for name in dict.fromkeys(shown):
         values = [value_of(run, name) for run in runs]
         is_words = _is_words(values)
-        columns[name] = [visible(str(value)) if is_words and value is not None else value for value in values]
+        columns[name] = [strip_invisible(str(value)) if is_words and value is not None else value for value in values]
     return columns
 
 
@@ -180,7 +180,7 @@ def _is_words(values: Iterable[Value]) -> bool:
 
 def _words(values: Iterable[str]) -> tuple[str, ...]:
     """Return the different words, the most frequent ones where there are too many for an axis."""
-    counts = Counter(visible(value) for value in values)
+    counts = Counter(strip_invisible(value) for value in values)
     if len(counts) <= MOST_WORDS:
         return tuple(sorted(counts))
     return (*sorted({word for word, _ in counts.most_common(MOST_WORDS - 1)} - {OTHER}), OTHER)

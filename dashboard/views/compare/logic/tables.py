@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.words.grades import GRADES, STATUSES, label
 from dashboard.shared.words.text import csv_text, shorten
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeComparison
@@ -197,7 +197,7 @@ def value(found: object) -> str:
 
 def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as CSV, without formulas."""
-    head, *body = ([visible(cell) for cell in row] for row in (head, *rows))
+    head, *body = ([strip_invisible(cell) for cell in row] for row in (head, *rows))
     return csv_text(head, body)
 
 

@@ -12,7 +12,7 @@ from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold
 from dashboard.shared.session import state
 from dashboard.views.compare.logic import relation, scatter, scatter_figure
 from dashboard.views.compare.logic.relation import Scale
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.index.runs import RunSummary
 from schemas.problems.formats import NOTHING
 from schemas.problems.words import quantity
@@ -70,7 +70,7 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter) -> list[int]:
     picked = plotted.show(
         scatter_figure.draw(
             shown,
-            [visible(run.path.name) for run in runs],
+            [strip_invisible(run.path.name) for run in runs],
             curves.palette(len(shown.members)),
             plotted.colours(),
             [(run.score_low, run.score_high) for run in runs] if is_score else (),

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from dashboard.shared.charts.contents_figure import Content
-from evidence.bundle.files import open_bundle
-from evidence.bundle.format.layout import RUNS, files_of_run
-from evidence.bundle.inspection import ChecklistItem
-from evidence.bundle.integrity import published_schemas
-from evidence.bundle.verify import BundleVerdict, verify_bundle
+from evidence.bundle.build import ChecklistItem
+from evidence.bundle.contents import RUNS, files_of_run
+from evidence.bundle.reading import open_bundle
+from evidence.bundle.verdict import BundleVerdict
+from evidence.bundle.verify import verify_bundle
 from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
@@ -83,20 +83,16 @@ _KINDS = {
     layout.TRAINED_PARAMS: "weights",
 }
 _STATES = "states to repeat from"
-_ORDER = (*dict.fromkeys(_KINDS.values()), _STATES, "other", "schemas")
+_ORDER = (*dict.fromkeys(_KINDS.values()), _STATES, "other")
 
 
 def contents(folders: Sequence[Path]) -> list[Content]:
-    """Return what a bundle of these runs holds, by run and kind; last, the schemas that it adds.
-
-    Its report and its lists, a few kilobytes, are written when it is built.
-    """
+    """Return what a bundle of these runs holds, by run and kind; report and lists, a few kilobytes, are left out."""
     found: dict[tuple[str, str], list[int]] = {}
     for folder in folders:
         for name in files_of_run(folder).packed:
             found.setdefault((folder.name, _kind_of(name)), []).append((folder / name).stat().st_size)
-    found["every bundle", "schemas"] = list(map(len, published_schemas().values()))
-    rows = [*(folder.name for folder in folders), "every bundle"]
+    rows = [folder.name for folder in folders]
     return [
         Content(row=row, kind=kind, files=len(sizes), bytes=sum(sizes))
         for (row, kind), sizes in sorted(

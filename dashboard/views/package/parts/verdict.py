@@ -9,16 +9,15 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
-from evidence.bundle.headline import headline
-from evidence.bundle.verify import BundleVerdict
+from evidence.bundle.verdict import BundleVerdict, headline
 from schemas.problems import formats
 from schemas.problems.problem import Problem
 from schemas.problems.words import quantity
 
 _SIGNS = {
     "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
-    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
-    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
+    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, but not a result."),
+    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle was changed or is damaged."),
 }
 
 

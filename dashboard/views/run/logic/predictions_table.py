@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import both_ends, glimpse, shorten
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.scores.reading import TAGS
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, text_at
@@ -62,7 +62,7 @@ def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Seque
 
 def table_with_outputs(rows: Sequence[Row]) -> pa.Table:
     """Return `table` with the whole output of each row, shortened where it is long."""
-    outputs = [glimpse(visible(text_at(row, "output_text") or ""), _LONGEST) for row in rows]
+    outputs = [glimpse(strip_invisible(text_at(row, "output_text") or ""), _LONGEST) for row in rows]
     return table(rows).append_column("output", arrow.texts(outputs))
 
 
@@ -76,9 +76,9 @@ def table(rows: Sequence[Row]) -> pa.Table:
             "id": text_at(row, "id"),
             "outcome": _outcome(row),
             "form": _FORMS[flag_at(row, "format_ok")],
-            "prompt": glimpse(visible(text_at(row, "prompt") or ""), _LONGEST),
-            "expected": shorten(visible(_expected_answers(row)), _LONGEST),
-            "got": shorten(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
+            "prompt": glimpse(strip_invisible(text_at(row, "prompt") or ""), _LONGEST),
+            "expected": shorten(strip_invisible(_expected_answers(row)), _LONGEST),
+            "got": shorten(strip_invisible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
             "tokens": number_at(row, "output_tokens"),
             "finish": text_at(row, "finish_reason"),
             **{group: text_at(row, group) for group in GROUPS},

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.bundle.secrets.masking import mask, visible
+from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.run.layout import CONFIG
 from launch.resuming import is_forced
 from schemas.problems import formats
@@ -65,7 +65,7 @@ def _typed_packages(manifest: Document) -> str:
     command = at(manifest, "command")
     if not isinstance(command, list):
         return ""
-    return mask(_line(command))
+    return hide_secrets(_line(command))
 
 
 def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
 
 def _line(command: Sequence[object]) -> str:
     """Return a command as one line for a shell, whose words stand in the order in which they are read."""
-    return shlex.join(visible(str(part)).replace("\n", " ") for part in command)
+    return shlex.join(strip_invisible(str(part)).replace("\n", " ") for part in command)
 
 
 def _requirements(manifest: Document) -> str:
@@ -118,11 +118,11 @@ def _facts(manifest: Document) -> Iterator[tuple[str, str, str]]:
         ("Seed of the run", ("training", "seed")),
     ):
         value = at(manifest, *path)
-        shown = formats.NOTHING if value is None else mask(str(value))
+        shown = formats.NOTHING if value is None else hide_secrets(str(value))
         yield what, shown, ".".join(path)
     flags = at(manifest, "environment", "flags")
     for flag, value in sorted(flags.items()) if isinstance(flags, Mapping) else ():
-        yield "Environment variable", mask(f"{flag}={value}"), "environment.flags"
+        yield "Environment variable", hide_secrets(f"{flag}={value}"), "environment.flags"
 
 
 def _gaps(manifest: Document, config: Document | None) -> Iterator[str]:

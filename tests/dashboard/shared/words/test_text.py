@@ -9,7 +9,7 @@ from secret_samples import HEX, LETTERS, SECRETS
 
 from dashboard.shared.parts.markup import Safe, changes
 from dashboard.shared.words.text import LONGEST, csv_cell, difference, findable, glimpse, plain, shorten
-from evidence.bundle.secrets.masking import mask, visible
+from evidence.bundle.secrets import hide_secrets, strip_invisible
 
 
 def test_markdown_is_shown_as_it_stands() -> None:
@@ -18,23 +18,23 @@ def test_markdown_is_shown_as_it_stands() -> None:
 
 
 def test_letters_that_hide_or_turn_text_round_are_left_out() -> None:
-    assert visible("a\u202eb\u200bc\x00d\x1b[31me\ud800") == "abcd[31me"
-    assert visible("line\nbreak\ttab") == "line\nbreak\ttab"
+    assert strip_invisible("a\u202eb\u200bc\x00d\x1b[31me\ud800") == "abcd[31me"
+    assert strip_invisible("line\nbreak\ttab") == "line\nbreak\ttab"
 
 
 def test_keys_and_passwords_are_masked_wherever_they_stand() -> None:
-    assert mask("login with hf_abcdefghijklmnopqrstuvwx now") == "login with [hidden] now"
-    assert mask("API_KEY=abcdefgh12345") == "API_KEY=[hidden]"
-    assert mask('{"password": "correcthorse"}') == '{"password": "[hidden]"}'
-    assert mask("tokens=12345") == "tokens=12345"
-    assert mask("sha256 " + "a" * 64) == "sha256 " + "a" * 64
+    assert hide_secrets("login with hf_abcdefghijklmnopqrstuvwx now") == "login with [hidden] now"
+    assert hide_secrets("API_KEY=abcdefgh12345") == "API_KEY=[hidden]"
+    assert hide_secrets('{"password": "correcthorse"}') == '{"password": "[hidden]"}'
+    assert hide_secrets("tokens=12345") == "tokens=12345"
+    assert hide_secrets("sha256 " + "a" * 64) == "sha256 " + "a" * 64
 
 
 @pytest.mark.parametrize("kind", sorted(SECRETS))
 def test_what_is_never_packed_is_never_shown(kind: str) -> None:
     sample = SECRETS[kind]
     text = sample.decode("utf-16") if isinstance(sample, bytes) else sample
-    shown = mask(f"before {text} after")
+    shown = hide_secrets(f"before {text} after")
     assert "[hidden]" in shown
     assert shown.startswith("before ")
     passwords = ("correct-horse", "s3cretpw", "hunter2", "bWU6c2Vjcm", "MIIE", "T00000000/B", "123456789012")
@@ -50,8 +50,8 @@ def test_of_a_long_text_no_part_of_a_key_is_left_at_the_cut() -> None:
 
 def test_a_whole_private_key_and_half_a_character_go_through() -> None:
     key = "-----BEGIN " + "PRIVATE KEY-----\nMIIEabc\n-----END " + "PRIVATE KEY-----"
-    assert mask(f"\ud800 {key} and {key}.") == "\ud800 [hidden] and [hidden]."
-    assert mask("/home/ada/runs ann@example.com 10.0.0.1") == "/home/ada/runs ann@example.com 10.0.0.1"
+    assert hide_secrets(f"\ud800 {key} and {key}.") == "\ud800 [hidden] and [hidden]."
+    assert hide_secrets("/home/ada/runs ann@example.com 10.0.0.1") == "/home/ada/runs ann@example.com 10.0.0.1"
 
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula() -> None:

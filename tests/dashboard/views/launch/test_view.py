@@ -22,7 +22,7 @@ from synthetic import write_run
 from dashboard.shared.config import configs, form
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
-from evidence.bundle.secrets.masking import visible
+from evidence.bundle.secrets import strip_invisible
 from evidence.run.lock import RunLock
 from launch import asking, planning, queue
 from launch.jobs import working
@@ -572,7 +572,7 @@ def test_no_name_turns_the_command_or_the_configuration_around(opened: Open, roo
     app = opened(state.LAUNCH, source="same as a")
     assert app.code[0].value == f"trainproof queue add --config 'gpj.exe.yaml' --root {root}"
     assert "dataset: ab\n" in app.code[-1].value
-    assert visible(app.code[-1].value) == app.code[-1].value
+    assert strip_invisible(app.code[-1].value) == app.code[-1].value
 
 
 def number(app: AppTest, label: str):

@@ -60,7 +60,7 @@ def test_a_forged_score_is_said_first_and_what_follows_is_folded(opened: Open, r
     forged = pack(listed_again(files), tmp_path / "forged.zip").read_bytes()
     app = opened(state.PACKAGE, part="Verify")
     app.get("file_uploader")[0].upload("forged.zip", forged, "application/zip").run()
-    assert '<p class="tp-answer">demo-1 claims 0.99; its 6 predictions give ' in said(app)
+    assert '<p class="tp-answer">demo-1: metrics.exact_match.value is 0.99; predictions.jsonl gives ' in said(app)
     folded = [(part.label, part.proto.expanded) for part in app.expander]
     assert folded[-1] == ("2 findings of demo\\-1", False)
     assert folded[0][1] is False

@@ -1,0 +1,218 @@
+"""Files of a bundle, and which files of a run folder are packed.
+
+Layout of a bundle::
+
+    MANIFEST.sha256        every other file with its SHA-256, in the format of `sha256sum -c`
+    REPORT.html            the runs as one page, for readers; `verify` does not check it
+    bundle_manifest.json   the runs with their grades, the label `partial`, redacted files, the content digest
+    runs/<run>/...         the run folders
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
+from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
+from schemas.problems.visible import visible
+
+HASHES = "MANIFEST.sha256"
+REPORT = "REPORT.html"
+BUNDLE_MANIFEST = "bundle_manifest.json"
+RUNS = "runs"
+
+MAX_PATH_CHARS = 1024
+MAX_PART_BYTES = 255
+SMALL_WEIGHTS_BYTES = 32 << 20
+"""Largest adapter or export that is packed without `--with-weights`."""
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|clock\$|com[0-9¹²³]|lpt[0-9¹²³])\s*(\..*)?", re.IGNORECASE)
+_NOT_ON_WINDOWS = re.compile(r'[<>:"|?*]')
+# Control characters, and those that are not shown or change the reading direction, so that one name looks like another.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_HASH_LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileHash:
+    """Path inside the bundle, size and SHA-256 of a file."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+def bundle_problem(
+    code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None, next: str | None = None
+) -> Problem:
+    """Build a problem about a file whose name may come from a hostile archive."""
+    return problem_of(code, file=visible(file), what=what, expected=expected, line=line, next=next)
+
+
+def hash_lines(hashes: Mapping[str, str]) -> str:
+    """Format hashes by path as `<sha256>  <path>` lines, sorted by path, as `sha256sum -c` reads them.
+
+    Names with a newline or backslash, which need escapes in that format, are not packed (`name_problem`).
+    """
+    return "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
+
+
+def read_hash_lines(text: str) -> dict[str, str] | None:
+    """Parse `<sha256>  <path>` lines into hashes by path, or None if a line is malformed or repeats a path."""
+    hashes: dict[str, str] = {}
+    for line in text.split("\n")[:-1]:
+        match = _HASH_LINE.fullmatch(line)
+        if match is None or match[2] in hashes:
+            return None
+        hashes[match[2]] = match[1]
+    return hashes if text.endswith("\n") else None
+
+
+def content_sha256(files: Iterable[FileHash]) -> str:
+    """Compute the content digest: SHA-256 of the `hash_lines` of all files but the two lists.
+
+    It does not depend on how the zip is packed.
+    """
+    hashes = {file.path: file.sha256 for file in files if file.path not in {HASHES, BUNDLE_MANIFEST}}
+    return hashlib.sha256(hash_lines(hashes).encode("utf-8")).hexdigest()
+
+
+def portable_form(path: str) -> str:
+    """Normalize a path as file systems do that ignore case and Unicode form (Windows, macOS)."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
+def name_problem(path: str) -> str | None:
+    """Return why a path is unsafe to unpack or differs between operating systems, or None."""
+    if ".." in re.split(r"[/\\]", path):
+        return "Path traversal: the name contains `..`."
+    if path.startswith(("/", "\\")) or _DRIVE.match(path):
+        return "The name is an absolute path."
+    if not path:
+        return "The name is empty."
+    if _INVISIBLE.search(path):
+        return "The name contains a control or invisible character."
+    if "\\" in path:
+        return "The name contains a backslash, which only Windows treats as a separator."
+    if len(path) > MAX_PATH_CHARS:
+        return f"The name has {len(path):,} characters; the limit is {MAX_PATH_CHARS:,}."
+    return next(filter(None, map(_part_problem, path.split("/"))), None)
+
+
+def _part_problem(part: str) -> str | None:
+    if part in {"", "."}:
+        return "The name contains an empty part or `.`."
+    if part.endswith((".", " ")) or part.startswith(" "):
+        return "A part of the name ends in a dot, or starts or ends with a space; Windows drops these."
+    if _RESERVED.fullmatch(part):
+        return f"`{part}` is a reserved device name on Windows."
+    if match := _NOT_ON_WINDOWS.search(part):
+        return f"The name contains `{match.group()}`, which Windows does not allow."
+    if len(part.encode("utf-8")) > MAX_PART_BYTES:
+        return f"A part of the name is longer than {MAX_PART_BYTES} bytes."
+    return None
+
+
+def folder_problems(folders: Sequence[Path]) -> list[Problem]:
+    """Return which run folders do not exist, and which share a name."""
+    problems = [
+        bundle_problem("TP840", str(folder), "This is not a folder." if folder.exists() else "This does not exist.")
+        for folder in folders
+        if not folder.is_dir()
+    ]
+    names = Counter(folder.resolve().name for folder in folders)
+    repeated = sorted(name for name, count in names.items() if count > 1)
+    return problems + [bundle_problem("TP849", name, "Several run folders have this name.") for name in repeated]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """Files of a run folder, for packing.
+
+    Attributes:
+        packed: Paths that are packed, relative to the run folder, sorted.
+        left_out: Files and folders that are not: the lock, temporary and hidden files, weights, unlisted files.
+        problems: Files that prevent packing.
+    """
+
+    packed: tuple[str, ...]
+    left_out: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
+    """List the files of a run folder that a bundle takes. Links are not followed.
+
+    Args:
+        folder: Run folder.
+        with_weights: Also take checkpoints, adapters and exports of any size.
+        unlisted: Files to leave out because the run manifest does not list them.
+    """
+    packed: list[str] = []
+    left_out: list[str] = []
+    problems: list[Problem] = []
+    spelled: dict[str, str] = {}
+    weights = frozenset(WEIGHT_FOLDERS) if with_weights else _small_weights(folder)
+    for name, entry in _walk(folder, "", left_out, problems, weights=weights):
+        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+            kind = "symbolic link" if entry.is_symlink() else "special file"
+            problems.append(bundle_problem("TP844", name, f"This is a {kind}."))
+        elif reason := name_problem(name):
+            problems.append(bundle_problem("TP845", name, reason))
+        elif name in unlisted:
+            left_out.append(name)
+        elif (earlier := spelled.setdefault(portable_form(name), name)) != name:
+            what = f"On Windows and macOS this is the same file as `{earlier}`."
+            problems.append(bundle_problem("TP845", name, what))
+        else:
+            packed.append(name)
+    return RunFiles(packed=tuple(sorted(packed)), left_out=tuple(sorted(left_out)), problems=tuple(problems))
+
+
+def _small_weights(folder: Path) -> frozenset[str]:
+    """Return the weight folder that is packed by default, if any: a small adapter or export to question the model.
+
+    A run with trained parameters needs neither.
+    """
+    if (folder / TRAINED_PARAMS).is_file():
+        return frozenset()
+    for name in (ADAPTER, EXPORT):
+        files = [path for path in (folder / name).rglob("*") if path.is_file() and not path.is_symlink()]
+        if files:
+            is_small = sum(path.stat().st_size for path in files) <= SMALL_WEIGHTS_BYTES
+            return frozenset({name} if is_small else ())
+    return frozenset()
+
+
+def _walk(
+    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, weights: frozenset[str]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield everything in a folder except plain folders; record omitted and unreadable entries."""
+    try:
+        if prefix.count("/") > DEEPEST:
+            what = f"The folder is nested more than {DEEPEST} levels deep."
+            problems.append(bundle_problem("TP854", prefix, what))
+            return
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append(bundle_problem("TP854", prefix, f"The folder cannot be read: {error.strerror}."))
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        is_skipped = entry.name == LOCK or entry.name.startswith(".") or entry.name.endswith(".tmp")
+        if is_skipped or (name in WEIGHT_FOLDERS and name not in weights):
+            left_out.append(name)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, weights=weights)
+        else:
+            yield name, entry

@@ -1,0 +1,424 @@
+"""REPORT.html: runs as one page, on screen or paper, without scripts or network.
+
+All text from documents is escaped, since a run may come from anyone.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle.contents import RUNS, FileHash, bundle_problem, files_of_run, folder_problems
+from evidence.bundle.reading import is_unpacked_bundle
+from evidence.bundle.secrets import redact_text
+from evidence.bundle.unpacked import refuse_invalid
+from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
+from evidence.compare.comparison import Pair, compare_runs
+from evidence.compare.settings import SETTINGS_OF_MANIFEST
+from evidence.judge.headlines import headlines, score_headline
+from evidence.judge.record import record_of
+from evidence.proof.coverage import load_extent, measure_coverage
+from evidence.proof.receipts import read_receipts, run_sha256, summarize_receipt
+from evidence.records.by_name import flatten
+from evidence.records.facts import Facts
+from evidence.rules.plausibility import caveats_of
+from evidence.run.hashes import sha256_file
+from evidence.run.layout import MANIFEST, RECEIPTS
+from evidence.run.notes import Notes
+from evidence.run.write import write_bytes
+from evidence.scores.gain import form_of_run, gain_of_run
+from evidence.scores.recompute import GROUPINGS
+from schemas.problems import formats
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.visible import visible
+from schemas.problems.words import quantity
+from schemas.reading.values import text_at
+
+SIGNIFICANCE_LEVEL = 0.05
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --rule: #d5dae0; --paper: #fff; --line: #1f5fbf;
+  --fair: #8a5a00; --poor: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e7eaee; --soft: #9ba5b0; --rule: #39414a; --paper: #14171b;
+  --line: #7fb0ff; --fair: #e0b050; --poor: #ff8a80; } }
+@media print { :root { color-scheme: light; --ink: #000; --soft: #444; --rule: #bbb; --paper: #fff; --line: #1f5fbf; }
+  .run { break-before: page; } figure, tr, dl > div { break-inside: avoid; } }
+body { margin: 0 auto; padding: 2rem 1.5rem; max-width: 60rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+h2 { margin-top: 3rem; } h3 { font-size: 1rem; margin: 2rem 0 .5rem; } .soft, dt, figcaption { color: var(--soft); }
+.grade { padding: 0 .55rem; border: 1px solid currentColor; border-radius: 1rem; font-size: .8rem; }
+.consistent, .measured { color: var(--line); } .partial, .template, .warning { color: var(--fair); }
+.contradictory, .not-a-run, .error { color: var(--poor); }
+.label { border-left: 4px solid var(--fair); padding: .5rem .9rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: .8rem; } dd { margin: 0; }
+svg { width: 100%; max-width: 44rem; } svg text { fill: var(--soft); font-size: 12px; } figure { margin: 0; }
+.grid { stroke: var(--rule); } .line { stroke: var(--line); fill: none; stroke-width: 1.6; } .dot { fill: var(--line); }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; }
+th, td { text-align: left; padding: .28rem .6rem .28rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th { color: var(--soft); font-weight: 500; } .right { text-align: right; } code, .hash { font-family: ui-monospace,
+  monospace; font-size: .8rem; }
+"""
+
+
+def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] | None = None) -> str:
+    """Write the page: how to check it, then one section for each run.
+
+    Args:
+        runs: The runs.
+        partial: Whether the bundle is labelled partial.
+        compared: Sentences on how the runs compare, or None for the page of a bundle.
+    """
+    names = ", ".join(run.name for run in runs)
+    label = (
+        '<p class="label"><strong>Partial evidence.</strong> This bundle holds runs that are unfinished, empty or have '
+        "errors. They were packed on request and are not results.</p>\n"
+    )
+    body = "".join(map(_run, sorted(runs, key=lambda run: run.name)))
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Training evidence: {_text(names)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>Training evidence</h1>\n{label if partial else ''}{_introduction(len(runs), compared)}{body}"
+        "</body>\n</html>\n"
+    )
+
+
+def shared_report(paths: Sequence[Path]) -> bytes:
+    """Write the page for run folders and bundles, with their comparison; secrets and home folders are masked.
+
+    Raises:
+        ProblemError: A bundle does not verify (exit code 1).
+        OSError: A bundle cannot be read.
+    """
+    with ExitStack() as stack:
+        bundles = [path for path in paths if not path.is_dir() or is_unpacked_bundle(path)]
+        runs = check_runs([path for path in paths if path not in bundles])
+        runs = [replace(run, files=_hash_files(run.folder, run.name)) for run in runs]
+        for path in bundles:
+            verdict, packed = stack.enter_context(verified_runs(path))
+            refuse_invalid(verdict)
+            runs += packed
+        # A smoke run's score means nothing for a full run.
+        modes = {each.name: text_at(each.run.manifest, "mode") for each in runs}
+        pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()
+        compared = [describe_pair(pair) for pair in pairs if modes.get(pair.first) == modes.get(pair.second)]
+        return redact_text(report_html(runs, compared=compared).encode("utf-8"))[0]
+
+
+def write_report(paths: Sequence[Path], output: Path) -> None:
+    """Write the page to a file; an existing HTML file is replaced.
+
+    Raises:
+        ProblemError: A path does not exist, or the output cannot be written there (exit code 2); or a bundle does not
+            verify (exit code 1).
+    """
+    problems = folder_problems([path for path in paths if not path.is_file()])
+    problems += output_problems(paths, output, "an HTML file", lambda path: path.suffix in {".html", ".htm"})
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    try:
+        page = shared_report(paths)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(output, page)
+    except OSError as error:
+        what = f"The report cannot be written: {error.strerror or error}."
+        raise ProblemError([bundle_problem("TP848", str(error.filename or output), what)], exit_code=2) from error
+
+
+def output_problems(
+    runs: Sequence[Path], output: Path, kind: str, is_replaceable: Callable[[Path], bool]
+) -> Iterator[Problem]:
+    """Yield why a file cannot be written: the path is taken, or inside a run folder.
+
+    Args:
+        runs: Run folders.
+        output: File to write.
+        kind: Noun phrase for the message.
+        is_replaceable: Whether an existing file is of that kind.
+    """
+    if output.is_dir():
+        yield bundle_problem("TP848", str(output), "This is a folder.")
+    elif output.exists() and not is_replaceable(output):
+        yield bundle_problem("TP848", str(output), f"A file exists there that is not {kind}.")
+    parents = output.resolve().parents
+    inside = next((run for run in runs if run.resolve() in parents), None)
+    if inside := inside or next((folder for folder in parents[:3] if (folder / MANIFEST).exists()), None):
+        yield bundle_problem("TP848", str(output), f"The output is inside the run folder {inside}.")
+
+
+def describe_pair(pair: Pair) -> str:
+    """Describe how the scores of two runs compare, in a sentence or two."""
+    score, names = pair.score, f"{pair.first} and {pair.second}"
+    if score is None:
+        return f"{names}: {' '.join(pair.refused) or 'their scores cannot be compared.'}"
+    word = "better" if score.difference > 0 else "worse"
+    is_significant = score.adjusted_p_value < SIGNIFICANCE_LEVEL
+    verdict = f"{pair.second} is {word} than {pair.first}" if is_significant else f"{names}: no significant difference"
+    limit = ""
+    if score.detectable_difference is not None:
+        least = 100 * score.detectable_difference
+        limit = f" With this many items, differences below {least:.1f} points cannot be detected reliably."
+    return (
+        f"{verdict}: exact match differs by {formats.points(score.difference)} "
+        f"({formats.points(score.low)} to {formats.points(score.high)}), p = {score.adjusted_p_value:.2g}.{limit}"
+    )
+
+
+def _hash_files(folder: Path, name: str) -> tuple[FileHash, ...]:
+    return tuple(
+        FileHash(
+            path=f"{RUNS}/{name}/{file}", size_bytes=(folder / file).stat().st_size, sha256=sha256_file(folder / file)
+        )
+        for file in files_of_run(folder).packed
+    )
+
+
+def _text(value: object) -> str:
+    """Escape a value for HTML, with invisible characters written as escapes."""
+    return html.escape(visible(str(value)))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Build a table of cells that are HTML already."""
+    lines = [f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows]
+    names = "".join(f"<th>{_text(name)}</th>" for name in head)
+    return f"<table>{f'<tr>{names}</tr>' if head else ''}{''.join(lines)}</table>\n"
+
+
+def _introduction(count: int, compared: Sequence[str] | None) -> str:
+    runs = quantity(count, "run")
+    if compared is None:
+        return (
+            f'<p class="soft">{runs}. This page was written when the bundle was built, and nothing checks it. Run '
+            "<code>trainproof verify</code> on the bundle to check the runs, and <code>trainproof report</code> to "
+            "write this page again.</p>\n"
+        )
+    return (
+        f'<p class="soft">{runs}. This page shows the run files and proves nothing by itself. Run '
+        "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
+        + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
+    )
+
+
+def _run(run: CheckedRun) -> str:
+    record = record_of(run.facts, run.findings)
+    figures = "".join(
+        f"<div><dt>{_text(each.name)}</dt><dd>{_text(each.as_text())}</dd></div>" for each in headlines(record)
+    )
+    grade = f'<span class="grade {run.grade.name.replace(" ", "-")}">{_text(run.grade.name)}</span>'
+    parts = [
+        f'<section class="run">\n<h2>{_text(run.name)} {grade}</h2>\n',
+        f'<p class="soft">{_text(_summary(run.facts))}</p>\n',
+        *(f"<p>{_text(reason)}</p>\n" for reason in run.grade.reasons),
+        _receipts(run.facts),
+        _notes(run.run.notes),
+        f"<dl>{figures}</dl>\n",
+        *(f"<p>{_text(sentence)}</p>\n" for sentence in _caveats(record.facts)),
+        _loss(run.facts),
+        _scores(record.facts),
+        _settings(run.facts),
+        _problems(run.findings),
+        "<h3>Files</h3>\n",
+        _table(
+            ["path", "size", "SHA-256"],
+            (
+                (_text(file.path), formats.size(file.size_bytes), f'<span class="hash">{file.sha256}</span>')
+                for file in sorted(run.files, key=lambda file: file.path)
+            ),
+        ),
+        "</section>\n",
+    ]
+    return "".join(parts)
+
+
+def _summary(facts: Facts) -> str:
+    """Describe in one line what ran, where and when."""
+    manifest, model = facts.manifest, facts.model
+    if manifest is None:
+        return "The run manifest is missing or invalid."
+    devices, started = manifest["devices"], manifest["started_at"]
+    zone = "UTC" if started.endswith(("Z", "+00:00")) else started[-6:]
+    words = [
+        f"{manifest['mode']} run",
+        str(facts.status),
+        f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)"
+        if model
+        else "ended before the model was built",
+        f"{devices['count']} × {devices['kind']}",
+        f"started {started[:19].replace('T', ' ')} {zone}",
+    ]
+    return " · ".join(words)
+
+
+def _receipts(facts: Facts) -> str:
+    """List the receipts in the run folder, with how much of the run each covers."""
+    sha256, stated = run_sha256(facts.folder), load_extent(facts.folder)
+    found = read_receipts(facts.folder / RECEIPTS, sha256) if sha256 else ()
+    lines = [
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} {measure_coverage(receipt, stated).description}"
+        for _, receipt in found
+    ]
+    if not lines:
+        return ""
+    return (
+        '<h3>Reproduced by others</h3>\n<p class="soft">Receipts from the run folder. They count only for readers who '
+        "trust the key that signed them; <code>trainproof verify</code> shows that. The grade above does not include "
+        f"them.</p>\n<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>\n"
+    )
+
+
+def _notes(notes: Notes) -> str:
+    if not notes.tags and not notes.note:
+        return ""
+    lines = [f"Tags: {', '.join(notes.tags)}"] if notes.tags else []
+    text = "<br>".join(map(_text, [*lines, *notes.note.splitlines()]))
+    return (
+        '<h3>Notes</h3>\n<p class="soft">From notes.json, written by the owner of the run. They are not evidence and '
+        f"do not affect the grade.</p>\n<p>{text}</p>\n"
+    )
+
+
+def _caveats(facts: Facts) -> Iterator[str]:
+    """Yield how far the score can be trusted: gains in form only, answers in another form, impossible items."""
+    caveats = (gain_of_run(facts.eval_summary), *(caveat for _, caveat in caveats_of(facts.eval_summary)))
+    yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
+    yield from form_of_run(facts.eval_summary, facts.log)
+
+
+def _loss(facts: Facts) -> str:
+    points = [(row["step"], row["loss"]) for row in facts.metrics or []]
+    if not any(loss is not None for _, loss in points):
+        return '<h3>Loss</h3>\n<p class="soft">No loss was recorded.</p>\n'
+    caption = (
+        f"Training loss in nats per supervised token over optimizer steps: {quantity(len(points), 'logged step')}."
+    )
+    return f"<h3>Loss</h3>\n<figure>{line_plot(points, caption)}<figcaption>{caption}</figcaption></figure>\n"
+
+
+def _scores(facts: Facts) -> str:
+    """Show exact match of all items, before training, and by group, each with its interval."""
+    summary = facts.eval_summary
+    if summary is None:
+        return '<h3>Score</h3>\n<p class="soft">The run was not evaluated.</p>\n'
+    rows = [("all items", summary["metrics"]["exact_match"])]
+    if summary["baseline"]:
+        rows.append(("all items, before training", summary["baseline"]["metrics"]["exact_match"]))
+    for grouping in GROUPINGS:
+        members = summary["groups"][grouping]
+        rows += [(f"{grouping}: {name}", members[name]["exact_match"]) for name in sorted(members)]
+    items, dataset = summary["eval_set"]["items"], summary["eval_set"]["name"]
+    caption = f"Exact match on {dataset} ({quantity(items, 'item')}, evaluation {summary['status']})."
+    cells = ((_text(name), _text(score_headline(name, metric).as_text())) for name, metric in rows)
+    table = _table(["items", "exact match (95% Wilson interval)"], cells)
+    return f'<h3>Score</h3>\n{table}<p class="soft">{_text(caption)}</p>\n'
+
+
+def _settings(facts: Facts) -> str:
+    """Show the effective settings, one table for each group of the manifest."""
+    if facts.manifest is None:
+        return ""
+    groups = {name: facts.manifest[name] for name in SETTINGS_OF_MANIFEST if name != "mode" and facts.manifest[name]}
+    tables = "".join(
+        f"<h4>{_text(name)}</h4>{_table([], ((_text(key), _setting(value)) for key, value in flatten(group).items()))}"
+        for name, group in groups.items()
+    )
+    command = _text(" ".join(facts.manifest["command"]))
+    return f"<h3>Effective settings, code, data and devices</h3>\n<p><code>{command}</code></p>\n{tables}"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return _text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _problems(findings: Sequence[Problem]) -> str:
+    items = []
+    for each in findings:
+        place = (
+            f"{each.file}{f' at {each.key_path}' if each.pointer else ''}{f', line {each.line:,}' if each.line else ''}"
+        )
+        severity = f'<span class="{each.severity}">{each.code} {each.severity}</span>'
+        items.append(f"<li>{severity} <code>{_text(place)}</code><br>{_text(each.what)} {_text(each.next)}</li>")
+    listed = "".join(items)
+    return f"<h3>Problems</h3>\n{f'<ul>{listed}</ul>' if items else '<p>None.</p>'}\n"
+
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 680, 300, 64, 40
+MAX_POINTS = 1200
+"""Largest number of points drawn; of longer series, each bucket shows its minimum and maximum, so that spikes stay."""
+
+
+def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
+    """Draw values over steps as SVG; None leaves a gap.
+
+    At least one value must be a number.
+    """
+    values = [y for _, y in points if y is not None]
+    x_ticks, y_ticks = _ticks(points[0][0], points[-1][0], smallest=1.0), _ticks(min(values), max(values))
+
+    def scale_x(step: float) -> float:
+        return LEFT + (step - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - 16)
+
+    def scale_y(value: float) -> float:
+        return HEIGHT - BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - BOTTOM - 14)
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{_text(title)}</title>']
+    for tick in y_ticks:
+        parts.append(f'<path class="grid" d="M{LEFT} {scale_y(tick):.1f}H{WIDTH - 16}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{scale_y(tick) + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
+    parts += [
+        f'<text x="{scale_x(tick):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{tick:,.0f}</text>' for tick in x_ticks
+    ]
+    for piece in _pieces(thin(points)):
+        if len(piece) == 1:
+            parts.append(
+                f'<circle class="dot" cx="{scale_x(piece[0][0]):.1f}" cy="{scale_y(piece[0][1]):.1f}" r="2.5"/>'
+            )
+        else:
+            line = " ".join(f"{scale_x(x):.1f},{scale_y(y):.1f}" for x, y in piece)
+            parts.append(f'<polyline class="line" points="{line}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def _ticks(low: float, high: float, *, smallest: float = 0.0) -> list[float]:
+    """Return about six round numbers, 1, 2 or 5 × 10ⁿ apart, from below to above a range."""
+    if low == high:
+        margin = smallest or abs(low) / 2 or 1.0
+        low, high = low - margin, high + margin
+    rough = max((high - low) / 6, smallest)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+
+
+def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """Reduce a series to at most `MAX_POINTS` points of the same shape, spikes and gaps included."""
+    if len(points) <= MAX_POINTS:
+        return list(points)
+    size = math.ceil(len(points) / (MAX_POINTS // 3))
+    kept: set[tuple[float, float | None]] = set()
+    for start in range(0, len(points), size):
+        bucket = points[start : start + size]
+        numbers = [(y, x) for x, y in bucket if y is not None]
+        kept |= {(x, y) for y, x in (min(numbers), max(numbers))} if numbers else set()
+        kept |= set([point for point in bucket if point[1] is None][:1])
+    return sorted(kept, key=lambda point: point[0])
+
+
+def _pieces(points: Sequence[tuple[float, float | None]]) -> Iterator[list[tuple[float, float]]]:
+    """Split a series at its gaps."""
+    piece: list[tuple[float, float]] = []
+    for x, y in [*points, (math.inf, None)]:
+        if y is not None:
+            piece.append((x, y))
+        elif piece:
+            yield piece
+            piece = []

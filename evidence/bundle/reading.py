@@ -1,0 +1,470 @@
+"""Read the files of a bundle: from a zip of any origin, or from the folder it was unpacked into.
+
+People unpack a bundle and zip it again with Finder, Explorer or a platform. Such a zip is read too, but only if it can
+be read in one way: safe and unique names, headers that agree, no overlap, no gaps, no links, no encryption. Python's
+`zipfile` repairs damaged archives (it drops `..`, keeps the last of two equal names, skips leading bytes), so another
+tool could see other files in the same archive. Section numbers refer to APPNOTE.TXT 6.3.10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn
+
+from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
+from evidence.bundle.contents import HASHES, FileHash, bundle_problem, name_problem, portable_form, read_hash_lines
+from evidence.run.layout import holds_run
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.visible import visible
+from schemas.problems.words import quantity
+
+BLOCK_BYTES = 1 << 20
+MAX_ENTRIES = 50_000
+MAX_BYTES = 64 << 30
+"""Largest content of an archive; enough for the float32 weights of a 9 B model."""
+MAX_RATIO = 200
+"""Largest compression ratio; text reaches about 10, deflate at most 1,032."""
+MAX_EXCESS_BYTES = 16 << 20
+"""How many bytes all entries together may expand beyond that ratio."""
+MAX_LIST_BYTES = 256 << 20
+"""Largest list or report that is read into memory."""
+
+_END = struct.Struct("<4s4H2LH")  # 4.3.16 end of central directory
+_END64 = struct.Struct("<4sQ2H2L4Q4sLQL")  # 4.3.14 its zip64 form, and 4.3.15 the locator behind it
+_CENTRAL = struct.Struct("<4s6H3L5H2L")  # 4.3.12
+_LOCAL = struct.Struct("<4s5H3L2H")  # 4.3.7
+_STORED, _DEFLATED = 0, 8
+_ENCRYPTED_FLAGS, _DESCRIPTOR_FLAG = 1 | 1 << 6 | 1 << 13, 1 << 3
+_ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
+_SYSTEM_FILE = re.compile(r"^__MACOSX/|(?:^|/)(?:\._[^/]*|\.DS_Store|Thumbs\.db|desktop\.ini)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleFiles:
+    """Files of a bundle, without the wrapping folder and operating system files of a repacked zip.
+
+    Attributes:
+        sizes: Size of each file by its path in the bundle.
+        problems: Files outside the bundle, and a note if it was repacked.
+        blocks: Yields the content of a file; raises `ProblemError` if it is damaged.
+    """
+
+    sizes: Mapping[str, int]
+    problems: tuple[Problem, ...]
+    blocks: Callable[[str], Iterator[bytes]]
+
+    def content(self, path: str) -> bytes | None:
+        """Read a small file into memory, or return None if it is missing."""
+        return b"".join(self.blocks(path)) if path in self.sizes else None
+
+    def hashes(self, progress: Progress | None = None) -> dict[str, FileHash]:
+        """Read every file once and return its size and hash by path."""
+        total, done = sum(self.sizes.values()), 0
+        found: dict[str, FileHash] = {}
+        for path, size in self.sizes.items():
+            digest = hashlib.sha256()
+            for block in self.blocks(path):
+                digest.update(block)
+                done += len(block)
+                if progress:
+                    progress(done, total)
+            found[path] = FileHash(path=path, size_bytes=size, sha256=digest.hexdigest())
+        return found
+
+    def write_to(self, folder: Path, is_wanted: Callable[[str], bool]) -> None:
+        """Write the wanted files below an empty private folder."""
+        for path in filter(is_wanted, self.sizes):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as copy:
+                copy.writelines(self.blocks(path))
+
+
+@contextmanager
+def open_bundle(path: Path) -> Iterator[BundleFiles]:
+    """Open a zip, or the folder that one was unpacked into, without writing anything.
+
+    Raises:
+        OSError: It cannot be read.
+        ProblemError: The archive is damaged, unsafe or too large (exit code 1).
+    """
+    if path.is_dir():
+        yield _strip_wrapping(dict(_walk(path)), (), lambda name: read_blocks(path / name), container="folder")
+        return
+    with path.open("rb") as file:
+        entries = read_entries(file)
+        by_name = {entry.name: entry for entry in entries}
+        sizes = {entry.name: entry.size_bytes for entry in entries if not entry.is_folder}
+        folders = [entry.name for entry in entries if entry.is_folder]
+        for name in folders:
+            list(read_content(file, by_name[name]))
+        container = "canonical zip" if _is_canonical(file, entries) else "zip"
+        yield _strip_wrapping(sizes, folders, lambda name: read_content(file, by_name[name]), container=container)
+
+
+def is_unpacked_bundle(folder: Path) -> bool:
+    """Return whether a folder holds an unpacked bundle, perhaps in one wrapping folder, and is not a run."""
+    if holds_run(child.name.lower() for child in folder.iterdir()):
+        return False
+    return any(next(folder.glob(f"{above}{HASHES}"), None) for above in ("", "*/", "*/*/"))
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yield the content of a file in blocks."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, int]]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            kind = "a symbolic link" if path.is_symlink() else "a device, pipe or socket"
+            _unsafe(name, f"This is {kind}.")
+        if path.is_file():
+            yield name, path.stat().st_size
+
+
+def _strip_wrapping(
+    sizes: Mapping[str, int], folders: Sequence[str], read: Callable[[str], Iterator[bytes]], *, container: str
+) -> BundleFiles:
+    """Ignore operating system files and one wrapping folder, with one note; report other files outside the bundle.
+
+    Args:
+        sizes: Size of each file.
+        folders: Folders with an entry of their own.
+        read: Yields the content of a file.
+        container: `canonical zip`, `zip` or `folder`.
+    """
+    lists = [name for name in sizes if f"/{name}".endswith(f"/{HASHES}") and not _SYSTEM_FILE.search(name)]
+    outer = min(lists, key=lambda name: name.count("/"), default=HASHES).removesuffix(HASHES)
+    listed: Mapping[str, str] = {}
+    if sizes.get(outer + HASHES, MAX_LIST_BYTES) < MAX_LIST_BYTES:
+        listed = read_hash_lines(b"".join(read(outer + HASHES)).decode("utf-8", "replace")) or {}
+    # A run may hold a file with such a name; then the list names it.
+    ignored = {name for name in sizes if _SYSTEM_FILE.search(name) and name.removeprefix(outer) not in listed}
+    problems = [
+        bundle_problem("TP822", name, f"The file is outside the folder `{visible(outer)}` that holds the bundle.")
+        for name in sizes.keys() - ignored
+        if not name.startswith(outer)
+    ]
+    parents = {f"{parent}/" for name in sizes for parent in PurePosixPath(name).parents}
+    problems += [bundle_problem("TP822", name, "The folder is empty.") for name in folders if name not in parents]
+    if container == "zip" or outer or ignored:
+        what = "The bundle was unpacked" if container == "folder" else "The bundle was zipped again"
+        what += f" in the folder `{visible(outer)}`" if outer else ""
+        what += f"; {quantity(len(ignored), 'file')} of the operating system ignored" if ignored else ""
+        problems.append(bundle_problem("TP816", "", f"{what}."))
+    kept = {name: size for name, size in sizes.items() if name.startswith(outer) and name not in ignored}
+    return BundleFiles(
+        sizes={name.removeprefix(outer): size for name, size in kept.items()},
+        problems=tuple(problems),
+        blocks=lambda name: read(outer + name),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveEntry(StoredFile):
+    """One entry of an archive, as its two headers agree.
+
+    Attributes:
+        flags: General purpose bit flags.
+        method: Compression method.
+        packed_bytes: Compressed size.
+        mode: Unix file type and permissions, or 0.
+        start: Offset of the local header.
+        data_start: Offset of the content.
+    """
+
+    flags: int
+    method: int
+    packed_bytes: int
+    mode: int
+    start: int
+    data_start: int = 0
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the name ends in a slash."""
+        return self.name.endswith("/")
+
+
+def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
+    """Read the entries of an archive in file order.
+
+    They must fill the file from its first byte to the central directory, without gap or overlap.
+
+    Raises:
+        ProblemError: The archive is damaged, or an entry is unsafe or too large; every unsafe entry is reported.
+    """
+    count, start, end = _find_directory(file)
+    entries = sorted(_read_directory(file, count, start, end), key=lambda entry: entry.start)
+    limits = [*(entry.start for entry in entries), start]
+    if limits[0] != 0:
+        _damaged(f"The first {limits[0]:,} bytes belong to no entry.")
+    entries = [_with_local_header(file, *each) for each in zip(entries, limits[1:], strict=True)]
+    if problems := [*_entry_problems(entries), *_name_collisions(entries), *_size_problems(entries)]:
+        raise ProblemError(problems)
+    return entries
+
+
+def read_content(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
+    """Yield the content of an entry in blocks, never more than it declares.
+
+    Raises:
+        ProblemError: The content does not have the declared size or checksum, or cannot be decompressed.
+    """
+    checksum, size = 0, 0
+    for block in _read_packed(file, entry) if entry.method == _STORED else _inflate(file, entry):
+        size += len(block)
+        if size > entry.size_bytes:
+            break
+        checksum = zlib.crc32(block, checksum)
+        yield block
+    if size != entry.size_bytes:
+        _damaged(f"The content does not have the declared size of {entry.size_bytes:,} bytes.", entry.name)
+    if checksum != entry.crc32:
+        _damaged("The content does not match its checksum.", entry.name)
+
+
+def _read_packed(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
+    file.seek(entry.data_start)
+    left = entry.packed_bytes
+    while left and (block := file.read(min(left, BLOCK_BYTES))):
+        left -= len(block)
+        yield block
+
+
+def _inflate(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
+    """Yield decompressed content, at most one block at a time however far it expands."""
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        for packed in _read_packed(file, entry):
+            rest = packed
+            while rest and not decompressor.eof:
+                yield decompressor.decompress(rest, BLOCK_BYTES)
+                rest = decompressor.unconsumed_tail
+        yield decompressor.flush()
+    except zlib.error:
+        _damaged("The content cannot be decompressed.", entry.name)
+    if not decompressor.eof or decompressor.unused_data:
+        _damaged("The compressed content does not end where the entry ends.", entry.name)
+
+
+def _damaged(what: str, entry: str = "") -> NoReturn:
+    raise ProblemError([bundle_problem("TP801", entry, what)]) from None
+
+
+def _unsafe(entry: str, what: str) -> NoReturn:
+    raise ProblemError([bundle_problem("TP802", entry, what)]) from None
+
+
+def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
+    """Return the number of entries, and where the central directory starts and ends (4.3.14 to 4.3.16)."""
+    total = file.seek(0, 2)
+    tail_start = file.seek(max(0, total - _END.size - 0xFFFF))
+    tail = file.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) - at < _END.size:
+        _damaged("This is not a zip, or its end is missing.")
+    record, end = _END.unpack_from(tail, at), tail_start + at
+    if record[1] or record[2] or record[7] or end + _END.size != total:
+        _damaged("There are bytes after the end of the archive, or it is split into several files.")
+    count, size, start = record[4:7]
+    if 0xFFFF in record[3:5] or LARGE in record[5:7]:
+        end -= _END64.size
+        file.seek(max(0, end))
+        raw = file.read(_END64.size)
+        record = _END64.unpack(raw) if end >= 0 else (b"",)
+        if record[0] != b"PK\x06\x06" or record[4:6] != (0, 0) or record[10] != b"PK\x06\x07" or record[12] != end:
+            _damaged("The zip64 end record is missing or damaged.")
+        count, size, start = record[7:10]
+    if start + size != end:
+        _damaged("The central directory is not where the end record says; bytes may precede the archive.")
+    if count > MAX_ENTRIES:
+        what = f"The archive has {count:,} entries."
+        raise ProblemError([bundle_problem("TP812", "", what, expected=f"at most {MAX_ENTRIES:,}")])
+    return count, start, end
+
+
+def _read_directory(file: BinaryIO, count: int, start: int, end: int) -> list[ArchiveEntry]:
+    file.seek(start)
+    data, at = file.read(end - start), 0
+    entries: list[ArchiveEntry] = []
+    while at < len(data) and len(entries) <= count:
+        if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\x01\x02":
+            _damaged("The central directory is damaged.")
+        fields = _CENTRAL.unpack_from(data, at)
+        name_end = at + _CENTRAL.size + fields[10]
+        extra_end = name_end + fields[11]
+        name, extra = data[at + _CENTRAL.size : name_end], data[name_end:extra_end]
+        # The mode is read whatever system is stated as its origin: tools differ in which ones they believe (4.4.2).
+        entries.append(_parse_header(fields[2:10], name, extra, start=fields[16], mode=fields[15] >> 16))
+        if fields[12]:
+            _unsafe(entries[-1].name, "The entry has a comment.")
+        at = extra_end
+    if len(entries) != count or at != len(data):
+        _damaged(f"The archive claims {count:,} entries and lists another number.")
+    return entries
+
+
+def _parse_header(
+    fields: Sequence[int], raw_name: bytes, extra: bytes, *, start: int = 0, mode: int = 0
+) -> ArchiveEntry:
+    """Parse what a local and a central header have in common.
+
+    Args:
+        fields: Version, flags, method, time, date, CRC-32, packed size and size.
+        raw_name: Name, as it is stored.
+        extra: Extra fields.
+        start: Offset of the local header.
+        mode: Unix mode.
+    """
+    _, flags, method, _, _, crc32, packed, size = fields
+    try:
+        name = raw_name.decode("utf-8" if flags & UTF8_FLAG else "ascii")
+    except UnicodeDecodeError:
+        shown = raw_name.decode("utf-8", "backslashreplace")
+        _unsafe(shown, "The name is not in the declared encoding.")
+    wide = _read_extra(extra, name)
+    values = [size, packed, start]
+    for index, value in enumerate(values):
+        if value == LARGE:
+            if len(wide) < 8:
+                _damaged("A zip64 size is missing.", name)
+            values[index], wide = int.from_bytes(wide[:8], "little"), wide[8:]
+    if wide:
+        _unsafe(name, "The zip64 field holds values that the header does not refer to.")
+    return ArchiveEntry(
+        name=name,
+        size_bytes=values[0],
+        crc32=crc32,
+        flags=flags,
+        method=method,
+        packed_bytes=values[1],
+        mode=mode,
+        start=values[2],
+    )
+
+
+def _read_extra(extra: bytes, name: str) -> bytes:
+    """Return the zip64 extra field (4.5.3) or b""; refuse fields that tools interpret differently."""
+    fields: dict[int, bytes] = {}
+    while extra:
+        kind, length = struct.unpack_from("<2H", extra) if len(extra) >= 4 else (0, len(extra))
+        if 4 + length > len(extra):
+            _damaged("An extra field is cut off.", name)
+        if kind in fields:
+            _unsafe(name, f"The extra field 0x{kind:04x} occurs twice, and tools differ in which one they read.")
+        fields[kind], extra = extra[4 : 4 + length], extra[4 + length :]
+    if _UNICODE_PATH_EXTRA in fields:
+        _unsafe(name, "An extra field holds a second name.")
+    return fields.get(_ZIP64_EXTRA, b"")
+
+
+def _with_local_header(file: BinaryIO, entry: ArchiveEntry, limit: int) -> ArchiveEntry:
+    """Check an entry against its local header and return it with the place of its content.
+
+    With its data descriptor it must end at `limit`.
+    """
+    file.seek(entry.start)
+    raw = file.read(_LOCAL.size)
+    if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
+        _damaged("The local header is not where the central directory says.", entry.name)
+    fields = _LOCAL.unpack(raw)
+    local = _parse_header(fields[1:9], file.read(fields[9]), file.read(fields[10]))
+    local = replace(local, start=entry.start, mode=entry.mode)
+    has_descriptor = bool(entry.flags & _DESCRIPTOR_FLAG)
+    if has_descriptor and not (local.crc32 or local.packed_bytes or local.size_bytes):
+        local = replace(local, crc32=entry.crc32, packed_bytes=entry.packed_bytes, size_bytes=entry.size_bytes)
+    if local != entry:
+        _unsafe(entry.name, "The central directory and the local header of the entry disagree.")
+    data_start = entry.start + _LOCAL.size + fields[9] + fields[10]
+    data_end = data_start + entry.packed_bytes
+    if data_end > limit:
+        _unsafe(entry.name, "The entry overlaps the next one.")
+    file.seek(data_end)
+    rest = file.read(min(limit - data_end, 25))
+    if rest if not has_descriptor else not _is_descriptor(rest, entry):
+        _unsafe(entry.name, "The bytes after the entry are not its data descriptor.")
+    return replace(entry, data_start=data_start)
+
+
+def _is_descriptor(raw: bytes, entry: ArchiveEntry) -> bool:
+    """Return whether bytes are exactly the data descriptor of an entry (4.3.9)."""
+    values = (entry.crc32, entry.packed_bytes, entry.size_bytes)
+    forms = [struct.pack("<L2Q", *values)]
+    if max(values) <= LARGE:
+        forms.append(struct.pack("<3L", *values))
+    return raw.removeprefix(b"PK\x07\x08") in forms
+
+
+def _is_canonical(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
+    """Return whether every byte outside the contents is as `package` writes it."""
+    if list(entries) != sorted(entries, key=lambda entry: entry.name):
+        return False
+    for entry in entries:
+        file.seek(entry.start)
+        if file.read(entry.data_start - entry.start) != local_header(entry):
+            return False
+    file.seek(entries[-1].data_start + entries[-1].packed_bytes if entries else 0)
+    return file.read() == central_directory(entries)
+
+
+def _entry_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
+    """Yield what makes single entries unsafe."""
+    for entry in entries:
+        kind = stat.S_IFMT(entry.mode)
+        if reason := name_problem(entry.name.removesuffix("/")):
+            yield bundle_problem("TP802", entry.name, reason)
+        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+            special = "a symbolic link" if kind == stat.S_IFLNK else "a device, pipe or socket"
+            yield bundle_problem("TP802", entry.name, f"The entry is {special}.")
+        elif (kind == stat.S_IFDIR and not entry.is_folder) or (entry.is_folder and entry.size_bytes):
+            yield bundle_problem("TP802", entry.name, "The entry is both a file and a folder.")
+        if entry.flags & _ENCRYPTED_FLAGS:
+            yield bundle_problem("TP802", entry.name, "The entry is encrypted.")
+        if entry.method not in {_STORED, _DEFLATED}:
+            what = f"Compression method {entry.method} is not supported; entries must be stored or deflated."
+            yield bundle_problem("TP802", entry.name, what)
+
+
+def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
+    """Yield entries that would overwrite one another on some file system."""
+    spelled: dict[str, str] = {}
+    listed: set[str] = set()
+    for entry in entries:
+        path = entry.name.removesuffix("/")
+        folders = (path.rsplit("/", depth)[0] + "/" for depth in range(path.count("/"), 0, -1))
+        for name in (*folders, entry.name):
+            earlier = spelled.setdefault(portable_form(name.removesuffix("/")), name)
+            if earlier != name:
+                what = f"`{visible(name)}` and `{visible(earlier)}` are the same path on Windows and macOS."
+                yield bundle_problem("TP802", entry.name, what)
+        if entry.name in listed:
+            yield bundle_problem("TP802", entry.name, "Two entries have this name.")
+        listed.add(entry.name)
+
+
+def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
+    """Yield a problem if the entries expand too far."""
+
+    def excess(entry: ArchiveEntry) -> int:
+        return max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes)
+
+    if sum(map(excess, entries)) > MAX_EXCESS_BYTES:
+        worst = max(entries, key=excess)
+        what = f"The entry expands from {worst.packed_bytes:,} to {worst.size_bytes:,} bytes."
+        yield bundle_problem("TP812", worst.name, what, expected=f"at most {MAX_RATIO} bytes per compressed byte")
+    if (total := sum(entry.size_bytes for entry in entries)) > MAX_BYTES:
+        what = f"The archive expands to {total:,} bytes."
+        yield bundle_problem("TP812", "", what, expected=f"at most {MAX_BYTES:,} bytes")

@@ -1,1 +1,0 @@
-"""Secrets in files: what they look like, finding them, and masking them in copies and on pages."""
