@@ -262,7 +262,8 @@ def _receipts(facts: Facts) -> str:
     sha256, stated = run_sha256(facts.folder), load_extent(facts.folder)
     found = read_receipts(facts.folder / RECEIPTS, sha256) if sha256 else ()
     lines = [
-        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} {measure_coverage(receipt, stated).description}"
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} "
+        f"{measure_coverage(receipt, stated).description}"
         for _, receipt in found
     ]
     if not lines:
