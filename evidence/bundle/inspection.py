@@ -26,7 +26,7 @@ from evidence.bundle.secrets.scan import scan_file
 from evidence.judge.grade import Grade
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
-from evidence.rules.hygiene import unlisted_files
+from evidence.rules.files import unlisted_files
 from evidence.run import layout
 from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem

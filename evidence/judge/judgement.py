@@ -11,8 +11,8 @@ from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
 from evidence.rules.across import Fingerprint, copies, fingerprint_of
 from evidence.rules.catalog import check
+from evidence.rules.files import placeholders
 from evidence.rules.imported import foreign_findings
-from evidence.rules.placeholders import placeholders
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, worst_first

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from evidence.rules.integrity import SEALED
+from evidence.rules.identity import SEALED
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_manifest
 from schemas.reading.times import moment

@@ -61,7 +61,7 @@ def test_unchanged_copies_are_noted_and_contradict_only_what_states_something_el
     assert [(code, what) for code, _, what in found(original, copy, changed)["a"]] == [
         ("TP423", "a-backup is an unchanged copy of a."),
         ("TP421", "Every row of a has the time and the loss of the same row in b."),
-        ("TP309", "a states the run id a, which is also that of b."),
+        ("TP309", "a has the run id a, which is also that of b."),
     ]
     many = [replace(original, folder=Path(f"runs/{number:04}")) for number in range(1200)]
     assert copies([original, *many])[original.folder][0].what == (
