@@ -224,9 +224,9 @@ def left_out(run: ValidRun, check: Checker) -> None:
         "evaluation": run.manifest["dataset"]["overlap_with_eval"] is not None,
     }
     conditions = {condition for condition, holds in recorded.items() if holds}
-    for line, event in enumerate(run.log or (), start=1):
+    for number, event in enumerate(run.log or (), start=1):
         names = schema("log_record")["properties"]["fields"]["x-recorded"].get(event["event"], ())
-        _report_missing(check, LOG, f"The event {event['event']}", event["fields"], names, "/fields", line)
+        _report_missing(check, LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
     for file, kind, rows in (
         (MANIFEST, "run_manifest", [(None, "", run.manifest)]),
         (EVAL_SUMMARY, "eval_summary", [(None, "", run.eval_summary)] if run.eval_summary else []),

@@ -177,8 +177,9 @@ def logged_events(run: ValidRun, check: Checker) -> None:
     if run.training and run.succeeded:
         done = run.training["steps_done"]
         saved: list[tuple[int | None, Document]] = [(None, {}), *events(run, "checkpoint_saved")]
-        line, last = saved[-1]
-        check.require(last.get("step") == done, LOG, f"No checkpoint was saved at the last step, {done}.", line=line)
+        last_line, last = saved[-1]
+        what = f"No checkpoint was saved at the last step, {done}."
+        check.require(last.get("step") == done, LOG, what, line=last_line)
 
 
 @rule("TP365", "manifest", "log")

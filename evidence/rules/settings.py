@@ -66,7 +66,7 @@ def effective_settings(run: ValidRun, check: Checker) -> None:
 
 def _report_setting(check: Checker, key: str, declared: Any, effective: Any, pointer: str) -> None:
     what = f"{key} is {show(effective)} in the manifest and {show(declared)} in config.yaml."
-    check.report(MANIFEST, what, pointer, expected=show(declared))
+    check.report(MANIFEST, what, pointer, expected=show(declared), group=key)
 
 
 @rule("TP304", "config", "training")
