@@ -26,7 +26,7 @@ _SHARED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What distinguishes a run from others; None if the run does not have it.
+    """Values that differ between any two runs, or None where a run lacks one.
 
     Attributes:
         folder: Run folder.
@@ -45,7 +45,7 @@ class Fingerprint:
     content: str | None = None
 
 
-def fingerprint_of(run: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
+def compute_fingerprint(run: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
     """Compute the fingerprint of a run with these problems."""
     columns, chain = run.columns, run.chain or ()
     seconds, losses = columns["step_seconds"], columns["loss"].tobytes()
@@ -63,7 +63,7 @@ def fingerprint_of(run: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
     )
 
 
-def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
+def find_copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
     """Return the problems of runs that share rows, seconds, an end state or an id with another, by folder.
 
     Which one is the copy is unknown. Unchanged copies are only noted; two paths to one folder are one run.
@@ -93,12 +93,11 @@ def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
             are = "are unchanged copies" if " and " in same else "is an unchanged copy"
             what = f"{same} {are} of {name}." if name == run.run_id else f"{name} is an unchanged copy of {same}."
             problems[run.folder].append(finding(run.folder, "TP423", layout.MANIFEST, what))
-        shared = (
-            (code, file, what.format(name, same)) for key, code, file, what in _SHARED if (same := others(run, key))
-        )
-        for code, file, what in [*shared][:1]:
-            problems[run.folder].append(finding(run.folder, code, file, what))
+        for key, code, file, what in _SHARED:
+            if same := others(run, key):
+                problems[run.folder].append(finding(run.folder, code, file, what.format(name, same)))
+                break
         if same := others(run, "run_id"):
-            what = f"{name} has the run id {run.run_id}, which is also that of {same}."
+            what = f"{name} has the same run id as {same}: {run.run_id}."
             problems[run.folder].append(finding(run.folder, "TP309", layout.MANIFEST, what, pointer="/run_id"))
     return problems

@@ -19,7 +19,12 @@ from evidence.rules import (
 )
 from schemas.problems.problem import Problem
 
-RULE_MODULES = (files, held_out, identity, settings)
+RULE_MODULES = (
+    files,
+    held_out,
+    identity,
+    settings,
+)
 """Modules whose rules are registered when they are imported."""
 
 CHECKS = (

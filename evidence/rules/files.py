@@ -132,15 +132,15 @@ def required_files(run: ValidRun, check: Checker) -> None:
         code = "TP503" if name == MANIFEST else "TP504"
         check.require(is_there, "", f"The folder has no {name}.", code=code)
     has_chain = CHAIN in run.files or "chain_every_steps" not in (run.config or {}).get("recording", {})
-    what = "The folder has no chain.jsonl; config.yaml has recording.chain_every_steps."
+    what = "chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
 
 
 @rule("TP505", "metrics")
 def recorded_steps(run: ValidRun, check: Checker) -> None:
     """Check that a run that succeeded has rows and events, and that no run skips rows."""
-    check.require(run.metrics or not run.succeeded, METRICS, "metrics.jsonl has no rows.")
-    check.require(run.log != [] or not run.succeeded, LOG, "log.jsonl has no events.", code="TP515")
+    check.require(run.metrics or not run.succeeded, METRICS, "metrics.jsonl is empty.")
+    check.require(run.log != [] or not run.succeeded, LOG, "log.jsonl is empty.", code="TP515")
     every = at(run.config, "recording", "log_every_steps")
     if every is None or not run.manifest:
         return
@@ -155,7 +155,7 @@ def recorded_steps(run: ValidRun, check: Checker) -> None:
 
 @rule("TP506", "manifest")
 def results(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded has no null among the results that only the run itself can know."""
+    """Check that a run that succeeded has measured what cannot be recomputed."""
     results = ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because")
     paths = ["model", "training", *(f"result.{name}" for name in results)]
     if at(run.config, "evaluation", "eval_set") is not None:
@@ -170,7 +170,7 @@ def evaluation(run: ValidRun, check: Checker) -> None:
     """Check that a run that succeeded was evaluated if that was configured; otherwise note that it was not."""
     if run.succeeded and EVAL_SUMMARY not in run.files:
         if (eval_set := at(run.config, "evaluation", "eval_set")) is not None:
-            what = f"The run has no eval_summary.json; evaluation.eval_set is {show(eval_set)}."
+            what = f"eval_summary.json is missing, but evaluation.eval_set is {show(eval_set)}."
             check.report("", what)
         else:
             check.report("", "The run has no eval_summary.json.", code="TP509")
@@ -190,7 +190,7 @@ def predictions(run: ValidRun, check: Checker) -> None:
     can_have_baseline = run.succeeded and run.manifest["parent"] is None
     configured = (run.config or {}).get("evaluation", {})
     if can_have_baseline and configured.get("eval_set") is not None and configured.get("baseline"):
-        what = "There is no baseline, but evaluation.baseline is true."
+        what = "evaluation.baseline is true, but the baseline is missing."
         check.require(baseline is not None, EVAL_SUMMARY, what, "/baseline", code="TP511")
     what = f"{summary['predictions']['rows']} of {summary['eval_set']['items']} items were answered."
     check.require(summary["status"] != "partial", EVAL_SUMMARY, what, "/status", code="TP514")
@@ -205,7 +205,7 @@ def killed(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP525", "manifest")
-def left_out(run: ValidRun, check: Checker) -> None:
+def recorded_fields(run: ValidRun, check: Checker) -> None:
     """Check that a run has every optional field that the recorder of its version writes.
 
     Other rules compare these fields wherever they are, so leaving one out must not be a way around them. The schemas
@@ -245,7 +245,7 @@ def left_out(run: ValidRun, check: Checker) -> None:
 
 @cache
 def _recorded_fields(kind: str, version: str, conditions: frozenset[str]) -> dict[tuple[str, ...], list[str]]:
-    """Return the fields that must not be left out, by the keys of the group that contains them."""
+    """Return the required optional fields of a document by the path of their group."""
     fields: dict[tuple[str, ...], list[str]] = defaultdict(list)
     nodes: list[tuple[tuple[str, ...], Document]] = [((), schema(kind))]
     for group, node in nodes:
@@ -264,7 +264,7 @@ def _report_missing(
 
 
 @rule("TP525", "manifest", "config", "training")
-def left_out_rollouts(run: ValidRun, check: Checker) -> None:
+def recorded_rollouts(run: ValidRun, check: Checker) -> None:
     """Check that rollouts.jsonl has the completions of every step that the recorder writes."""
     if not run.draws_completions or not run.succeeded or run.manifest["schema_version"] == "1.0":
         return
@@ -279,7 +279,7 @@ def left_out_rollouts(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP525", "manifest", "config", "training", "chain")
-def left_out_chain(run: ValidRun, check: Checker) -> None:
+def recorded_chain(run: ValidRun, check: Checker) -> None:
     """Check that chain.jsonl has an entry for every step at which the recorder writes one."""
     steps, done = at(run.config, "limits", "steps"), run.training["steps_done"]
     if not run.chain or not isinstance(steps, int) or not run.succeeded or run.manifest["schema_version"] == "1.0":
@@ -294,7 +294,7 @@ def left_out_chain(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP525", "manifest", "config", "training", "model")
-def left_out_parameters(run: ValidRun, check: Checker) -> None:
+def recorded_parameters(run: ValidRun, check: Checker) -> None:
     """Check that the trained parameters were saved if they are small enough."""
     limit, version = at(run.config, "recording", "params_mib"), run.manifest["schema_version"]
     if not isinstance(limit, int) or not run.succeeded or version == "1.0":

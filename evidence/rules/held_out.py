@@ -1,4 +1,4 @@
-"""Compare the scores measured during training with the answers of these steps."""
+"""Recompute the scores measured during training from their answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def held_out_verdicts(run: ValidRun, check: Checker) -> None:
 
 @rule("TP397", "config", "predictions", "eval_summary", "answers_over_steps")
 def held_out_items(run: ValidRun, check: Checker) -> None:
-    """Check that the items that the seed draws were asked at every step, as in the evaluation."""
+    """Check that every step asks the items that the seed draws, as the evaluation does."""
     items, settings = {row["id"]: row for row in run.predictions}, run.config.get("evaluation", {})
     # Which items would be drawn is unknown if the set is incomplete.
     if not settings.get("every_steps") or len(items) != run.eval_summary["eval_set"]["items"]:

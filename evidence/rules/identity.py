@@ -30,7 +30,7 @@ def events(run: Facts, name: str) -> list[tuple[int, Document]]:
 
 @rule("TP301", "manifest")
 def run_id(run: ValidRun, check: Checker) -> None:
-    """Compare the run id with that of the other documents, the log and the command."""
+    """Compare the run id of all documents, the log and the command."""
     own = run.manifest["run_id"]
     for file, document in ((FIRST_EXAMPLES, run.first_examples), (EVAL_SUMMARY, run.eval_summary)):
         if document:
@@ -173,7 +173,7 @@ def logged_events(run: ValidRun, check: Checker) -> None:
     if missing := [event for event in EVENTS if event in required - names]:
         check.report(LOG, f"The log lacks {listed(missing, last='and')}.")
     for line, fields in events(run, SEALED):
-        check.require("manifest_sha256" in fields, LOG, "The event run_sealed has no manifest_sha256.", line=line)
+        check.require("manifest_sha256" in fields, LOG, "The event run_sealed lacks manifest_sha256.", line=line)
     if run.training and run.succeeded:
         done = run.training["steps_done"]
         saved: list[tuple[int | None, Document]] = [(None, {}), *events(run, "checkpoint_saved")]
@@ -213,7 +213,7 @@ def _has_trainer_log(run: ValidRun) -> bool:
 
 @rule("TP361", "first_examples")
 def example_counts(run: ValidRun, check: Checker) -> None:
-    """Check that the counts over all rows are not below those of the examples shown."""
+    """Check that the counts over all rows include the examples shown."""
     counts, examples = run.first_examples["counts"], run.first_examples["examples"]
     rows = counts["rows"]
     supervised = sum(token["supervised"] for example in examples for token in example["tokens"])

@@ -148,7 +148,7 @@ def restated_facts(run: ValidRun, check: Checker) -> None:
 def command_settings(run: ValidRun, check: Checker) -> None:
     """Compare the settings in the command with config.yaml, which they override."""
     declared = flatten(run.config)
-    for key, (index, text) in _settings_in(run.manifest["command"]).items():
+    for key, (index, text) in _parse_settings(run.manifest["command"]).items():
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -158,8 +158,8 @@ def command_settings(run: ValidRun, check: Checker) -> None:
             check.require(same(value, declared[key]), MANIFEST, what, f"/command/{index}")
 
 
-def _settings_in(command: list[str]) -> dict[str, tuple[int, str]]:
-    """Return the index in the command and the value of every setting that it gives."""
+def _parse_settings(command: list[str]) -> dict[str, tuple[int, str]]:
+    """Return the index and the value of every setting in a command."""
     given: dict[str, tuple[int, str]] = {}
     for index, word in enumerate(command):
         flag, _, value = word.partition("=")
@@ -189,7 +189,7 @@ def every_setting(run: ValidRun, check: Checker) -> None:
 def _settings() -> dict[tuple[str, ...], str]:
     """Return every setting with the schema version that added it.
 
-    Settings marked `x-late` are left out: they were added after runs of their version had been recorded.
+    Settings marked `x-late` are skipped, because they were added after runs of their version had been recorded.
     """
     return dict(_walk_settings(schema("train_config"), (), "1.0"))
 

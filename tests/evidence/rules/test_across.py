@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.rules.across import Fingerprint, copies
+from evidence.rules.across import Fingerprint, find_copies
 
 RUN = Fingerprint(folder=Path("runs/a"), run_id="a", metrics="times", measured="seconds", state="end")
 MOVED = replace(RUN, folder=Path("runs/b"), run_id="b", metrics="other times")
@@ -14,7 +14,7 @@ MOVED = replace(RUN, folder=Path("runs/b"), run_id="b", metrics="other times")
 def found(*runs: Fingerprint) -> dict[str, list[tuple[str, str, str]]]:
     return {
         folder.name: [(one.code, one.severity, one.what) for one in problems]
-        for folder, problems in copies(runs).items()
+        for folder, problems in find_copies(runs).items()
     }
 
 
@@ -55,15 +55,15 @@ def test_unchanged_copies_are_noted_and_contradict_only_what_states_something_el
         "a": [("TP423", "note", "a-backup is an unchanged copy of a.")],
         "a-backup": [("TP423", "note", "a-backup is an unchanged copy of a.")],
     }
-    assert copies([original, copy, also])[original.folder][0].what == (
+    assert find_copies([original, copy, also])[original.folder][0].what == (
         "a-backup and elsewhere/a are unchanged copies of a."
     )
     assert [(code, what) for code, _, what in found(original, copy, changed)["a"]] == [
         ("TP423", "a-backup is an unchanged copy of a."),
         ("TP421", "Every row of a has the time and the loss of the same row in b."),
-        ("TP309", "a has the run id a, which is also that of b."),
+        ("TP309", "a has the same run id as b: a."),
     ]
     many = [replace(original, folder=Path(f"runs/{number:04}")) for number in range(1200)]
-    assert copies([original, *many])[original.folder][0].what == (
+    assert find_copies([original, *many])[original.folder][0].what == (
         "0000, 0001, 0002 and 1,197 more are unchanged copies of a."
     )

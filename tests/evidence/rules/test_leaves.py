@@ -67,7 +67,7 @@ def test_changed_log(forger: Forger, line: int, change: str, what: str) -> None:
 
 def test_seal_without_a_hash(forger: Forger) -> None:
     forgery = Forgery(file="log.jsonl", what="removed", path=("fields", "manifest_sha256"), line=8)
-    assert "The event run_sealed has no manifest_sha256." in new_findings(forger, forgery)
+    assert "The event run_sealed lacks manifest_sha256." in new_findings(forger, forgery)
 
 
 def test_the_page_is_current() -> None:
