@@ -47,7 +47,7 @@ def manifest_hash(run: ValidRun, check: Checker) -> None:
 
 @rule("TP203", "manifest")
 def listed_files(run: ValidRun, check: Checker) -> None:
-    """Compare every file in the artifact list with its size, its hash and its role."""
+    """Compare every listed file with its size, hash and role, and check that a sealed run lists all its evidence."""
     seen: set[str] = set()
     for index, artifact in enumerate(run.manifest["artifacts"]):
         path, pointer = artifact["path"], f"/artifacts/{index}"
@@ -65,6 +65,8 @@ def listed_files(run: ValidRun, check: Checker) -> None:
         elif path != MANIFEST and not (path in layout.ROLES and os.path.lexists(run.folder / path)):
             what = f"{path} is listed, but missing from the folder."
             check.report(MANIFEST, what, pointer, expected=f"{path} with {artifact['bytes']} bytes")
+    for name in sorted(layout.ROLES.keys() & set(run.files) - seen) if run.is_sealed else ():
+        check.report(name, f"{name} is not in the manifest's artifact list.", code="TP204")
 
 
 def _compare_file(file: Path, artifact: Document, pointer: str, check: Checker) -> None:
@@ -105,15 +107,6 @@ def _line_end_conversion(path: Path, sha256: str) -> str | None:
     return None
 
 
-@rule("TP204", "manifest")
-def unlisted_evidence(run: ValidRun, check: Checker) -> None:
-    """Check that a sealed run lists all its evidence files."""
-    paths = {artifact["path"] for artifact in run.manifest["artifacts"]}
-    for name in run.files if run.is_sealed else ():
-        what = f"{name} is not in the manifest's artifact list."
-        check.require(name not in layout.ROLES or name in paths, name, what)
-
-
 @rule("TP211", "manifest", "eval_summary")
 def scored_predictions(run: ValidRun, check: Checker) -> None:
     """Check that the scores were computed from the predictions that the manifest lists."""
@@ -126,7 +119,7 @@ def scored_predictions(run: ValidRun, check: Checker) -> None:
 
 @rule("TP504")
 def required_files(run: ValidRun, check: Checker) -> None:
-    """Check that the manifest exists and, in a run that succeeded, every other required file."""
+    """Check that the manifest exists and, in a run that succeeded, every file that its configuration asks for."""
     for name in REQUIRED if run.succeeded else (MANIFEST,):
         is_there = name in run.files or os.path.lexists(run.folder / name)
         code = "TP503" if name == MANIFEST else "TP504"
@@ -134,6 +127,13 @@ def required_files(run: ValidRun, check: Checker) -> None:
     has_chain = CHAIN in run.files or "chain_every_steps" not in (run.config or {}).get("recording", {})
     what = "chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
+    if run.succeeded and EVAL_SUMMARY not in run.files:
+        eval_set = at(run.config, "evaluation", "eval_set")
+        what = f"eval_summary.json is missing, but evaluation.eval_set is {show(eval_set)}."
+        if eval_set is None:
+            check.report("", "The run has no eval_summary.json.", code="TP509")
+        else:
+            check.report("", what, code="TP508")
 
 
 @rule("TP505", "metrics")
@@ -165,17 +165,6 @@ def results(run: ValidRun, check: Checker) -> None:
         check.require(is_there, MANIFEST, f"{path} is null.", "/" + path.replace(".", "/"))
 
 
-@rule("TP508")
-def evaluation(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded was evaluated if that was configured; otherwise note that it was not."""
-    if run.succeeded and EVAL_SUMMARY not in run.files:
-        if (eval_set := at(run.config, "evaluation", "eval_set")) is not None:
-            what = f"eval_summary.json is missing, but evaluation.eval_set is {show(eval_set)}."
-            check.report("", what)
-        else:
-            check.report("", "The run has no eval_summary.json.", code="TP509")
-
-
 @rule("TP510", "eval_summary")
 def predictions(run: ValidRun, check: Checker) -> None:
     """Check that scores have predictions, that a configured baseline exists, and that no item is unanswered."""
@@ -183,9 +172,8 @@ def predictions(run: ValidRun, check: Checker) -> None:
     for name, scores in ((PREDICTIONS, summary), (BASELINE_PREDICTIONS, baseline)):
         path = scores["predictions"]["path"] if scores else name
         check.require(path == name, EVAL_SUMMARY, f"The scores name {path}, not {name}.")
-        check.require(
-            not scores or path != name or name in run.files, EVAL_SUMMARY, f"There are scores, but no {name}."
-        )
+        has_rows = not scores or path != name or name in run.files
+        check.require(has_rows, EVAL_SUMMARY, f"There are scores, but no {name}.")
     # A run that continues another, or stopped early, cannot evaluate the untrained model.
     can_have_baseline = run.succeeded and run.manifest["parent"] is None
     configured = (run.config or {}).get("evaluation", {})

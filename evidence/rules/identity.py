@@ -30,8 +30,9 @@ def events(run: Facts, name: str) -> list[tuple[int, Document]]:
 
 @rule("TP301", "manifest")
 def run_id(run: ValidRun, check: Checker) -> None:
-    """Compare the run id of all documents, the log and the command."""
-    own = run.manifest["run_id"]
+    """Compare the run id of all documents, the log and the command, and note a renamed folder."""
+    own, folder = run.manifest["run_id"], run.folder.resolve().name
+    check.require(folder == own, "", f"The folder {folder} holds the run {own}.", code="TP302")
     for file, document in ((FIRST_EXAMPLES, run.first_examples), (EVAL_SUMMARY, run.eval_summary)):
         if document:
             check.equal(file, "/run_id", document["run_id"], own, "the manifest")
@@ -43,13 +44,6 @@ def run_id(run: ValidRun, check: Checker) -> None:
         name = PurePath(command[index].replace("\\", "/")).name
         what = f"The command writes to the folder {name}, but the run is {own}."
         check.require(name in {own, "", ".", ".."}, MANIFEST, what, f"/command/{index}", expected=own)
-
-
-@rule("TP302", "manifest")
-def folder_name(run: ValidRun, check: Checker) -> None:
-    """Note a folder that has another name than its run."""
-    name, own = run.folder.resolve().name, run.manifest["run_id"]
-    check.require(name == own, "", f"The folder {name} holds the run {own}.")
 
 
 @rule("TP362", "manifest")
@@ -96,9 +90,8 @@ def status(run: ValidRun, check: Checker) -> None:
         what = f"status is {state}, but the exit code is {end['code']}."
         check.require(run.succeeded == (end["code"] == 0), MANIFEST, what, "/exit/code")
         is_wrong = end["error"] is not None if run.succeeded else state == "failed" and end["error"] is None
-        check.require(
-            not is_wrong, MANIFEST, f"status is {state}, but the error is {show(end['error'])}.", "/exit/error"
-        )
+        what = f"status is {state}, but the error is {show(end['error'])}."
+        check.require(not is_wrong, MANIFEST, what, "/exit/error")
     for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
         what = f"The run succeeded, but logged an error: {event['event']}: {show(event['message'])}."
         check.require(event["level"] != "error", LOG, what, "/level", line=line)

@@ -1,4 +1,4 @@
-"""A run that nobody trained is consistent at best, and its absurd variants are named."""
+"""Forged runs are graded consistent at best, and absurd variants get a finding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 
-# At the end, and for these imports alone: a benchmark may have the name of a package.
+# Last, and only for these imports: a benchmark may have the name of a package.
 sys.path.append(LAB := str(Path(__file__).parents[3] / "lab"))
 
 from adversary_parts.forged import VARIANTS, forged_run
@@ -23,14 +23,14 @@ UNNAMED = {
     *("as told", "an unknown commit", "one byte of memory", "random weights", "a day after its last event"),
     *("version 99", "jax 0.0.1 on Python 2.7", "a chip of no table"),
 }
-"""What no other file contradicts: repeating the run shows it (`trainproof replay`)."""
+"""Variants without a contradiction, which only `trainproof replay` detects."""
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
+def test_forged_run(tmp_path: Path, name: str) -> None:
     report = report_of(read_run(forged_run(tmp_path, name, VARIANTS[name])))
     assert report.grade.name != "verified"
-    assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED)
+    assert any(problem.severity != "note" for problem in report.findings) == (name not in UNNAMED)
 
 
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
@@ -42,7 +42,7 @@ UNNAMED_AGAIN = {
 
 
 @pytest.mark.parametrize("name", GPU_VARIANTS)
-def test_a_forged_fine_tuning_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
+def test_forged_fine_tuning(tmp_path: Path, name: str) -> None:
     report = report_of(read_run(forged_gpu(SMOKE, tmp_path, name, GPU_VARIANTS[name])))
     assert report.grade.name != "verified"
-    assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED_AGAIN)
+    assert any(problem.severity != "note" for problem in report.findings) == (name not in UNNAMED_AGAIN)
