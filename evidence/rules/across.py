@@ -15,7 +15,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 
 CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
-"""Codes of errors between a run and a changed copy of it."""
+"""Codes of errors that a run and its changed copy get."""
 
 _SHARED = (
     ("metrics", "TP421", layout.METRICS, "Every row of {} has the time and the loss of the same row in {}."),
@@ -33,8 +33,8 @@ class Fingerprint:
         run_id: Id in the manifest.
         metrics: Hash of the time and the loss of every row.
         measured: Hash of the step seconds and the loss of every row; None if all seconds are equal.
-        state: Last state of the chain, a hash of parameters and optimizer state.
-        content: Hash of the manifest, which contains those of the other files, and of the problems of the run.
+        state: Hash of parameters and optimizer state in the last entry of the chain.
+        content: Hash of the manifest, the metrics and the problems found; unchanged copies have the same.
     """
 
     folder: Path

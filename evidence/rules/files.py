@@ -131,7 +131,7 @@ def required_files(run: ValidRun, check: Checker) -> None:
         eval_set = at(run.config, "evaluation", "eval_set")
         what = f"eval_summary.json is missing, but evaluation.eval_set is {show(eval_set)}."
         if eval_set is None:
-            check.report("", "The run has no eval_summary.json.", code="TP509")
+            check.report("", "eval_summary.json is missing.", code="TP509")
         else:
             check.report("", what, code="TP508")
 
@@ -328,7 +328,7 @@ _PLACEHOLDER = re.compile(
     r"|(?i:paste (?:your |the )?(?:outputs?|logs?|results?) here)"
 )
 _PLACEHOLDER_SIGNS = ("<", "tbd", "todo", "fixme", "x.xx", "paste")
-"""Every placeholder contains one of them; searching for them is many times faster than the pattern."""
+"""Parts of placeholders; searching for these first is many times faster than the pattern."""
 
 _FREE_TEXT = {"examples", "prompt_template", "flags"}
 """Keys of data and of the user's environment, which may contain anything."""
