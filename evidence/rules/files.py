@@ -252,49 +252,36 @@ def _report_missing(
 
 
 @rule("TP525", "manifest", "config", "training")
-def recorded_rollouts(run: ValidRun, check: Checker) -> None:
-    """Check that rollouts.jsonl has the completions of every step that the recorder writes."""
-    if not run.draws_completions or not run.succeeded or run.manifest["schema_version"] == "1.0":
-        return
-    check.require(layout.ROLLOUTS in run.files, layout.ROLLOUTS, "rollouts.jsonl is missing.")
-    first, done = (run.manifest["parent"] or {"step": 0})["step"], run.training["steps_done"]
-    updates = run.config["objective"].get("updates_per_rollout", 1)
-    there = None if run.rollouts is None else {row["step"] for row in run.rollouts}
-    steps = written_steps(run.training["steps_planned"], updates)
-    if there is not None and (absent := [step for step in steps if first < step <= done and step not in there]):
-        what = f"rollouts.jsonl lacks the completions of {quantity(len(absent), 'step')}; the first is {absent[0]}."
-        check.report(layout.ROLLOUTS, what)
-
-
-@rule("TP525", "manifest", "config", "training", "chain")
-def recorded_chain(run: ValidRun, check: Checker) -> None:
-    """Check that chain.jsonl has an entry for every step at which the recorder writes one."""
-    steps, done = at(run.config, "limits", "steps"), run.training["steps_done"]
-    if not run.chain or not isinstance(steps, int) or not run.succeeded or run.manifest["schema_version"] == "1.0":
+def recorded_files(run: ValidRun, check: Checker) -> None:
+    """Check that rollouts, chain and trained parameters are as complete as the recorder writes them."""
+    config, version, done = run.config, run.manifest["schema_version"], run.training["steps_done"]
+    if not run.succeeded or version == "1.0":
         return
     first = (run.manifest["parent"] or {"step": 0})["step"]
-    # Without a setting, the chain has ten entries.
-    every = at(run.config, "recording", "chain_every_steps") or max(1, steps // 10)
-    there = {entry["step"] for entry in run.chain}
-    expected = [first, *range(every, min(done, steps - 1) + 1, every), done]
-    if absent := [step for step in expected if step >= first and step not in there]:
-        check.report(CHAIN, f"chain.jsonl lacks step {absent[0]}; it has an entry every {every} steps.")
+    if run.draws_completions:
+        check.require(layout.ROLLOUTS in run.files, layout.ROLLOUTS, "rollouts.jsonl is missing.")
+        steps = written_steps(run.training["steps_planned"], config["objective"].get("updates_per_rollout", 1))
+        _require_steps(check, layout.ROLLOUTS, run.rollouts, [step for step in steps if first < step <= done])
+    planned, limit = at(config, "limits", "steps"), at(config, "recording", "params_mib")
+    if run.chain and planned is not None:
+        # Without a setting, the chain has ten entries.
+        every = at(config, "recording", "chain_every_steps") or max(1, planned // 10)
+        between = range(every, min(done, planned - 1) + 1, every)
+        _require_steps(check, CHAIN, run.chain, [first, *(step for step in between if step > first), done])
+    if run.model and limit is not None:
+        dtype = run.model["dtypes"].get("trained", run.model["dtypes"]["params"])
+        # Adapters are saved in float32 and, since version 1.2, whatever their size.
+        size = run.model["trainable_parameters"] * (2 if run.trains_all and dtype in {"bfloat16", "float16"} else 4)
+        is_due = size <= limit << 20 or (not run.trains_all and version != "1.1")
+        is_listed = any(artifact["path"] == layout.TRAINED_PARAMS for artifact in run.manifest["artifacts"])
+        what = f"{layout.TRAINED_PARAMS} is missing; {size:,} bytes were trained and recording.params_mib is {limit}."
+        check.require(is_listed or not is_due, MANIFEST, what, "/artifacts")
 
 
-@rule("TP525", "manifest", "config", "training", "model")
-def recorded_parameters(run: ValidRun, check: Checker) -> None:
-    """Check that the trained parameters were saved if they are small enough."""
-    limit, version = at(run.config, "recording", "params_mib"), run.manifest["schema_version"]
-    if not isinstance(limit, int) or not run.succeeded or version == "1.0":
-        return
-    dtypes = run.model["dtypes"]
-    width = {"float32": 4, "bfloat16": 2, "float16": 2}.get(dtypes.get("trained", dtypes["params"]), 4)
-    # Adapters are saved in float32 and, since version 1.2, whatever their size.
-    size = run.model["trainable_parameters"] * (width if run.trains_all else 4)
-    is_due = size <= limit << 20 or (not run.trains_all and version != "1.1")
-    paths = {artifact["path"] for artifact in run.manifest["artifacts"]}
-    what = f"{layout.TRAINED_PARAMS} is missing; {size:,} bytes were trained and recording.params_mib is {limit}."
-    check.require(not is_due or layout.TRAINED_PARAMS in paths, MANIFEST, what, "/artifacts")
+def _require_steps(check: Checker, file: str, rows: Sequence[Document] | None, steps: Sequence[int]) -> None:
+    recorded = {row["step"] for row in rows or ()}
+    if rows is not None and (missing := [step for step in steps if step not in recorded]):
+        check.report(file, f"{file} lacks {quantity(len(missing), 'step')}; the first is {missing[0]}.")
 
 
 def unlisted_files(run: Facts) -> tuple[str, ...]:
