@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from evidence.records.facts import Facts
-from evidence.rules.contradiction.log import SEALED
+from evidence.rules.identity import SEALED
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of

@@ -16,7 +16,7 @@ import numpy as np
 
 from evidence.records.facts import Facts
 from evidence.records.ours import Run
-from evidence.rules import completeness
+from evidence.rules import files
 from evidence.rules.imported import NOT_INTACT
 from evidence.run import layout
 from foreign.checks.judgement import worth_of
@@ -162,7 +162,7 @@ def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
     if not errors:
         return []
     codes = _UNFINISHED
-    required = {str(facts.folder / name) for name in completeness.REQUIRED}
+    required = {str(facts.folder / name) for name in files.REQUIRED}
     return [
         problem
         for problem in errors

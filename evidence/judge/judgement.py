@@ -9,10 +9,10 @@ from evidence.judge.grade import Grade, grade_of, grade_of_foreign, sentences
 from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.rules.across import Fingerprint, copies, fingerprint_of
+from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.catalog import check
+from evidence.rules.files import placeholders
 from evidence.rules.imported import foreign_findings
-from evidence.rules.placeholders import placeholders
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, worst_first
@@ -45,7 +45,7 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
     grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
     sha256 = sha256_file(run.path / layout.MANIFEST) if grade.name == "consistent" else None
     report = RunReport(path=run.path, grade=grade, findings=findings, manifest_sha256=sha256)
-    return RunJudgement(report=report, fingerprint=fingerprint_of(facts, findings))
+    return RunJudgement(report=report, fingerprint=compute_fingerprint(facts, findings))
 
 
 def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:
@@ -64,7 +64,7 @@ def report_of(run: Run) -> RunReport:
 
 def together(judged: Sequence[RunJudgement]) -> list[RunReport]:
     """Return the reports with the findings between runs added: a run and a changed copy contradict each other."""
-    added = copies([one.fingerprint for one in judged])
+    added = find_copies([one.fingerprint for one in judged])
     return [_with_findings(one.report, added.get(one.report.path, [])) for one in judged]
 
 

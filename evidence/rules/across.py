@@ -1,12 +1,11 @@
-"""What must differ between runs of one root: their ids, and what they measured."""
+"""Find runs of one root that share their id or their measurements: copies."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from evidence.records.facts import Facts, finding
@@ -16,42 +15,47 @@ from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 
 CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
-"""Codes of errors between two folders, of which one is a copy that states something else."""
+"""Codes of errors that a run and its changed copy get."""
 
-_NAMED = 3
-"""Folders that one finding names: a run that was copied a thousand times would have a million names to list."""
+_SHARED = (
+    ("metrics", "TP421", layout.METRICS, "Every row of {} has the time and the loss of the same row in {}."),
+    ("measured", "TP421", layout.METRICS, "Every row of {} has the seconds and the loss of the same row in {}."),
+    ("state", "TP422", layout.CHAIN, "{} ended in the same state as {}, bit for bit."),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What distinguishes one run from another."""
+    """Values that differ between any two runs, or None where a run lacks one.
+
+    Attributes:
+        folder: Run folder.
+        run_id: Id in the manifest.
+        metrics: Hash of the time and the loss of every row.
+        measured: Hash of the step seconds and the loss of every row; None if all seconds are equal.
+        state: Hash of parameters and optimizer state in the last entry of the chain.
+        content: Hash of the manifest, the metrics and the problems found; unchanged copies have the same.
+    """
 
     folder: Path
     run_id: str | None
     metrics: str | None
-    """Hash over time and loss of every row. None: there are not rows."""
     measured: str | None = None
-    """Hash over seconds of a step and loss of every row. None: the seconds are all alike, so they were not measured."""
     state: str | None = None
-    """Hash of the last state of the chain, which holds parameters and optimizer. None: it is missing."""
     content: str | None = None
-    """Hash of the manifest, which holds the hashes of the other files, and of what the check found. None: no manifest.
-
-    Folders that share it are unchanged copies of each other.
-    """
 
 
-def fingerprint_of(facts: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
-    """Return the fingerprint of a run, of which the check by itself found `findings`."""
-    columns, chain = facts.columns, facts.chain or ()
+def compute_fingerprint(run: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
+    """Compute the fingerprint of a run with these problems."""
+    columns, chain = run.columns, run.chain or ()
     seconds, losses = columns["step_seconds"], columns["loss"].tobytes()
     is_measured = len(seconds) > 1 and seconds.min() < seconds.max()
-    metrics = hashlib.sha256(columns["seconds"].tobytes() + losses).hexdigest() if facts.metrics else None
-    found = sorted(f"{one.code} {one.line} {one.pointer} {one.what}" for one in findings if one.code != "TP302")
-    content = f"{sha256_file(facts.folder / layout.MANIFEST)} {metrics} {found}" if facts.manifest else None
+    metrics = hashlib.sha256(columns["seconds"].tobytes() + losses).hexdigest() if run.metrics else None
+    found = sorted(f"{each.code} {each.line} {each.pointer} {each.what}" for each in findings if each.code != "TP302")
+    content = f"{sha256_file(run.folder / layout.MANIFEST)} {metrics} {found}" if run.manifest else None
     return Fingerprint(
-        folder=facts.folder,
-        run_id=facts.manifest["run_id"] if facts.manifest else None,
+        folder=run.folder,
+        run_id=run.manifest["run_id"] if run.manifest else None,
         metrics=metrics,
         measured=hashlib.sha256(seconds.tobytes() + losses).hexdigest() if is_measured else None,
         state=chain[-1]["state_sha256"] if chain and chain[-1]["step"] > 0 else None,
@@ -59,75 +63,41 @@ def fingerprint_of(facts: Facts, findings: Sequence[Problem] = ()) -> Fingerprin
     )
 
 
-def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
-    """Return, by folder, what is wrong with each run that shares its rows or its id with another.
+def find_copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
+    """Return the problems of runs that share rows, seconds, an end state or an id with another, by folder.
 
-    Which of them is the copy is not visible, unless every document is equal: then nothing is wrong with either.
+    Which one is the copy is unknown. Unchanged copies are only noted; two paths to one folder are one run.
     """
-    same_content = _sharing(fingerprints, lambda one: one.content)
-    same_rows = _sharing(fingerprints, lambda one: one.metrics)
-    same_seconds = _sharing(fingerprints, lambda one: one.measured)
-    same_state = _sharing(fingerprints, lambda one: one.state)
-    same_id = _sharing(fingerprints, lambda one: one.run_id)
+    places = {each.folder: each.folder.resolve() for each in fingerprints}
+    groups: dict[tuple[str, str], dict[Path, Fingerprint]] = defaultdict(dict)
+    for each in fingerprints:
+        for key in ("content", "metrics", "measured", "state", "run_id"):
+            if value := getattr(each, key):
+                groups[key, value][places[each.folder]] = each
+
+    def others(run: Fingerprint, key: str, *, unchanged: bool = False) -> str:
+        """Name the first three of the others that share a value; a thousand copies would have a million names."""
+        group = groups.get((key, getattr(run, key)), {})
+        found = [
+            other.folder.name if other.folder.parent == run.folder.parent else str(other.folder)
+            for place, other in (group.items() if len(group) > 1 else ())
+            if place != places[run.folder] and (run.content is not None and other.content == run.content) == unchanged
+        ]
+        more = [f"{len(found) - 3:,} more"] if len(found) > 3 else []
+        return listed([*found[:3], *more], last="and") if found else ""
+
     problems: dict[Path, list[Problem]] = defaultdict(list)
-    for one in fingerprints:
-        name = one.folder.name or one.folder.resolve().name
-        if others := _others(one, same_content.get(one.content, {}), unchanged=True):
-            are = "are unchanged copies" if " and " in others else "is an unchanged copy"
-            is_original = name == one.run_id
-            what = f"{others} {are} of {name}." if is_original else f"{name} is an unchanged copy of {others}."
-            problems[one.folder].append(finding(one.folder, "TP423", layout.MANIFEST, what))
-        if others := _others(one, same_rows.get(one.metrics, {})):
-            what = f"Every row of {name} has the time and the loss of the same row in {others}."
-            problems[one.folder].append(finding(one.folder, "TP421", layout.METRICS, what))
-        elif others := _others(one, same_seconds.get(one.measured, {})):
-            what = f"Every row of {name} has the seconds and the loss of the same row in {others}."
-            problems[one.folder].append(finding(one.folder, "TP421", layout.METRICS, what))
-        elif others := _others(one, same_state.get(one.state, {})):
-            what = f"{name} ended in the same state as {others}, bit for bit."
-            problems[one.folder].append(finding(one.folder, "TP422", layout.CHAIN, what))
-        if others := _others(one, same_id.get(one.run_id, {})):
-            what = f"{name} states the run id {one.run_id}, which is also that of {others}."
-            problems[one.folder].append(finding(one.folder, "TP309", layout.MANIFEST, what, pointer="/run_id"))
+    for run in fingerprints:
+        name = run.folder.name or places[run.folder].name
+        if same := others(run, "content", unchanged=True):
+            are = "are unchanged copies" if " and " in same else "is an unchanged copy"
+            what = f"{same} {are} of {name}." if name == run.run_id else f"{name} is an unchanged copy of {same}."
+            problems[run.folder].append(finding(run.folder, "TP423", layout.MANIFEST, what))
+        for key, code, file, what in _SHARED:
+            if same := others(run, key):
+                problems[run.folder].append(finding(run.folder, code, file, what.format(name, same)))
+                break
+        if same := others(run, "run_id"):
+            what = f"{name} has the same run id as {same}: {run.run_id}."
+            problems[run.folder].append(finding(run.folder, "TP309", layout.MANIFEST, what, pointer="/run_id"))
     return problems
-
-
-_Group = dict[str | None, dict[Path, Fingerprint]]
-"""Runs that share a value, by their content and by where they lie."""
-
-
-def _sharing(
-    fingerprints: Sequence[Fingerprint], value_of: Callable[[Fingerprint], str | None]
-) -> dict[str | None, _Group]:
-    """Return the runs that share a value with another.
-
-    Two ways to one folder, such as a link `latest`, are one run.
-    """
-    groups: dict[str | None, list[Fingerprint]] = defaultdict(list)
-    for one in fingerprints:
-        groups[value_of(one)].append(one)
-    shared: dict[str | None, _Group] = defaultdict(lambda: defaultdict(dict))
-    for value, group in groups.items():
-        for one in group if value and len(group) > 1 else ():
-            place = one.folder.resolve()
-            shared[value][one.content or str(place)][place] = one
-    return shared
-
-
-def _others(one: Fingerprint, group: _Group, *, unchanged: bool = False) -> str:
-    """Return the other folders of a group, a few of many by name, either unchanged copies of a run or all others."""
-    if not group:
-        return ""
-    here = one.folder.resolve()
-    own = one.content or str(here)
-    chosen = [group[own]] if unchanged else [some for content, some in group.items() if content != own]
-    count = sum(map(len, chosen)) - unchanged
-    others = (other for some in chosen for place, other in some.items() if place != here)
-    named = [_name(other.folder, one.folder) for other in islice(others, _NAMED)]
-    more = count - len(named)
-    return listed([*named, f"{more:,} more"] if more > 0 else named, last="and") if named else ""
-
-
-def _name(folder: Path, beside: Path) -> str:
-    """Return a folder's name where it lies beside the other, its path where it does not."""
-    return folder.name if folder.parent == beside.parent else str(folder)

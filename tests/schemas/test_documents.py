@@ -15,7 +15,7 @@ from schemas.reading.parse import parse_json
 SCHEMAS = schemas_of()
 
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
-ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-late", "x-before"}
+ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-recorded", "x-late", "x-before"}
 APPLICATORS = {"properties", "items", "if", "then", "else", "$ref", "additionalProperties", "unevaluatedProperties"}
 
 

@@ -1,9 +1,7 @@
-"""Every value of a run changed once, by a forger who makes all hashes fit afterwards.
+"""Change every value of a run once and recompute all hashes, so that only a contradiction can reveal the change.
 
-`forgeries` lists the changes of a real run folder: each leaf of each document and of some rows made another value of
-the same kind, made null, or removed, and whole rows and files moved. `Forger` carries one out in a copy and takes it
-back.
-What must not be told from the truth by hashes can only be found where something else states the same fact.
+Each leaf of each document, and of some rows, becomes another value of its type, null, or is removed; rows are removed,
+repeated and swapped, and files removed.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from evidence.rules.integrity import SEALED
+from evidence.rules.identity import SEALED
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_manifest
 from schemas.reading.times import moment
@@ -34,18 +32,23 @@ Key = str | int
 
 @dataclass(frozen=True, kw_only=True)
 class Forgery:
-    """One change."""
+    """One change.
+
+    Attributes:
+        file: Name of the file.
+        what: `other`, `null` or `removed` for a value; otherwise the change of rows or the file.
+        path: Keys from the document or row to the value.
+        line: Line of the row.
+    """
 
     file: str
     what: str
-    """`other`, `null` or `removed` value; or what happened to rows or the file."""
     path: tuple[Key, ...] = ()
-    """Keys from the document, or from the row, to the value."""
     line: int | None = None
 
     @property
     def place(self) -> str:
-        """Where the change is, rows and list positions left open: `metrics.jsonl/loss`."""
+        """Place of the change without rows and list positions: `metrics.jsonl/loss`."""
         keys = ("*" if isinstance(key, int) else key for key in self.path)
         return "/".join((self.file, *keys))
 
@@ -71,7 +74,7 @@ class Forger:
         for name in DOCUMENTS:
             for path, value in leaves(self.values.get(name, {})):
                 if name == layout.MANIFEST and path[0] == "artifacts":
-                    continue  # the forger writes this list
+                    continue  # written by `_list`
                 yield from _changes(name, path, value, None)
         for name in ROWS:
             rows = self.values.get(name, [])
@@ -85,7 +88,7 @@ class Forger:
             yield Forgery(file=name, what="file removed")
 
     def commit(self, forgery: Forgery) -> None:
-        """Make a change and every hash that follows."""
+        """Make a change and recompute the hashes."""
         self.restore()
         values = deepcopy(self.values)
         if forgery.what == "file removed":
@@ -99,12 +102,12 @@ class Forger:
         self._reseal(values, forgery)
 
     def restore(self) -> None:
-        """Take the change back."""
+        """Undo the change."""
         for name, content in self._bytes.items():
             (self.folder / name).write_bytes(content)
 
     def _reseal(self, values: dict[str, Any], forgery: Forgery) -> None:
-        """Write what changed, the hashes that state it, the seal in the log, and the artifact list, in this order."""
+        """Write the changed files, then their hashes, the seal in the log and the artifact list."""
         if forgery.file != layout.PLAN and layout.PLAN in values and layout.CONFIG in values:
             values[layout.PLAN]["config_sha256"] = sha256_json(values[layout.CONFIG])
         for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.CONFIG, layout.PLAN, layout.METRICS):
@@ -152,7 +155,7 @@ class Forger:
 
 
 def leaves(value: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tuple[Key, ...], Any]]:
-    """Yield each value that is no list or object, with its path; of long lists the first, middle and last item."""
+    """Yield each scalar with its path; of lists only the first, middle and last item."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))
@@ -175,7 +178,7 @@ def change(value: Any, path: tuple[Key, ...], what: str) -> None:
 
 
 def other(value: Any) -> Any:
-    """Return another value of the same kind, a small step away."""
+    """Return a slightly different value of the same type."""
     if isinstance(value, bool):
         return not value
     if value is None:
@@ -196,7 +199,7 @@ def _changes(name: str, path: tuple[Key, ...], value: Any, line: int | None) -> 
         if what == "null" and value is None:
             continue
         if what == "removed" and isinstance(path[-1], int):
-            continue  # a list without one item is another list; rows and examples are changed elsewhere
+            continue  # covered by the changes of rows and examples
         yield Forgery(file=name, path=path, what=what, line=line)
 
 

@@ -1,9 +1,8 @@
-"""One change to a run folder, as a case file describes it: what a careless or dishonest hand could do to it.
+"""Apply the changes of a case file to a run folder, as a careless or dishonest person could.
 
-A change names a `file` and one act: `value` at a `pointer` (of a document, of the row in `line`, or of `all` rows),
-`remove` of what is at a pointer, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text,
-`text`, `hex`, `delete`, `link_to`, `copy_to`, `make_folder`. With `reseal` the hashes are made to fit afterwards, as a
-forger would.
+A change names a `file` and one action: `value` at a `pointer` (of a document, of the row in `line`, or of `all` rows),
+`remove` of a pointer, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text, `text`, `hex`,
+`delete`, `link_to`, `copy_to` or `make_folder`. `reseal` recomputes the hashes, as a forger would.
 """
 
 from __future__ import annotations
@@ -24,24 +23,23 @@ Change = dict[str, Any]
 
 
 def apply(folder: Path, change: Change) -> None:
-    """Make one change in a run folder."""
-    acts = [act for act in ACTS if act in change]
-    assert len(acts) == 1, f"a change has one act: {change}"
-    ACTS[acts[0]](folder / change["file"], change)
+    """Apply one change to a run folder."""
+    [action] = [name for name in ACTIONS if name in change]
+    ACTIONS[action](folder / change["file"], change)
 
 
 def reseal(folder: Path, changes: list[Change]) -> None:
-    """Make every stated hash fit the files that are there now; the plan's own, unless the plan itself was changed."""
+    """Recompute every hash; that of the plan only if the plan itself was not changed."""
     plan, config = folder / layout.PLAN, folder / layout.CONFIG
     if plan.is_file() and not any(change["file"] == layout.PLAN for change in changes):
-        _set(plan, {"pointer": "/config_sha256", "value": sha256_json(yaml.safe_load(config.read_text("utf-8")))})
+        write_document(plan, _load(plan) | {"config_sha256": sha256_json(_load(config))})
     path = folder / layout.EVAL_SUMMARY
     if path.is_file():
-        summary = json.loads(path.read_text("utf-8"))
-        for block in [summary, *([summary["baseline"]] if summary["baseline"] else [])]:
-            file = folder / block["predictions"]["path"]
+        summary = _load(path)
+        for scores in filter(None, (summary, summary["baseline"])):
+            file = folder / scores["predictions"]["path"]
             if file.is_file():
-                block["predictions"]["sha256"] = sha256_file(file)
+                scores["predictions"]["sha256"] = sha256_file(file)
         write_document(path, summary)
     seal(folder)
 
@@ -50,39 +48,37 @@ def _set(path: Path, change: Change) -> None:
     if "line" in change:
         lines = path.read_text("utf-8").splitlines()
         for index in range(len(lines)) if change["line"] == "all" else [change["line"] - 1]:
-            row = _changed(json.loads(lines[index]), change["pointer"], change["value"])
+            row = _edited(json.loads(lines[index]), change["pointer"], change["value"])
             lines[index] = json.dumps(row, ensure_ascii=False)
         _write(path, "".join(f"{line}\n" for line in lines))
-    elif path.suffix == ".yaml":
-        document = yaml.safe_load(path.read_text("utf-8"))
-        _write(path, yaml.safe_dump(_changed(document, change["pointer"], change["value"]), sort_keys=False))
     else:
-        write_document(path, _changed(json.loads(path.read_text("utf-8")), change["pointer"], change["value"]))
+        _save(path, _edited(_load(path), change["pointer"], change["value"]))
 
 
-def _remove(path: Path, change: Change) -> None:
-    is_yaml = path.suffix == ".yaml"
-    document = yaml.safe_load(path.read_text("utf-8")) if is_yaml else json.loads(path.read_text("utf-8"))
-    *groups, key = change["remove"].split("/")[1:]
-    group = document
-    for name in groups:
-        group = group[int(name) if isinstance(group, list) else name]
-    del group[int(key) if isinstance(group, list) else key]
-    if is_yaml:
+def _load(path: Path) -> Any:
+    text = path.read_text("utf-8")
+    return yaml.safe_load(text) if path.suffix == ".yaml" else json.loads(text)
+
+
+def _save(path: Path, document: Any) -> None:
+    if path.suffix == ".yaml":
         _write(path, yaml.safe_dump(document, sort_keys=False))
     else:
         write_document(path, document)
 
 
-def _changed(document: Any, pointer: str, value: Any) -> Any:
+def _edited(document: Any, pointer: str, *value: Any) -> Any:
+    """Return the document with another value at a pointer, or without it."""
     *groups, key = pointer.split("/")[1:]
     group = document
     for name in groups:
         group = group[int(name) if isinstance(group, list) else name]
     if key == "-":
-        group.append(value)
+        group.append(*value)
+    elif value:
+        [group[int(key) if isinstance(group, list) else key]] = value
     else:
-        group[int(key) if isinstance(group, list) else key] = value
+        del group[int(key) if isinstance(group, list) else key]
     return document
 
 
@@ -121,9 +117,9 @@ def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8"))
 
 
-ACTS: dict[str, Callable[[Path, Change], Any]] = {
+ACTIONS: dict[str, Callable[[Path, Change], Any]] = {
     "value": _set,
-    "remove": _remove,
+    "remove": lambda path, change: _save(path, _edited(_load(path), change["remove"])),
     "remove_line": lambda path, change: _lines(path, lambda lines: lines.pop(change["remove_line"] - 1)),
     "repeat_line": lambda path, change: _lines(path, lambda lines: lines.append(lines[change["repeat_line"] - 1])),
     "swap_lines": lambda path, change: _lines(path, lambda lines: _swap(lines, *change["swap_lines"])),

@@ -1,4 +1,4 @@
-"""Reads the reasoning of generated rows and says whether every statement in it is true, by code of its own."""
+"""Check the reasoning of generated rows without using the code of the generator."""
 
 import calendar
 import re
@@ -21,7 +21,7 @@ FACTS = {
 
 
 def untrue(row):
-    """Return the steps of a row that are false, say something this reader does not know, or lose a carry or a loan."""
+    """Return the steps of a row that are false or unknown, or that lose a carry or borrow."""
     lines = [step["content"] for step in row["steps"]]
     false = [line for line in lines if not is_true(line, row["prompt"])] + unplanned(lines, row["prompt"])
     columns = [line for line in lines if line.startswith(PLACES)]
@@ -31,7 +31,7 @@ def untrue(row):
 
 
 def is_handed_on(line, following):
-    """Return whether what one column carries or borrows is just what the next one adds or takes off."""
+    """Return whether the next column adds or subtracts what this one carries or borrows."""
     if " = " not in line or re.fullmatch(r"\w+: \d = \d\.", line):
         return True
     moved = re.search(r"(carry|borrow) (\d)\.$", line)
@@ -43,7 +43,7 @@ def is_handed_on(line, following):
 
 
 def is_true(line, prompt):
-    """Return whether a line of reasoning on a prompt is known and true."""
+    """Return whether a line of reasoning is known and true."""
     readers = (column, fact, month, unit, clock, hour_of, order, plan, claim)
     return any(reader(line, prompt) for reader in readers)
 
@@ -107,31 +107,31 @@ def order(line, prompt):
 
 
 def plan(line, prompt):
-    """Says what will be worked out, with the numbers of the story and the sign that its words ask for."""
+    """Return whether a plan has the numbers of the story and the operation that its words ask for."""
     match = re.fullmatch(r"(Total|Left): (\d+) ([-+×]) (\d+)\.", line)
     if not match:
         return False
-    if len(told(prompt)) > 1:
-        return True  # of two happenings, each is held to its place by `unplanned`
-    [(asked, _)] = told(prompt)
+    if len(events(prompt)) > 1:
+        return True  # `unplanned` checks plans of several steps
+    [(asked, _)] = events(prompt)
     return match[3] == asked and sorted(numbers(prompt)) == sorted((int(match[2]), int(match[4])))
 
 
 def unplanned(lines, prompt):
-    """Return the plans of a story of two happenings that are not what comes next, from what is there by then."""
-    happenings = told(prompt)
-    if len(happenings) < 2:
+    """Return the wrong plans of a story with two events; the second starts from the result of the first."""
+    happened = events(prompt)
+    if len(happened) < 2:
         return []
     has, expected = numbers(prompt)[0], []
-    for sign, number in happenings:
+    for sign, number in happened:
         expected.append(f"{'Total' if sign == '+' else 'Left'}: {has} {sign} {number}.")
         has += number if sign == "+" else -number
     plans = [line for line in lines if line.startswith(("Total", "Left"))]
     return [] if plans == expected else plans
 
 
-def told(prompt):
-    """Return what happens in a story: the sign that each word asks for, and its number."""
+def events(prompt):
+    """Return the events of a story: operation and number."""
     sign = {"buys": "+", "gives away": "-", "fills": "×"}
     return [(sign[word], int(number)) for word, number in re.findall(r"\b(buys|gives away|fills) (\d+)", prompt)]
 
@@ -152,7 +152,7 @@ def holds(text):
 
 
 def value(text):
-    """Return the value of an expression of whole numbers. None: it is no such thing."""
+    """Return the value of an integer expression, or None if it is invalid."""
     if not re.fullmatch(r"[-+×/()\d ]+", text):
         return None
     python = re.sub(r"\d+", lambda digits: f"Fraction({int(digits[0])})", text).replace("×", "*")

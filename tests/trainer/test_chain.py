@@ -226,6 +226,6 @@ def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
         path = folder / artifact["path"]
         artifact |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    assert errors_of(folder) == ["The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."]
+    assert errors_of(folder) == ["chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."]
     assert codes_of(folder) == ["TP531"]
     assert report_of(read_run(folder)).grade.name == "measured"

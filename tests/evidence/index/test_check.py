@@ -133,7 +133,7 @@ def test_a_changed_copy_and_its_original_both_say_so(tmp_path: Path) -> None:
     assert found_in == [("copy", ["TP421", "TP309", "TP302"]), ("run-00", ["TP421", "TP309"]), ("run-01", [])]
     assert report.runs[0].grade.reasons == (
         "metrics.jsonl: Every row of copy has the time and the loss of the same row in run-00.",
-        "run_manifest.json: copy states the run id run-00, which is also that of run-00.",
+        "run_manifest.json: copy has the same run id as run-00: run-00.",
     )
 
 
@@ -170,7 +170,7 @@ def test_a_copy_elsewhere_is_named_by_its_path(tmp_path: Path) -> None:
     there = check_paths([tmp_path / "here", tmp_path / "there"]).runs[-1]
     assert there.grade.reasons == (
         f"metrics.jsonl: Every row of run-00 has the time and the loss of the same row in {original}.",
-        f"run_manifest.json: run-00 states the run id run-00, which is also that of {original}.",
+        f"run_manifest.json: run-00 has the same run id as {original}: run-00.",
     )
 
 
@@ -275,7 +275,7 @@ def test_listed_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
     def refuse(path: Path) -> str:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr("evidence.rules.integrity.sha256_file", refuse)
+    monkeypatch.setattr("evidence.rules.files.sha256_file", refuse)
     report = check_paths([folder])
     assert ("TP210", "error", "plan.json cannot be read: Input/output error.") in found(report)
     assert report.runs[0].grade.name == "partial"

@@ -62,7 +62,7 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
         (
             {"manifest": {"model": {"name": "gemma"}}},
             "contradictory",
-            ('run_manifest.json: The manifest states "gemma"; config.yaml states "own-model" at model.name.',),
+            ('run_manifest.json: model.name is "gemma" in the manifest and "own-model" in config.yaml.',),
         ),
     ],
 )

@@ -12,8 +12,9 @@ from synthetic import write_run
 from evidence.records.effective import PLACES, agreements, effective_of, stated_elsewhere
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import read_run
-from evidence.rules.contradiction.settings import declared_is_effective, effective_group_follows
+from evidence.rules.catalog import check
 from schemas.catalog import schema
+from schemas.problems.problem import Problem
 
 
 def tree_of(flat: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +26,10 @@ def tree_of(flat: dict[str, Any]) -> dict[str, Any]:
             place = place.setdefault(group, {})
         place[name] = value
     return tree
+
+
+def found(facts: Facts, code: str) -> list[Problem]:
+    return [problem for problem in check(facts) if problem.code == code]
 
 
 @pytest.fixture
@@ -50,10 +55,10 @@ def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(f
 
 def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Facts):
     for version in (facts, with_group(facts)):
-        found = agreements(version.config, version.manifest)
-        assert {key for key, one in found.items() if one.state == "differs"} == set()
-        assert found["batch.microbatch_size"].state == "same"
-        assert list(declared_is_effective(version)) == []
+        agreed = agreements(version.config, version.manifest)
+        assert {key for key, one in agreed.items() if one.state == "differs"} == set()
+        assert agreed["batch.microbatch_size"].state == "same"
+        assert found(version, "TP303") == []
 
 
 def test_one_device_has_nothing_to_divide(facts: Facts):
@@ -64,15 +69,15 @@ def test_one_device_has_nothing_to_divide(facts: Facts):
 
 def test_a_key_that_no_table_names_is_compared_in_the_tree(facts: Facts):
     other = with_group(facts, optimizer__beta1=0.8)
-    (problem,) = declared_is_effective(other)
+    (problem,) = found(other, "TP303")
     assert (problem.code, problem.pointer) == ("TP303", "/effective/optimizer/beta1")
-    assert problem.what == "The manifest states 0.8; config.yaml states 0.9 at optimizer.beta1."
+    assert problem.what == "optimizer.beta1 is 0.8 in the manifest and 0.9 in config.yaml."
 
 
 def test_the_group_states_what_the_other_groups_state(facts: Facts):
-    (problem,) = effective_group_follows(with_group(facts, batch__microbatch_size=99))
+    (problem,) = found(with_group(facts, batch__microbatch_size=99), "TP377")
     assert (problem.code, problem.pointer) == ("TP377", "/effective/batch/microbatch_size")
-    assert "/training/microbatch_size states" in problem.what
+    assert "training.microbatch_size gives" in problem.what
 
 
 def test_before_the_step_is_compiled_other_groups_say_what_is_known(facts: Facts):

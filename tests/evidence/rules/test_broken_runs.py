@@ -1,9 +1,7 @@
-"""Every case of tests/cases/runs: a valid run has no findings; a broken one exactly those in its problem.txt.
+"""Valid runs have no findings, and broken ones exactly those of their case in tests/cases/runs.
 
-A case is a folder. `valid/<name>/run.json` says how the run is written and what its grade is. `change.json` in
-`broken/<name>` says what is done to a valid run; `problem.txt` beside it is the grade and every finding, word for word.
-After a wanted change of words, run this file with `WRITE_CASES=1` to write them anew, and read
-the difference.
+`valid/<name>/run.json` contains the arguments of the run and its grade, `broken/<name>/change.json` the changes to a
+valid run, and `problem.txt` the expected grade and findings. Set `WRITE_CASES=1` to rewrite them, then read the diff.
 """
 
 from __future__ import annotations

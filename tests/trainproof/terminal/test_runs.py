@@ -41,9 +41,9 @@ result.best_loss is 0.5; metrics.jsonl gives 1.440041.
 runs/good    consistent
 runs/killed  partial: 1 warning
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \
-The run was killed; 10 rows of metrics.jsonl are there.
-  The manifest says running and no process holds the folder, so the run ended without a chance to say so.
-  Next: Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.
+The run was killed; metrics.jsonl has 10 rows.
+  The manifest says running, but no process holds the folder.
+  Next: Continue it with `trainproof train --resume`, or keep it as an unfinished run.
 3 runs: 1 consistent, 1 partial, 1 contradictory; 1 error, 1 warning.
 """
 
@@ -68,7 +68,7 @@ forged  contradictory  full  succeeded    own-model  cpu           20  40,960  1
 good    consistent     full  succeeded    own-model  cpu           20  40,960  1.4696  0.667 (0.391–0.862)    \
 34.0 s  2026-11-20 12:00:00
 
-killed: warning TP513: The run was killed; 10 rows of metrics.jsonl are there.
+killed: warning TP513: The run was killed; metrics.jsonl has 10 rows.
 forged: error TP310: result.best_loss is 0.5; metrics.jsonl gives 1.440041.
 """
 
@@ -133,7 +133,7 @@ def test_one_form_at_a_time(root: Path) -> None:
 def test_sarif_explains_the_codes_that_occur(root: Path) -> None:
     log = json.loads(report_as(check_paths([root]), ["sarif"]))
     rules = {rule["id"]: rule["shortDescription"]["text"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
-    assert rules == {"TP310": "Result that does not follow from the rows", "TP513": "Run that was killed"}
+    assert rules == {"TP310": "Result that does not follow from the rows", "TP513": "Run was killed"}
 
 
 def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:

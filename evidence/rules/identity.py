@@ -1,0 +1,377 @@
+"""Check that a run's documents agree on which run they describe: ids, devices, ending, log, examples and figures."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import PurePath
+
+import numpy as np
+
+from evidence.records.facts import Document, Facts, where
+from evidence.rewards.headroom import pass_rates
+from evidence.rules.checker import Checker, ValidRun, rule
+from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from schemas.problems.words import listed, show
+from schemas.reading.values import at
+
+SEALED = "run_sealed"
+EVENTS = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
+"""Events of the trainer in the order in which they first occur."""
+
+_FLOAT32 = 1e-6
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+_FIRST_VERSION = "1.0"
+
+
+def events(run: Facts, name: str) -> list[tuple[int, Document]]:
+    """Return the row and the fields of every event of this name in the log."""
+    return [(row, event["fields"]) for row, event in enumerate(run.log or (), start=1) if event["event"] == name]
+
+
+@rule("TP301", "manifest")
+def run_id(run: ValidRun, check: Checker) -> None:
+    """Compare the run id of all documents, the log and the command, and note a renamed folder."""
+    own, folder = run.manifest["run_id"], run.folder.resolve().name
+    check.require(folder == own, "", f"The folder {folder} holds the run {own}.", code="TP302")
+    for file, document in ((FIRST_EXAMPLES, run.first_examples), (EVAL_SUMMARY, run.eval_summary)):
+        if document:
+            check.equal(file, "/run_id", document["run_id"], own, "the manifest")
+    for line, event in enumerate(run.log or (), start=1):
+        check.equal(LOG, "/fields/run_id", event["fields"].get("run_id", own), own, "the manifest", line=line)
+    command = run.manifest["command"]
+    if "--output" in command[:-1]:
+        index = command.index("--output") + 1
+        name = PurePath(command[index].replace("\\", "/")).name
+        what = f"The command writes to the folder {name}, but the run is {own}."
+        check.require(name in {own, "", ".", ".."}, MANIFEST, what, f"/command/{index}", expected=own)
+
+
+@rule("TP362", "manifest")
+def devices(run: ValidRun, check: Checker) -> None:
+    """Compare the devices in use with the request and with their list."""
+    stated = run.manifest["devices"]
+    if stated["requested"] != "auto":
+        check.equal(MANIFEST, "/devices/platform", stated["platform"], stated["requested"], "devices.requested")
+    kinds, ids = {device["kind"] for device in stated["list"]}, [device["id"] for device in stated["list"]]
+    what = f"devices.kind is {show(stated['kind'])}, but the list has {', '.join(map(show, sorted(kinds)))}."
+    check.require(kinds == {stated["kind"]}, MANIFEST, what, "/devices/list")
+    check.require(len(set(ids)) == len(ids), MANIFEST, "A device is listed twice.", "/devices/list")
+
+
+@rule("TP363", "training")
+def donation(run: ValidRun, check: Checker) -> None:
+    """Check that the state counts as donated if the compiled step reuses 99 % of its bytes."""
+    stated = run.training["donation"]
+    aliased, state = stated["aliased_bytes"], stated["state_bytes"]
+    expected = None if aliased is None else aliased >= 0.99 * state
+    source = f"reusing {show(aliased)} of {state} bytes"
+    check.equal(MANIFEST, "/training/donation/effective", stated["effective"], expected, source)
+
+
+@rule("TP364", "training")
+def schedule(run: ValidRun, check: Checker) -> None:
+    """Check that no learning rate is above the peak, and that a constant schedule stays at it."""
+    stated = run.training["schedule"]
+    peak, final = stated["peak_learning_rate"], stated["final_learning_rate"]
+    stays = stated["name"] == "constant" and stated["warmup_steps"] <= run.training["steps_planned"]
+    fits = final <= peak * (1 + _FLOAT32) and (not stays or final >= peak * (1 - _FLOAT32))
+    what = f"The {stated['name']} schedule peaks at {peak:g}, but ends at {final:g}."
+    check.require(fits, MANIFEST, what, "/training/schedule/final_learning_rate")
+
+
+@rule("TP330", "manifest")
+def status(run: ValidRun, check: Checker) -> None:
+    """Compare the status with the end of the run, its exit and its log."""
+    state, end = run.manifest["status"], run.manifest["exit"]
+    for key in ("finished_at", "exit"):
+        what = f"status is {state}, but {key} is {show(run.manifest[key])}."
+        check.require((run.manifest[key] is None) != run.is_sealed, MANIFEST, what, f"/{key}")
+    if end and run.is_sealed:
+        what = f"status is {state}, but the exit code is {end['code']}."
+        check.require(run.succeeded == (end["code"] == 0), MANIFEST, what, "/exit/code")
+        is_wrong = end["error"] is not None if run.succeeded else state == "failed" and end["error"] is None
+        what = f"status is {state}, but the error is {show(end['error'])}."
+        check.require(not is_wrong, MANIFEST, what, "/exit/error")
+    for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
+        what = f"The run succeeded, but logged an error: {event['event']}: {show(event['message'])}."
+        check.require(event["level"] != "error", LOG, what, "/level", line=line)
+
+
+@rule("TP330", "training")
+def steps_done(run: ValidRun, check: Checker) -> None:
+    """Check that a run that succeeded did all planned steps, and no run more."""
+    done, planned = run.training["steps_done"], run.training["steps_planned"]
+    what = f"The status is {run.status}, but {done} of {planned} steps are done."
+    fits = done == planned if run.succeeded else done <= planned
+    check.require(fits, MANIFEST, what, "/training/steps_done")
+
+
+@rule("TP331", "metrics")
+def loss_not_finite(run: ValidRun, check: Checker) -> None:
+    """Check that a loss that is not finite ended the run, unless its step was skipped."""
+    may_skip = at(run.config, "optimizer", "max_nonfinite_steps") is not None
+    skipped = np.diff([row.get("skipped_steps", 0) for row in run.metrics], prepend=0) > 0
+    for index in where(np.isnan(run.columns["loss"]) & ~(skipped & may_skip))[:1]:
+        row, following = run.metrics[index], len(run.metrics) - index - 1
+        then = f"{following} rows follow" if following else "the run succeeded"
+        what = f"The loss at step {row['step']} is null, but {then}."
+        check.require(not following and not run.succeeded, METRICS, what, "/loss", line=index + 1)
+
+
+@rule("TP332", "eval_summary", "training", "model")
+def evaluated_checkpoint(run: ValidRun, check: Checker) -> None:
+    """Check that the last parameters were evaluated and, as baseline, the first."""
+    checkpoint, done = run.eval_summary["checkpoint"], run.training["steps_done"]
+    check.equal(EVAL_SUMMARY, "/checkpoint/step", checkpoint["step"], done, "training.steps_done")
+    if run.eval_summary["baseline"]:
+        before, pointer = run.eval_summary["baseline"]["checkpoint"], "/baseline/checkpoint"
+        first = (run.manifest["parent"] or {"step": 0})["step"]
+        check.equal(EVAL_SUMMARY, f"{pointer}/step", before["step"], first, "the start of the run")
+        stated, expected = before["params_sha256"], run.model["weights_sha256"]
+        check.equal(EVAL_SUMMARY, f"{pointer}/params_sha256", stated, expected, "model.weights_sha256")
+
+
+@rule("TP360", "log")
+def logged_results(run: ValidRun, check: Checker) -> None:
+    """Compare the checkpoints, scores and prompts in the log with the documents."""
+    if run.training and run.is_sealed:
+        done = run.training["steps_done"]
+        for line, fields in events(run, "checkpoint_saved"):
+            step = fields.get("step")
+            what = f"A checkpoint was saved at step {show(step)}, but training.steps_done is {done}."
+            check.require(not isinstance(step, int) or step <= done, LOG, what, expected=f"at most {done}", line=line)
+    if run.eval_summary:
+        evaluated = [(line, fields) for line, fields in events(run, "evaluated") if "metrics" in fields]
+        for line, fields in evaluated[-1:] if run.training and run.is_sealed else ():
+            what = "The event evaluated has other metrics than eval_summary.json."
+            check.require(fields["metrics"] == run.eval_summary["metrics"], LOG, what, line=line)
+        template = run.eval_summary["generation"]["prompt_template"]
+        for line, fields in events(run, "prompt_form"):
+            if fields.get("conversation") is False:
+                # Logs of version 1.1 do not name the template, which had one form then.
+                logged = fields.get("template", "{prompt}\n")
+                check.equal(LOG, "/fields/template", logged, template, "eval_summary.json", line=line)
+
+
+@rule("TP365", "manifest")
+def logged_events(run: ValidRun, check: Checker) -> None:
+    """Check that the log of a run that ended has every event that the trainer logs."""
+    names = {event["event"] for event in run.log or ()}
+    if not _has_trainer_log(run):
+        return
+    required = set(EVENTS) - {"evaluated"} if run.succeeded else {"run_started", SEALED}
+    # An evaluation that was added later seals the run again instead.
+    if run.succeeded and run.eval_summary and len(events(run, SEALED)) == 1:
+        required.add("evaluated")
+    if missing := [event for event in EVENTS if event in required - names]:
+        check.report(LOG, f"The log lacks {listed(missing, last='and')}.")
+    for line, fields in events(run, SEALED):
+        check.require("manifest_sha256" in fields, LOG, "The event run_sealed lacks manifest_sha256.", line=line)
+    if run.training and run.succeeded:
+        done = run.training["steps_done"]
+        saved: list[tuple[int | None, Document]] = [(None, {}), *events(run, "checkpoint_saved")]
+        last_line, last = saved[-1]
+        what = f"No checkpoint was saved at the last step, {done}."
+        check.require(last.get("step") == done, LOG, what, line=last_line)
+
+
+@rule("TP365", "manifest", "log")
+def event_order(run: ValidRun, check: Checker) -> None:
+    """Check that the trainer's events are in order, and that only the seal occurs again."""
+    if not _has_trainer_log(run):
+        return
+    names = [event["event"] for event in run.log]
+    firsts = [name for name in dict.fromkeys(names) if name in EVENTS]
+    for name, expected in zip(firsts, sorted(firsts, key=EVENTS.index), strict=True):
+        if name != expected:
+            check.report(LOG, f"The event {name} comes before {expected}.", line=names.index(name) + 1)
+            break
+    for name in firsts:
+        again = [line for line, _ in events(run, name)][1:]
+        if again and name != SEALED:
+            check.report(LOG, f"The event {name} was logged twice.", line=again[0])
+    if SEALED in names:
+        what = f"The event {names[-1]} comes after the seal."
+        check.require(names[-1] == SEALED, LOG, what, line=len(names))
+    if "continued" in names and run.manifest["parent"] is None:
+        check.report(LOG, "The event continued is logged, but parent is null.", line=names.index("continued") + 1)
+
+
+def _has_trainer_log(run: ValidRun) -> bool:
+    """Return whether the log must have the trainer's events; in version 1.0 other programs wrote logs too."""
+    names = {event["event"] for event in run.log or ()}
+    is_known = SEALED in names or len(names & (set(EVENTS) - {"evaluated"})) >= 3
+    return run.is_sealed and (is_known or run.manifest["schema_version"] != _FIRST_VERSION)
+
+
+@rule("TP361", "first_examples")
+def example_counts(run: ValidRun, check: Checker) -> None:
+    """Check that the counts over all rows include the examples shown."""
+    counts, examples = run.first_examples["counts"], run.first_examples["examples"]
+    rows = counts["rows"]
+    supervised = sum(token["supervised"] for example in examples for token in example["tokens"])
+    truncated = sum(example["truncated"] for example in examples)
+    for key, least, most in (
+        ("supervised_tokens", supervised, counts["supervised_tokens"]),
+        ("truncated_rows", truncated, counts["truncated_rows"]),
+        ("rows", max(example["row"] for example in examples) + 1, rows),
+        ("rows", max(counts["rows_without_answer"], counts["truncated_rows"]), rows),
+    ):
+        what = f"counts.{key} is {most}; examples and other counts give at least {least}."
+        check.require(least <= most, FIRST_EXAMPLES, what, f"/counts/{key}", expected=f"at least {least}")
+    for example in examples if counts["end_token_supervised"] else ():
+        is_open = not example["truncated"] and example["tokens"] and not example["tokens"][-1]["supervised"]
+        what = f"counts.end_token_supervised is true, but the last token of row {example['row']} is not supervised."
+        check.require(not is_open, FIRST_EXAMPLES, what, "/counts/end_token_supervised")
+
+
+@rule("TP366", "first_examples")
+def example_tokens(run: ValidRun, check: Checker) -> None:
+    """Check that each example supervises one completion, and that its tokens spell its text."""
+    every_turn = at(run.config, "data", "supervise") == "all"
+    for index, example in enumerate(run.first_examples["examples"]):
+        row, pointer = example["row"], f"/examples/{index}"
+        supervised = [token["supervised"] for token in example["tokens"]]
+        if supervised[:1] == [True]:
+            what = f"The first token of row {row} is supervised, but nothing predicts it."
+            check.report(FIRST_EXAMPLES, what, f"{pointer}/tokens/0/supervised")
+        elif supervised != sorted(supervised) and not every_turn:
+            place = next(place for place, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
+            what = f"Token {place} of row {row} is not supervised, but the token before it is."
+            check.report(FIRST_EXAMPLES, what, f"{pointer}/tokens/{place}/supervised")
+        spelt = "".join(token["text"] for token in example["tokens"])
+        # A token alone may lose its spaces or be a part of a character.
+        fits = "\ufffd" in spelt or "".join(spelt.split()) == "".join(example["text"].split())
+        check.require(fits, FIRST_EXAMPLES, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
+
+
+@rule("TP366", "first_examples")
+def example_prompts(run: ValidRun, check: Checker) -> None:
+    """Compare the template of each example with the configured one and with its prompt."""
+    declared = at(run.config, "data", "template")
+    for index, example in enumerate(run.first_examples["examples"]):
+        template, pointer = example.get("template"), f"/examples/{index}"
+        if template is None:
+            continue
+        if declared is not None:
+            check.equal(FIRST_EXAMPLES, f"{pointer}/template", template, declared, "config.yaml")
+        parts = template.encode("utf-8", "surrogatepass").split(b"{prompt}")
+        prompt = bytes.fromhex(example.get("prompt_utf8", ""))
+        fits = prompt.startswith(parts[0]) and prompt.endswith(parts[-1] if len(parts) > 1 else b"")
+        what = f"The prompt of row {example['row']} does not match the template {show(template)}."
+        check.require(fits or "prompt_utf8" not in example, FIRST_EXAMPLES, what, f"{pointer}/prompt_utf8")
+
+
+@rule("TP306", "training", "model")
+def training_figures(run: ValidRun, check: Checker) -> None:
+    """Recompute the manifest's figures that are products, sums or counts of others."""
+    training, found, model, mesh = run.training, run.manifest["devices"], run.model, run.training["mesh"]
+    batch = training["microbatch_size"] * training["accumulation_steps"] * mesh["devices"]
+    tokens = training["batch_size"] * training["sequence_length"]
+    figures = [
+        ("/training/batch_size", training["batch_size"], batch, "microbatch_size × accumulation_steps × devices"),
+        ("/training/tokens_per_step", training["tokens_per_step"], tokens, "batch_size × sequence_length"),
+        ("/devices/count", found["count"], len(found["list"]), "the length of devices.list"),
+        ("/training/mesh/devices", mesh["devices"], found["count"], "devices.count"),
+    ]
+    if found["count"] == 1:
+        figures.append(("/training/mesh/shard_params", mesh["shard_params"], False, "a single device"))
+    trainable = model["trainable_parameters"]
+    if run.trains_all:
+        source = "model.parameters, all of which full training updates,"
+        figures.append(("/model/trainable_parameters", trainable, model["parameters"], source))
+    for pointer, stated, expected, source in figures:
+        check.equal(MANIFEST, pointer, stated, expected, source)
+    size = _ITEM_BYTES.get(model["dtypes"].get("trained", model["dtypes"]["params"]))
+    if size and not mesh["shard_params"]:
+        stated, expected = training["donation"]["state_bytes"], trainable * size + training["optimizer"]["state_bytes"]
+        # The state also holds counters and random keys.
+        if abs(stated - expected) > max(0.001 * expected, 4096):
+            source = "the sum of parameters and optimizer state"
+            check.equal(MANIFEST, "/training/donation/state_bytes", stated, expected, source)
+
+
+@rule("TP306", "manifest")
+def dataset_figures(run: ValidRun, check: Checker) -> None:
+    """Compare the dataset's rows and tokens with the counts of the rendered examples."""
+    dataset = run.manifest["dataset"]
+    generated, seed = dataset["generated_rows"], dataset["generator_seed"]
+    what = f"The dataset has {generated} generated rows, but the generator seed is {show(seed)}."
+    check.require((generated == 0) == (seed is None), MANIFEST, what, "/dataset/generator_seed")
+    if run.first_examples:
+        counts = run.first_examples["counts"]
+        source = "the manifest's dataset.rows + dataset.generated_rows"
+        check.equal(FIRST_EXAMPLES, "/counts/rows", counts["rows"], dataset["rows"] + generated, source)
+        is_plain = (at(run.config, "data", "kind") or "rows") == "rows"
+        if dataset.get("tokens") is not None and is_plain and run.is_supervised and not counts["truncated_rows"]:
+            expected = counts["prompt_tokens"] + counts["supervised_tokens"]
+            source = "prompt_tokens + supervised_tokens in first_examples.json"
+            check.equal(MANIFEST, "/dataset/tokens", dataset["tokens"], expected, source)
+
+
+@rule("TP306", "manifest")
+def result_figures(run: ValidRun, check: Checker) -> None:
+    """Recompute pass@k before training and the time spent on compiling."""
+    result, programs = run.manifest["result"], (run.plan or {}).get("programs") or ()
+    compiled = [program for program in programs if program["name"].startswith("train")]
+    stated = result["compile_seconds"]
+    if stated is not None and all("what was compiled is what runs" in program["because"] for program in compiled):
+        seconds = sum(program["seconds"] or 0.0 for program in compiled)
+        # The plan rounds to hundredths.
+        if compiled and abs(seconds - stated) > 0.011 * len(compiled):
+            source = "compiling the programs of plan.json"
+            check.equal(MANIFEST, "/result/compile_seconds", stated, round(seconds, 2), source)
+    if headroom := result.get("headroom"):
+        right, samples = headroom["right"], headroom["samples"]
+        what = f"{max(right)} of {samples} samples are right."
+        check.require(max(right) <= samples, MANIFEST, what, "/result/headroom/right")
+        for name, rate in pass_rates(right, samples).items() if max(right) <= samples else ():
+            source = "result.headroom.right"
+            check.equal(MANIFEST, f"/result/headroom/{name}", headroom[name], rate, source)
+
+
+@rule("TP307", "manifest")
+def code_identity(run: ValidRun, check: Checker) -> None:
+    """Check that commit, dirty flag and diff can come from one git checkout."""
+    code = run.manifest["code"]
+    commit, dirty, diff = code["commit"], code["dirty"], code["diff_sha256"]
+    what = f"commit is {show(commit)}, but dirty is {show(dirty)}."
+    check.require((commit is None) == (dirty is None), MANIFEST, what, "/code/dirty")
+    what = f"dirty is {show(dirty)}, but diff_sha256 is {show(diff)}."
+    check.require(bool(dirty) == (diff is not None), MANIFEST, what, "/code/diff_sha256")
+
+
+@rule("TP306", "plan")
+def plan_figures(run: ValidRun, check: Checker) -> None:
+    """Recompute the memory need and the verdict of the plan and of each change that it proposes."""
+    plan, need, available = run.plan, run.plan["need_bytes"], run.plan["available_bytes"]
+    check.equal(PLAN, "/need_bytes", need, sum(part["bytes"] for part in plan["parts"]), "the sum of the parts")
+    check.equal(PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], "target.memory_bytes")
+    source = f"a need of {need} in {show(available)} bytes"
+    check.equal(PLAN, "/verdict", plan["verdict"], _verdict(plan, need), source)
+    for index, change in enumerate(plan["changes"]):
+        fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
+        check.equal(
+            PLAN, f"/changes/{index}/fits", change["fits"], fits, f"saving {change['saves_bytes']} of {need} bytes"
+        )
+
+
+def _verdict(plan: Document, need: int) -> str:
+    """Return the verdict on a need; since schema version 1.1 the plan's error is added to it."""
+    available, error = plan["available_bytes"], plan["error_fraction"]
+    if plan["verdict"] == "unsupported" or available is None:
+        return "unsupported" if plan["verdict"] == "unsupported" else "unknown"
+    if plan["schema_version"] == _FIRST_VERSION:
+        return "fits" if need <= available else "does_not_fit"
+    if need * (1 + error) <= available:
+        return "fits"
+    least = need if plan["method"] == "compiler" else need * (1 - error)
+    return "tight" if least <= available else "does_not_fit"
+
+
+@rule("TP308", "plan", "training")
+def refused_by_plan(run: ValidRun, check: Checker) -> None:
+    """Check that no run trained whose plan does not fit, unless it was forced."""
+    is_refused = run.plan["verdict"] == "does_not_fit" and not run.plan["forced"]
+    what = "The plan does not fit and the run was not forced, but it trained."
+    check.require(not is_refused or run.training["steps_done"] == 0, PLAN, what, "/verdict")
