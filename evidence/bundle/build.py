@@ -40,7 +40,7 @@ from evidence.bundle.page import output_problems, report_html
 from evidence.bundle.reading import read_blocks
 from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
 from evidence.bundle.verify import GRADES_LABELLED, GRADES_PACKED, CheckedRun, check_runs, verify_bundle
-from evidence.rules.hygiene import unlisted_files
+from evidence.rules.files import unlisted_files
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.run.scratch import scratch_folder

@@ -1,11 +1,6 @@
-"""One value of a real run is changed and every hash recomputed; what is not found must be listed in docs/detection.md.
+"""One value of a real run is changed and every hash recomputed; what is not found must be listed in docs/verify/detection.md.
 
-<<<<<<< /tmp/o.py
-Every nineteenth change of the sweep that `benchmarks/rules.py` does whole. What escapes must be listed in its result,
-where docs/verify/detection.md shows it: a value that nothing in the folder bears out is told, not hidden.
-=======
 Tests every nineteenth change of the sweep of `benchmarks/rules.py`.
->>>>>>> /tmp/t.py
 """
 
 from __future__ import annotations
