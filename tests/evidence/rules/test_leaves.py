@@ -1,4 +1,4 @@
-"""One value of a real run is changed and every hash recomputed; what is not found must be listed in docs/verify/detection.md.
+"""Change one value of a real run and recompute every hash; docs/verify/detection.md lists what is not found.
 
 Tests every nineteenth change of the sweep of `benchmarks/rules.py`.
 """
