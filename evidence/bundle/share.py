@@ -12,7 +12,7 @@ from evidence.bundle.inspection import folder_problems
 from evidence.bundle.judgement import JudgedRun, judged_together
 from evidence.bundle.report.page import ReportRun, report_html
 from evidence.bundle.secrets.redact import masked_text
-from evidence.compare.comparison import Pair, compare_runs
+from evidence.compare.scores import Pair, compare_runs
 from evidence.records.facts import facts_of
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_bytes

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from evidence.records.facts import Document, Facts, finding
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from evidence.rules.contradiction.scores import each_answer
 from evidence.run import layout
 from schemas.catalog import resolve_node, schema
@@ -35,7 +35,7 @@ OF_EVENTS = {
 OF_ROWS = ("padding_fraction",)
 OF_ROLLOUTS = ("reward_mean", "reward_std", "flat_groups", "completion_tokens_mean", "truncated_share", "entropy")
 """Fields of a row whose completions the model drew."""
-OF_ANSWERS = ("output_token_ids", "fingerprint")
+OF_ANSWERS = ("output_token_ids",)
 """Fields of an answer that has tokens."""
 CHAINED = 10
 """Into how many parts the chain divides a run where `recording.chain_every_steps` does not state it."""
@@ -127,7 +127,7 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
     first = manifest["parent"]["step"] if manifest["parent"] else 0
     there, done = {row["step"] for row in facts.rollouts}, facts.training["steps_done"]
     updates = facts.config["objective"].get("updates_per_rollout", 1)
-    steps = written_steps(facts.training["steps_planned"], updates)
+    steps = logged_rollout_steps(facts.training["steps_planned"], updates)
     if absent := [step for step in steps if first < step <= done and step not in there]:
         what = f"{layout.ROLLOUTS} has no completions of {quantity(len(absent), 'step')}; the first is {absent[0]}."
         yield finding(facts.folder, "TP525", layout.ROLLOUTS, what)

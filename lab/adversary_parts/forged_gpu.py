@@ -18,8 +18,7 @@ from leaves import Forger, Forgery
 from adversary_parts.lies import BASELINE, CONFIG, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS, SUMMARY, Values
 from evidence.run import layout
 from evidence.run.hashes import Chain, sha256_json, sha256_lines
-from evidence.scores.fingerprint import fingerprint_bytes
-from evidence.scores.recompute import result_of, scores_of
+from evidence.scores.recompute import compute_result, compute_scores
 
 EXAMPLES, CHAIN, DATA, ASKED = layout.FIRST_EXAMPLES, layout.CHAIN, "data/math.jsonl", "data/math_eval.jsonl"
 MODEL, REVISION, PARAMETERS = "Qwen/Qwen2.5-0.5B", "060db6499f32faf8b98477b0a26969ef7d8b9987", 494_032_768
@@ -45,9 +44,9 @@ def forged_gpu(original: Path, root: Path, name: str, change: Change) -> Path:
     for fill in (_manifest, _config, _rows, _answers, _plan, _examples, _log):
         fill(values)
     change(values)
-    values[MANIFEST]["result"] |= result_of(values[METRICS])
+    values[MANIFEST]["result"] |= compute_result(values[METRICS])
     for holder, file in ((values[SUMMARY], PREDICTIONS), (values[SUMMARY]["baseline"], BASELINE)):
-        holder.update(scores_of(values[file]))
+        holder.update(compute_scores(values[file]))
         holder["predictions"]["rows"] = len(values[file])
     stated, rows = values[SUMMARY]["eval_set"], values[PREDICTIONS]
     stated |= {f"{key}_sha256": sha256_lines(row[name] for row in rows) for key, name in _HASHED.items()}
@@ -133,7 +132,7 @@ def _rows(values: Values) -> None:
 
 
 def _answers(values: Values) -> None:
-    draw, size = random.Random(4), fingerprint_bytes(12)
+    draw = random.Random(4)
     for file, share in ((PREDICTIONS, 48), (BASELINE, 0)):
         values[file] = [
             {"id": f"m{i}", "prompt": f"What is {i} times 7, modulo 97?", "expected": str(i * 7 % 97), "section": None}
@@ -141,7 +140,7 @@ def _answers(values: Values) -> None:
             | {"extracted_answer": str(i * 7 % 97) if i < share else None, "correct": i < share, "format_ok": i < share}
             | {"output_tokens": 12, "finish_reason": "stop", "error": None}
             | {"output_token_ids": " ".join([*(str(draw.randint(10, 90000)) for _ in range(11)), str(STOP)])}
-            | {"fingerprint": base64.b64encode(draw.randbytes(size)).decode()}
+            | {"fingerprint": base64.b64encode(draw.randbytes(98)).decode()}
             for i in range(50)
         ]
     summary = values[SUMMARY]

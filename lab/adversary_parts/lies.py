@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from evidence.run.hashes import sha256_lines
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.recompute import result_of, scores_of
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import compute_result, compute_scores
 from schemas.reading.times import moment
 
 Values = dict[str, Any]
@@ -59,7 +59,7 @@ def losses(change: Callable[[list[float]], list[float]], *, deep: bool) -> Tell:
         for row, loss in zip(rows, change([row["loss"] for row in rows]), strict=True):
             row["loss"] = float(np.float32(loss))
         if deep:
-            values[MANIFEST]["result"] |= result_of(rows)
+            values[MANIFEST]["result"] |= compute_result(rows)
 
     return tell
 
@@ -71,10 +71,10 @@ def answers(change: Callable[[dict[str, Any]], None], *, files: tuple[str, ...] 
         for file in files:
             for row in values[file]:
                 change(row)
-                verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+                verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_answers(row))
                 row |= {key: value for key, value in verdict.items() if key in row}
             place = values[SUMMARY] if file == PREDICTIONS else values[SUMMARY]["baseline"]
-            place |= scores_of(values[file])
+            place |= compute_scores(values[file])
         stated = values[SUMMARY]["eval_set"]
         for key, name in (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256")):
             stated[name] = sha256_lines(row[key] for row in values[PREDICTIONS])

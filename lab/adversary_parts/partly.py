@@ -23,8 +23,8 @@ from safetensors.numpy import load_file, save_file
 from evidence.proof.marks import marks_of, stated_of
 from evidence.run import layout
 from evidence.run.write import write_json
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.recompute import scores_of
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import compute_scores
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.loop.kept_states import kept_steps, state_path
@@ -195,10 +195,10 @@ def _evaluated(folder: Path, params: str | None, *, all_right: bool) -> None:
         found = rows_of(folder, layout.PREDICTIONS)
         for row in found:
             row["output_text"] = f"<answer>{row['expected']}</answer>"
-            verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+            verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_answers(row))
             row |= {key: value for key, value in verdict.items() if key in row}
         write_rows(folder, layout.PREDICTIONS, found)
-        summary |= scores_of(found)
+        summary |= compute_scores(found)
         content = (folder / layout.PREDICTIONS).read_bytes()
         summary["predictions"]["sha256"] = hashlib.sha256(content).hexdigest()
     write_json(path, summary)

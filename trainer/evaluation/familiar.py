@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.scores.claims import LEVEL
-from evidence.scores.reading import accepted_of
+from evidence.scores.intervals import REFUTATION_LEVEL
+from evidence.scores.reading import accepted_answers
 from trainer.data.rows import RowFile
 from trainer.evaluation.one_pass import follow_texts
 from trainer.evaluation.sampler import Sampler
@@ -37,7 +37,7 @@ class Familiar:
     @property
     def is_known(self) -> bool:
         """Whether chance does not explain that the stated items are cheaper."""
-        return self.chance < LEVEL
+        return self.chance < REFUTATION_LEVEL
 
     def document(self) -> dict[str, Any]:
         """Return it as a receipt states it."""
@@ -74,7 +74,7 @@ def answer_costs(sampler: Sampler, params: Params, items: RowFile) -> list[tuple
     form = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
     texts, asked = [], []
     for item, prompt in zip(items.rows, sampler.prompts_of(items), strict=True):
-        answer = sampler.tokenizer.encode(form.format(accepted_of(item)[0]), add_special_tokens=False)
+        answer = sampler.tokenizer.encode(form.format(accepted_answers(item)[0]), add_special_tokens=False)
         if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
             asked.append(item)
             texts.append((prompt, answer))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from evidence.scores.held_out import drawn_ids
+from evidence.scores.recompute import draw_ids
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import prediction_row, unanswered_row
 from trainer.evaluation.familiar import answer_costs
@@ -80,7 +80,7 @@ def held_out_of(task: Task, data: Data) -> HeldOut | None:
     if of.every_steps == 0 or data.items is None:
         return None
     file, prompts = data.items.file, data.items.prompts
-    chosen = set(drawn_ids([item["id"] for item in file.rows], of.during_items, task.config.seed))
+    chosen = set(draw_ids([item["id"] for item in file.rows], of.during_items, task.config.seed))
     drawn = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
     items = replace(
         file, rows=tuple(file.rows[place] for place in drawn), lines=tuple(file.lines[place] for place in drawn)

@@ -26,8 +26,7 @@ from evidence.records.facts import Document, Facts
 from evidence.rules.plausibility import caveats_of
 from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
-from evidence.scores.gain import form_of_run, gain_of_run
-from evidence.scores.recompute import GROUPINGS
+from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
 from schemas.problems import formats
 from schemas.problems.problem import Problem
 from schemas.problems.visible import visible
@@ -190,8 +189,11 @@ def _figures(figures: Sequence[Headline]) -> str:
 
 def _caveats(facts: Facts) -> str:
     """Return what limits the score: a gain of form alone, answers in another form, items that cannot be right."""
-    said = filter(None, (gain_of_run(facts.eval_summary), *(said for _, said in caveats_of(facts.eval_summary))))
-    sentences = [*(f"{each[0].upper()}{each[1:]}." for each in said), *form_of_run(facts.eval_summary, facts.log)]
+    said = filter(None, (describe_run_gain(facts.eval_summary), *(said for _, said in caveats_of(facts.eval_summary))))
+    sentences = [
+        *(f"{each[0].upper()}{each[1:]}." for each in said),
+        *describe_form_losses(facts.eval_summary, facts.log),
+    ]
     return "".join(f"<p>{text(sentence)}</p>\n" for sentence in sentences)
 
 

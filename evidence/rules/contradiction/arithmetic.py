@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Document, Facts, finding, same
-from evidence.rewards.headroom import pass_rates
+from evidence.rewards import pass_rates
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.words import show

@@ -9,9 +9,8 @@ from typing import Any
 from evidence.records.facts import Document, Facts, finding, same
 from evidence.rules.contradiction.rollouts import scoring_in
 from evidence.run import layout
-from evidence.scores.held_out import drawn_ids
-from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import accepted_of
+from evidence.scores.reading import PatternError, accepted_answers
+from evidence.scores.recompute import draw_ids
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
@@ -53,7 +52,7 @@ def _other_verdicts(facts: Facts) -> Iterator[Problem]:
         return  # That it reads nothing is told of the evaluation.
     stop = (facts.config or {}).get("evaluation", {}).get("stop")
     for line, row in enumerate(facts.answers_over_steps or (), start=1):
-        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
+        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
         for key in ("extracted_answer", "correct"):
             if row[key] != right[key]:
                 what = f"{key} of {row['id']} at step {row['step']} is {show(row[key])}; its output gives another."
@@ -68,7 +67,7 @@ def _other_items(facts: Facts, points: dict[int, list[Document]]) -> Iterator[Pr
     items = {row["id"]: row for row in facts.predictions}
     if len(items) != facts.eval_summary["eval_set"]["items"]:
         return  # Of a part of the set no one knows what would be drawn.
-    drawn = drawn_ids(list(items), of.get("during_items", 0), (facts.config or {}).get("seed", 0))
+    drawn = draw_ids(list(items), of.get("during_items", 0), (facts.config or {}).get("seed", 0))
     for step, answers in points.items():
         asked = [row["id"] for row in answers]
         if asked != drawn and (facts.is_sealed or asked != drawn[: len(asked)]):
@@ -76,7 +75,8 @@ def _other_items(facts: Facts, points: dict[int, list[Document]]) -> Iterator[Pr
             yield finding(facts.folder, "TP397", layout.ANSWERS_OVER_STEPS, what)
             return
         for row in answers:
-            if (row["prompt"], accepted_of(row)) != (items[row["id"]]["prompt"], accepted_of(items[row["id"]])):
+            item = items[row["id"]]
+            if (row["prompt"], accepted_answers(row)) != (item["prompt"], accepted_answers(item)):
                 what = f"{row['id']} has another prompt or expected answer at step {step} than in the evaluation."
                 yield finding(facts.folder, "TP397", layout.ANSWERS_OVER_STEPS, what)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence.scores.claims import LEVEL
+from evidence.scores.intervals import REFUTATION_LEVEL
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
@@ -83,6 +83,6 @@ def test_who_trained_on_the_items_is_told(codes: Path, tmp_path: Path, asked: st
     )
     receipt = challenge_run(request, QUIET, lambda event: None)
     losses = receipt["score"]["losses"]
-    assert (losses["chance"] < LEVEL) == is_known
+    assert (losses["chance"] < REFUTATION_LEVEL) == is_known
     assert ("training may have had the stated items" in receipt["said"]) == is_known
     assert (losses["stated"] < losses["new"] - 0.5) == is_known

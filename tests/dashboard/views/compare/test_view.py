@@ -15,7 +15,7 @@ from synthetic import write_run
 
 from dashboard.shared.session import reading, state
 from dashboard.views.compare.logic import tables
-from evidence.compare.comparison import compare_runs
+from evidence.compare.scores import compare_runs
 from evidence.records.ours import read_run
 from evidence.run.layout import MANIFEST
 
