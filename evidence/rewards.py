@@ -38,7 +38,7 @@ Scale = Literal["group", "batch", "none"]
 COUNTDOWN = "countdown"
 REASONING_GYM = GYM_PACKAGE = "reasoning_gym"
 MAX_BARE_ANSWER_CHARS = 200
-"""A completion of one line up to this length is a gold answer even if no answer can be read in it."""
+"""A single line up to this length is a gold answer even if it has no readable answer."""
 MAX_EXPRESSION_CHARS = 200
 MAX_LENGTH = 1_000_000
 MAX_OWN_REWARD = 1e6
@@ -214,8 +214,9 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
 def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | None = None) -> Reward:
     r"""Reward 1 for a finished text that matches a pattern, or that is one block of each tag in order.
 
-    Between two blocks stands one line break, and nothing else stands outside them. By default the tags are those of
-    the evaluation. For the tags `think` and `answer`, `<think>a</think>\n<answer>4</answer>` gets 1.
+    There is one line break between two blocks and no other text outside them. By default the tags are `reasoning` and
+    `answer`, if the evaluation reads tags. For the tags `think` and `answer`, the text
+    `<think>a</think>\n<answer>4</answer>` gets 1.
     """
     if regex is not None:
         try:
@@ -267,7 +268,7 @@ def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> 
 def countdown(scoring: Scoring) -> Reward:
     """Reward 1 for an expression that computes the row's target from its numbers with + - * /, each used at most once.
 
-    Fractions are exact, division by zero gets 0, and nothing may stand beside the expression. For the numbers 3, 7, 2
+    Fractions are exact, division by zero gets 0, and the answer must be the expression alone. For the numbers 3, 7, 2
     and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. A row states the task and not an
     answer: `{"prompt": …, "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}`.
     """
@@ -361,8 +362,8 @@ def gym_scorer(task: str) -> Callable[..., Any]:
     return found
 
 
-def own(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> Reward:
-    """Make the reward of a user's function, whose range is `low` to `high`."""
+def user_function(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> Reward:
+    """Reward what a user's function returns, from `low` to `high`."""
     for key, value in (("low", low), ("high", high)):
         if abs(value) > MAX_OWN_REWARD:
             reason = f"is {value:g}, but must be from {-MAX_OWN_REWARD:g} to {MAX_OWN_REWARD:g}"
@@ -433,13 +434,13 @@ def _build(
     name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str, *, execute: bool
 ) -> tuple[list[Problem], Reward]:
     """Build one reward; with problems, it cannot be used."""
-    function = REWARDS.get(name, own if ":" in name else None)
+    function = REWARDS.get(name, user_function if ":" in name else None)
     if function is None:
         what, expected = f"There is no reward {name}.", f"{listed(REWARDS)}, or module:function"
         problem = problem_of("TP901", file=file, pointer=f"{pointer}/name", what=what, expected=expected)
         return [problem], _NO_REWARD
     problems, reward = _bind(function, name, options, scoring, file, f"{pointer}/options")
-    if execute and function is own:
+    if execute and function is user_function:
         try:
             reward = replace(reward, compute=_import_function(name))
         except KeyboardInterrupt:

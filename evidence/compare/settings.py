@@ -105,7 +105,7 @@ def _config_defaults() -> dict[str, Any]:
 
 
 def _effective_settings(manifest: Document) -> dict[str, Any]:
-    """Return the settings of a manifest, by its own names if it has them, else by those of the configuration."""
+    """Return the settings of a manifest by dotted path, and other effective settings by their configuration key."""
     groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
     return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
 
@@ -119,7 +119,7 @@ def _compare(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedS
 
 
 def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
-    """Sort settings by whether they differ, each of them once."""
+    """Group settings by whether they differ, and list each setting once."""
     found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
     empty = {source: _empty_runs(settings, source) for source in ("declared", "effective")}
     empty["both"] = empty["declared"] & empty["effective"]

@@ -282,16 +282,17 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
 def _figures(smoke: Facts, full: Facts) -> Iterator[SmokeFigure]:
     """Yield the figures of both runs; a remark says why two values that must agree need not."""
     dtype = text_at(full.manifest, "model", "dtypes", "compute") or ""
-    is_same_data = _rows(smoke) == _rows(full)
+    loss_tolerance, other_start = _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)
+    other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
     table: tuple[tuple[str, Band, Callable[[Facts], FigureValue], float, str], ...] = (
-        ("first loss", "must agree", _first_loss, _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)),
-        ("supervised share", "must agree", _supervised_share, 1e-9, "" if is_same_data else "other rows"),
+        ("first loss", "must agree", _loss("first_loss", 5), loss_tolerance, other_start),
+        ("supervised share", "must agree", _supervised_share, 1e-9, other_rows),
         ("number types", "must agree", _number_types, 0.0, ""),
         ("parameters", "must agree", _parameters, 0.0, ""),
         ("memory", "should scale", _memory, 0.0, ""),
         ("step time", "should scale", _step_seconds, 0.0, ""),
         ("tokens a second", "should scale", _tokens_per_second, 0.0, ""),
-        ("last loss", "may differ", _last_loss, 0.0, ""),
+        ("last loss", "may differ", _loss("last_loss", 4), 0.0, ""),
         ("score", "may differ", _score, 0.0, ""),
     )
     for name, band, get, tolerance, remark in table:
@@ -319,16 +320,12 @@ def _rows(facts: Facts) -> list[Any]:
     return [at(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
 
 
-def _first_loss(facts: Facts) -> FigureValue:
-    return _number(number_at(facts.manifest, "result", "first_loss"), 5)
+def _loss(name: str, digits: int) -> Callable[[Facts], FigureValue]:
+    def get(facts: Facts) -> FigureValue:
+        value = number_at(facts.manifest, "result", name)
+        return FigureValue(number=value, text=formats.NOTHING if value is None else formats.number(value, digits))
 
-
-def _last_loss(facts: Facts) -> FigureValue:
-    return _number(number_at(facts.manifest, "result", "last_loss"), 4)
-
-
-def _number(value: float | None, digits: int) -> FigureValue:
-    return FigureValue(number=value, text=formats.number(value, digits) if value is not None else formats.NOTHING)
+    return get
 
 
 def _score(facts: Facts) -> FigureValue:
@@ -386,7 +383,7 @@ def _median(facts: Facts, name: str) -> float | None:
 
 
 def run_stages(facts: Facts) -> tuple[RunStage, ...]:
-    """Return the stages of a run. If it failed, the first stage that it did not pass is the failed one."""
+    """Return the stages of a run. If it failed, the first stage that it did not pass is `failed`."""
     manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
     done, planned = number_at(manifest, "training", "steps_done"), number_at(manifest, "training", "steps_planned")

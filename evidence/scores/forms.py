@@ -140,14 +140,14 @@ def last_number(text: str) -> str | None:
     return None
 
 
-def number_of(text: str) -> Number | None:
+def parse_number(text: str) -> Number | None:
     r"""Parse a text that is a number, or return None if it is not one.
 
     It may have a currency sign, a percent sign, a full stop and LaTeX delimiters.
 
-    >>> number_of(" $1,234.50 ").value, number_of("7.").value, number_of(r"$\frac{1}{2}$").value
+    >>> parse_number(" $1,234.50 ").value, parse_number("7.").value, parse_number(r"$\frac{1}{2}$").value
     (Fraction(2469, 2), Fraction(7, 1), Fraction(1, 2))
-    >>> number_of("7 apples"), number_of("nan"), number_of("1,2")
+    >>> parse_number("7 apples"), parse_number("nan"), parse_number("1,2")
     (None, None, None)
     """
     if len(text) > LONGEST_TEXT:
@@ -164,7 +164,7 @@ def same_number(one: str, other: str, tolerance: float, *, least: int = 1) -> bo
     >>> same_number("1,000", "1000.0", 0), same_number("999999", "1000000", TOLERANCE), same_number("99", "100", 0.01)
     (True, False, True)
     """
-    first, second = number_of(one), number_of(other)
+    first, second = parse_number(one), parse_number(other)
     if first is None or second is None:
         return False
     pairs = [(first.value, second.value)]
@@ -278,7 +278,7 @@ class NumberReader(NamedTuple):
     """Functions that read numbers and choices, in one version."""
 
     last_number: Callable[[str], str | None]
-    number_of: Callable[[str], object | None]
+    parse_number: Callable[[str], object | None]
     same_number: SameNumber
     last_choice: Callable[[str], str | None]
 
@@ -314,6 +314,6 @@ def _last_choice_v1(text: str) -> str | None:
 
 READERS = {
     1: NumberReader(_last_number_v1, _number_v1, _same_number_v1, _last_choice_v1),
-    2: NumberReader(last_number, number_of, same_number, last_choice),
+    2: NumberReader(last_number, parse_number, same_number, last_choice),
 }
 """Readers by version; runs of earlier versions are scored as they were then."""

@@ -267,7 +267,7 @@ class Scoring:
 
     def can_compare(self, answer: str) -> bool:
         """Return whether an answer can be compared: it must be a number if numbers are compared."""
-        return self.compare != "numeric" or self.reader.number_of(self.unboxed_number(answer)) is not None
+        return self.compare != "numeric" or self.reader.parse_number(self.unboxed_number(answer)) is not None
 
     def is_near(self, answer: str, expected: str, tolerance: float, *, least: int = 1) -> bool:
         """Return whether an answer is a number within a relative tolerance; `least` bounds the scale from below."""
@@ -344,7 +344,7 @@ def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[
     plain = text[-_LENIENT_CHARACTERS:]
     for tag in TAGS:
         plain = plain.replace(tag, " ")
-    if reader.number_of(expected) is not None:
+    if reader.parse_number(expected) is not None:
         return reader.same_number(reader.last_number(plain) or "", expected, TOLERANCE)
     if is_choice(expected):
         return fold(reader.last_choice(plain) or "") == fold(expected.strip("(). "))

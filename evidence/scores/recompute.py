@@ -197,7 +197,7 @@ def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: S
 def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], method: str) -> dict[str, Any]:
     """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer.
 
-    The samples of an item are one cluster. An item without an output has no right answer.
+    The samples of an item are one cluster. An item without an output counts as wrong.
     """
     method = BY_PROMPT if method == BY_PROMPT else "clustered_wilson"
     right = [0 if row["error"] is not None else sum(each["correct"] for each in iter_answers(row)) for row in rows]

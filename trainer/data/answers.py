@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
-from evidence.scores.forms import is_choice, number_of
+from evidence.scores.forms import is_choice, parse_number
 from evidence.scores.reading import (
     Answer,
     Compare,
@@ -158,7 +158,7 @@ def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] |
 
 def is_number(text: str) -> bool:
     """Return whether a text is a number and nothing else."""
-    return number_of(text) is not None
+    return parse_number(text) is not None
 
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
