@@ -146,7 +146,7 @@ def check_baseline(comparison: Comparison, margin: float) -> Iterator[GateLine]:
     """Yield for each run but the first whether its exact match is at most a margin worse than the first one's.
 
     The lower end of the paired 95 % interval must lie above −margin. A run that is worse by the margin passes with
-    probability 0.025 at most, and too few items to tell fail.
+    a probability of about 0.025, and too few items to tell fail.
     """
     for pair in comparison.pairs:
         met = pair.score is not None and pair.score.low > -margin

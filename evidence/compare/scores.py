@@ -76,7 +76,7 @@ class ScoreDifference:
     Attributes:
         table: How the two runs answered the items.
         difference: Score of the second run minus score of the first.
-        low: Lower end of the 95 % interval: Agresti–Min's, or Student's if items are clustered.
+        low: Lower end of the 95 % interval: Bonett and Price's, or Student's if items are clustered.
         high: Upper end of the interval.
         test: Test behind the p-value. `clustered t` if items share groups or prompts.
         p_value: Two-sided p-value of no difference.

@@ -184,16 +184,16 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Agresti–Min interval of the difference of two scores on the same items, second minus first.
+    """Compute the Bonett–Price interval of the difference of two scores on the same items, second minus first.
 
-    It is Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding ½ to each of the four counts
-    (A. Agresti and Y. Min, Statistics in Medicine 24, 2005, p. 729–740). The added counts keep its level near 0 and 1
-    and for few items, where Wald's own is too short.
+    It is Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding 1 to each discordant count (D. G. Bonett
+    and R. M. Price, Journal of Educational and Behavioral Statistics 37, 2012, p. 479–488). Without the added counts it
+    would be too short for few items and near 0 and 1. Agresti and Min's ½ is too little where hardly any item differs.
 
-    For 21 items, both 1, only first 1, only second 7, neither 12: `6/23 ± 0.232 = (0.029, 0.493)`.
+    For 21 items, both 1, only first 1, only second 7, neither 12: `6/23 ± 0.248 = (0.013, 0.508)`.
     """
     n = table.items + 2
-    distance, discordant = table.only_second - table.only_first, table.only_first + table.only_second + 1
+    distance, discordant = table.only_second - table.only_first, table.only_first + table.only_second + 2
     reach = _normal_quantile(level) * math.sqrt(discordant - distance * distance / n) / n
     return max(-1.0, distance / n - reach), min(1.0, distance / n + reach)
 
@@ -323,7 +323,7 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     """Compute the 95 % interval and the p-value of a paired difference of clustered items.
 
     Uses Student's t with the clustered standard error. If all clusters are alike, that error is 0 and the clusters are
-    treated as the items of the Agresti–Min interval and McNemar's test. One cluster gives (−1, 1) and 1.
+    treated as the items of the Bonett–Price interval and McNemar's test. One cluster gives (−1, 1) and 1.
 
     Args:
         differences: 1 if only the second run is right, −1 if only the first is, else 0.

@@ -358,12 +358,6 @@ def test_a_module_that_exits_when_it_is_imported_is_a_reward_that_cannot_be_call
     assert {problem.code for problem in raised.value.problems} == {"TP904"}
 
 
-def test_a_division_by_zero_is_worth_nothing():
-    row = {"prompt": "?", "task": {"kind": "countdown", "numbers": [3, 3, 7], "target": 0}}
-    assert one("countdown").score(attempt("7 / (3 - 3)", row)) == 0.0
-    assert one("countdown").score(attempt("7 * (3 - 3)", row)) == 1.0
-
-
 def refused(settings: list, scoring: Scoring | None = None) -> list[tuple[str, str | None, str]]:
     with pytest.raises(ProblemError) as raised:
         build_rewards(settings, scoring or Scoring(), file="config.yaml")
@@ -489,17 +483,6 @@ def test_generated_rows_have_no_line_and_many_are_counted():
     found = find_unusable_rows(rewards, [{"prompt": "?", "task": {"kind": "a"}}] * 9, file="rows.jsonl", lines=[1, 2])
     assert [problem.line for problem in found] == [1, 2, None, None, None]
     assert found[-1].what.endswith("There are 4 more like it.")
-
-
-def test_the_worked_example():
-    [found] = advantages([[1, 0, 0, 1]], "group")
-    assert found == pytest.approx([0.86587543, -0.86587543, -0.86587543, 0.86587543], abs=5e-9)
-
-
-@pytest.mark.parametrize(("one", "other"), [(1.0, 0.0), (0.3, 0.2), (7.0, -2.0)])
-def test_of_two_only_the_order_survives(one, other):
-    [found] = advantages([[one, other]], "group")
-    assert found == pytest.approx([0.7071, -0.7071], abs=2e-3)
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])

@@ -63,7 +63,7 @@ def test_no_worse_than_a_baseline(tmp_path: Path):
     outcome = outcome_of([same, worse], baseline=old, no_worse_than=0.02)
     assert [(line.run, line.met) for line in outcome.lines] == [("same", True), ("worse", False)]
     assert outcome.lines[0].required == "exact_match no worse than old by 0.02"
-    assert outcome.lines[0].what == ("The difference is +0.000 with the 95 % interval -0.010 to +0.010, above -0.02.")
+    assert outcome.lines[0].what == ("The difference is +0.000 with the 95 % interval -0.014 to +0.014, above -0.02.")
     assert outcome.lines[1].what.endswith(", reaching -0.02.")
     assert not outcome.ok
 

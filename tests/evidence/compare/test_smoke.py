@@ -104,12 +104,6 @@ def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
     )
 
 
-def test_a_smoke_run_that_was_evaluated_proves_that_evaluation_runs(tmp_path: Path):
-    check = compared(*runs_of(tmp_path, {"mode": "smoke", "steps": 2, "items": 4}, {})).smoke
-    assert check is not None
-    assert check.proved[-1] == "The evaluation runs to the end, with 4 items answered."
-
-
 def test_a_smoke_run_that_failed_proves_nothing(tmp_path: Path):
     smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4}, {})
     check = compared(smoke, full).smoke
@@ -227,11 +221,6 @@ def test_a_first_loss_agrees_within_the_rounding_of_its_products(tmp_path: Path)
     for folder in (smoke, full):
         assert json.loads((folder / "run_manifest.json").read_text("utf-8"))["model"]["weights_sha256"]
     assert figures(told(smoke, full))["first loss"].agrees is True
-
-
-def test_a_contradictory_smoke_run_rehearsed_nothing(tmp_path: Path) -> None:
-    found = pair(tmp_path, manifest={"result": {"last_loss": 0.001}})
-    assert found.summary == "The smoke run s contradicts itself, so it shows nothing about f."
 
 
 def test_another_program_is_named_with_what_differs(tmp_path: Path) -> None:

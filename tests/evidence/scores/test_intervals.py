@@ -87,16 +87,18 @@ def table(b: int, c: int, n: int) -> PairedTable:
 
 
 def test_paired_interval_by_hand():
-    # Airway reactivity (M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33, 2014) with Agresti and Min's
-    # half added to each cell: n = 23, b = 1.5, c = 7.5, so 6/23 ± 1.96 sqrt(9 - 36/23) / 23.
+    # Airway reactivity (M. W. Fagerland, S. Lydersen, P. Laake, Statistics in Medicine 33, 2014) with 1 added to each
+    # discordant count: n = 23, b = 2, c = 8, so 6/23 ± 1.96 sqrt(10 - 36/23) / 23.
     airway = PairedTable(both=1, only_first=1, only_second=7, neither=12)
     assert airway.difference == pytest.approx(6 / 21)
-    assert paired_difference_interval(airway) == pytest.approx((6 / 23 - 0.23236, 6 / 23 + 0.23236), abs=1e-5)
+    assert paired_difference_interval(airway) == pytest.approx((6 / 23 - 0.24749, 6 / 23 + 0.24749), abs=1e-5)
 
 
 def test_paired_interval_of_no_difference_at_all_is_not_a_point():
     same = PairedTable(both=25, only_first=0, only_second=0, neither=5)
-    assert paired_difference_interval(same) == pytest.approx((-1.959964 / 32, 1.959964 / 32), abs=1e-6)
+    assert paired_difference_interval(same) == pytest.approx(
+        (-1.959964 * 2**0.5 / 32, 1.959964 * 2**0.5 / 32), abs=1e-6
+    )
 
 
 def test_paired_interval_turns_its_sign_when_the_runs_change_places():
@@ -133,7 +135,7 @@ def test_paired_interval_covers_the_truth_as_often_as_it_says(n: int, first: flo
         low, high = paired_difference_interval(table(b, c, n))
         covered += weight * (low - 1e-9 <= second - first <= high + 1e-9)
         false_alarms += weight * (mcnemar_exact(b, c) <= 0.05)
-    assert covered >= 0.925
+    assert covered >= 0.93
     if n * (only_first + only_second) >= 10:  # with fewer differing items every interval is wider than it need be
         assert covered <= 0.98
     if first == second:
