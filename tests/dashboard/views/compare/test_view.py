@@ -234,7 +234,7 @@ def test_a_figure_that_an_error_concerns_is_withheld_in_both_places_with_a_word(
 
 
 def test_the_verdict_stands_above_curves_and_curves_above_tables(opened: Open, root: Path) -> None:
-    # All 40 right against none: p is 2^-39, every item is fixed, and the lower end is 40/42 - z sqrt(42 - 1600/42) / 42.
+    # All 40 right against none: p is 2^-39, all are fixed, and the lower end is 40/42 - z sqrt(42 - 1600/42) / 42.
     write_run(root, "before", items=40, correct=0.0, config={"optimizer": {"weight_decay": 0.0}})
     write_run(root, "after", items=40, correct=1.0, config={"optimizer": {"weight_decay": 0.2}})
     app = opened(state.COMPARE, runs=["before", "after"])
