@@ -10,8 +10,8 @@ from typing import Any
 
 from evidence.proof.receipts import run_sha256
 from evidence.run import layout
-from evidence.scores.claims import ExactMatch
-from evidence.scores.reading import scoring_of
+from evidence.scores.intervals import ExactMatch
+from evidence.scores.reading import read_scoring
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import read_document, read_rows
@@ -83,7 +83,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         if request.items is None
         else read_questions(request.items, config)
     )
-    scoring = scoring_of(summary)
+    scoring = read_scoring(summary)
     if unreadable := unreadable_items(questions.items, scoring):
         raise ProblemError(unreadable, exit_code=2)
     tell({"event": "planned", "segments": [], "items": len(rows), "questions": len(questions.items.rows)})

@@ -11,7 +11,7 @@ from pathlib import Path
 from synthetic import STARTED, seal, write_document, write_run
 
 from dashboard_parts.corpus import LONG_ROWS, ROWS, SPIKES
-from evidence.scores.recompute import result_of
+from evidence.scores.recompute import compute_result
 from schemas.reading.rows import read_rows
 
 WITH_PREDICTIONS = 10
@@ -35,7 +35,7 @@ def write_long(root: Path) -> Path:
         rows[step - 1] = json.dumps(row)
     metrics.write_text("\n".join(rows), "utf-8")
     stated = json.loads(manifest.read_text("utf-8"))
-    stated["result"] |= result_of(read_rows(metrics, "metric_row").values)
+    stated["result"] |= compute_result(read_rows(metrics, "metric_row").values)
     write_document(manifest, stated)
     seal(run)
     return run

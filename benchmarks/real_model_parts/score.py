@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from evidence.scores.proportions import PairedTable, paired_difference_interval, wilson_interval
+from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
 
 READINGS = {"strict": "correct", "lenient": "lenient_correct"}
 """Keys of an answer, by how it is read."""

@@ -1,130 +1,157 @@
-"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike."""
+"""Compare the settings of runs, most influential first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from typing import Any, Literal
 
 from evidence.records.by_name import flatten
 from evidence.records.effective import PLACES, alike, effective_of
 from evidence.records.facts import Document, Facts
+from schemas.catalog import schema
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
-"""Groups of the manifest that state how a run was made; the others report what came of it."""
+"""Groups of the manifest that state how a run was made; the others report its results."""
 NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
-"""Fields among them, and of the configuration, that are not settings; `devices.requested` repeats `mesh.device`."""
+"""Fields in these groups and in the configuration that are not settings; `devices.requested` repeats `mesh.device`."""
 ABSENT = "(not stated)"
-"""Value of a setting that a run does not state; no document holds this text as a setting."""
+"""Value of a setting that a run does not state. No document has this text as a setting."""
 _ORDER = (
     "mode", "optimizer", "method", "training", "batch", "limits", "model", "data", "dataset", "precision", "memory",
     "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",
 )  # fmt: skip
-"""Groups of settings, what changes a result most first."""
+"""Groups of settings, most influential first."""
+_OPEN_GROUPS = ("environment.flags.", "environment.packages.")
+"""Groups with any keys, where a missing key means that it is not set."""
 Source = Literal["declared", "effective", "both"]
-"""declared: from config.yaml. effective: read back by the program, from run_manifest.json. both: stated alike."""
+"""Whether config.yaml declares a setting, run_manifest.json states what took effect, or both state the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSetting:
-    """One setting and its value in each run."""
+    """A setting and its value in each run.
+
+    Attributes:
+        name: Dotted path inside its document.
+        source: Where it is stated; `both` only in a `SettingsDiff`.
+        values: Value in each run, `ABSENT` if the run does not state it.
+    """
 
     name: str
-    """Dotted path inside its document."""
     source: Source
-    """Where it is stated; `both` only as `diff_settings` gives it."""
     values: tuple[Any, ...]
-    """Value in each run, in their order; `ABSENT` where a run does not state it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsDiff:
-    """Settings as a reader wants them: what both documents state alike is there once, under its key of config.yaml."""
+    """Settings of several runs. What both documents state is listed once, under its key of config.yaml.
+
+    Attributes:
+        differing: Settings with different values.
+        equal: Settings that all runs share.
+        unheld: Settings that some run does not state, and that are equal in the others.
+    """
 
     differing: tuple[ComparedSetting, ...]
-    """Those that runs state otherwise."""
     equal: tuple[ComparedSetting, ...]
-    """Those that all runs share."""
     unheld: tuple[ComparedSetting, ...]
-    """Those that cannot be compared with each other: some run has nothing of their document, and the others agree."""
 
 
-def place(name: str) -> int:
-    """Return the place of a setting by its group: what changes a result most comes first."""
+def setting_rank(name: str) -> int:
+    """Return the sort key of a setting: its group, most influential first."""
     group = name.partition(".")[0]
     return _ORDER.index(group) if group in _ORDER else len(_ORDER)
 
 
-def side_by_side(facts: Sequence[Facts]) -> list[ComparedSetting]:
-    """Return every setting that any of the runs states: declared ones first, each kind in the order of what matters."""
-    declared = [flatten(fact.config or {}) for fact in facts]
-    effective = [_effective(fact.manifest or {}) for fact in facts]
-    return [*_of_one("declared", declared), *_of_one("effective", effective)]
+def values_equal(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """Return whether two values are equal, numbers within a relative tolerance. True is not 1, but 1 is 1.0."""
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    if tolerance and isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other) <= tolerance * max(abs(one), abs(other))
+    return bool(one == other)
 
 
 def all_equal(values: Sequence[Any]) -> bool:
-    """Return whether all values are equal and of one type: true is not 1, but 1 is 1.0."""
-    first = values[0]
-    return all(value == first and isinstance(value, bool) == isinstance(first, bool) for value in values)
+    """Return whether all values are equal."""
+    return all(values_equal(value, values[0]) for value in values)
 
 
-def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
-    """Return the settings once each, sorted by whether they differ; see `SettingsDiff`."""
-    silent = {source: _silent(settings, source) for source in ("declared", "effective")}
-    silent["both"] = silent["declared"] & silent["effective"]
-    found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
-    for setting in _once(settings):
-        without = silent[setting.source]
-        held = [value for run, value in enumerate(setting.values) if run not in without]
-        kind = "differing" if not all_equal(held) else "unheld" if without else "equal"
-        found[kind].append(setting)
-    return SettingsDiff(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
+def list_settings(facts: Sequence[Facts]) -> list[ComparedSetting]:
+    """List every setting that any run states, the declared ones first. A key missing in a config has its default."""
+    effective = [_effective_settings(fact.manifest or {}) for fact in facts]
+    declared = [flatten(fact.config or {}) for fact in facts]
+    stated = {name for values in declared for name in values}
+    defaults = {name: value for name, value in _config_defaults().items() if name in stated}
+    declared = [
+        values and values | {name: values.get(name, default) for name, default in defaults.items()}
+        for values in declared
+    ]
+    return [*_compare("declared", declared), *_compare("effective", effective)]
 
 
-def _effective(manifest: Document) -> dict[str, Any]:
-    """Return the settings of a manifest: its groups as it names them, and other effective keys under their own name."""
+@cache
+def _config_defaults() -> dict[str, Any]:
+    """Return the default of each key of a configuration, by dotted path."""
+    groups = schema("train_config")["properties"]
+    return {
+        f"{group}.{key}": node["default"]
+        for group, inner in groups.items()
+        for key, node in inner.get("properties", {}).items()
+        if "default" in node
+    }
+
+
+def _effective_settings(manifest: Document) -> dict[str, Any]:
+    """Return the settings of a manifest by dotted path, and other effective settings by their configuration key."""
     groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
     return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
 
 
-def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:
-    """Return each setting of one source with its value in each run."""
+def _compare(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:
     names = dict.fromkeys(name for values in stated for name in values if name not in NO_SETTINGS)
     return [
         ComparedSetting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
-        for name in sorted(names, key=place)
+        for name in sorted(names, key=setting_rank)
     ]
 
 
-def _once(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
-    """Yield the settings, a declared one and what came of it as one where each run states them alike."""
+def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
+    """Group settings by whether they differ, and list each setting once."""
+    found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
+    empty = {source: _empty_runs(settings, source) for source in ("declared", "effective")}
+    empty["both"] = empty["declared"] & empty["effective"]
+    for setting in _merge_documents(settings):
+        held = [value for value in setting.values if value != ABSENT]
+        if setting.name.startswith(_OPEN_GROUPS):
+            held = [value for run, value in enumerate(setting.values) if run not in empty[setting.source]]
+        is_held = len(held) == len(setting.values)
+        found["differing" if not all_equal(held) else "equal" if is_held else "unheld"].append(setting)
+    return SettingsDiff(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
+
+
+def _empty_runs(settings: Sequence[ComparedSetting], source: Source) -> frozenset[int]:
+    """Return the numbers of the runs that state no setting in a document."""
+    every = [setting.values for setting in settings if setting.source == source]
+    return frozenset(
+        run for run, values in enumerate(zip(*every, strict=True)) if all(value == ABSENT for value in values)
+    )
+
+
+def _merge_documents(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
+    """Yield settings, a declared and its effective one as one if each run states the same in both."""
     effective = {setting.name: setting for setting in settings if setting.source == "effective"}
     for setting in settings:
         if setting.source != "declared":
             continue
         twin = effective.get(PLACES.get(setting.name, setting.name))
-        adds_nothing = partial(_says_the_same, setting.name)
-        if twin is not None and all(map(adds_nothing, setting.values, twin.values)):
+        pairs = list(zip(setting.values, twin.values, strict=True)) if twin is not None else []
+        if twin is not None and all(ABSENT in pair or alike(setting.name, *pair) for pair in pairs):
             del effective[twin.name]
-            yield replace(setting, source="both", values=tuple(map(_stated_value, setting.values, twin.values)))
+            values = tuple(ran if asked == ABSENT else asked for asked, ran in pairs)
+            yield replace(setting, source="both", values=values)
         else:
             yield setting
     yield from effective.values()
-
-
-def _says_the_same(name: str, declared: Any, effective: Any) -> bool:
-    """Return whether an effective value adds nothing to the declared one: it is the same, or one is not stated."""
-    return ABSENT in (declared, effective) or alike(name, declared, effective)
-
-
-def _stated_value(declared: Any, effective: Any) -> Any:
-    return effective if declared == ABSENT else declared
-
-
-def _silent(settings: Sequence[ComparedSetting], source: Source) -> frozenset[int]:
-    """Return the runs, by their place, that state nothing in a document."""
-    every = [setting.values for setting in settings if setting.source == source]
-    return frozenset(
-        run for run, values in enumerate(zip(*every, strict=True)) if all(value == ABSENT for value in values)
-    )

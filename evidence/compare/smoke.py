@@ -1,16 +1,36 @@
-"""What a smoke run states of a full run, and what it does not."""
+"""Compare a smoke run with the full run that it rehearses, and find which smoke run belongs to which full run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
-from evidence.compare.settings import ABSENT
+import numpy as np
+
+from evidence.compare.settings import ABSENT, values_equal
+from evidence.index.summary import RunSummary
 from evidence.judge.grade import Grade
+from evidence.judge.record import record_of
+from evidence.judge.report import RunReport
 from evidence.records.by_name import settings_of
-from evidence.records.facts import Document, Facts
+from evidence.records.facts import Document, Facts, facts_of
+from evidence.records.observed import observed_memory
+from evidence.records.ours import Run
+from schemas.problems import formats
 from schemas.problems.words import listed
+from schemas.reading.columns import column
+from schemas.reading.times import moment, seconds_between
+from schemas.reading.values import at, number_at, text_at
+
+Band = Literal["must agree", "should scale", "may differ"]
+State = Literal["passed", "not exercised", "failed"]
+Lineage = Literal["same configuration", "same but for size"]
+"""Whether a smoke run has the full run's configuration with fewer steps, or also a smaller model, batch or dataset."""
+
+STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")
+"""Stages of a run, in their order."""
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -23,187 +43,469 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same number formats", ("model.dtypes.params", "model.dtypes.compute")),
     ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
 )
-"""Each question, and the fields of the manifest that must be equal for a yes."""
-
+"""Questions to both runs, and the fields of the manifest that must be equal for a yes."""
 SETTINGS_QUESTION = "same settings apart from model, rows, batch and length"
-_TRIVIAL = frozenset({"name", "mode", "schema_version"})
-SIZE_SETTINGS = frozenset(
-    {
-        "name",
-        "mode",
-        "schema_version",
-        "model.name",
-        "model.revision",
-        "model.weights",
-        "model.shape",
-        "data.generated_rows",
-        "data.max_length",
-        "batch.microbatch_size",
-        "batch.accumulation_steps",
-        "optimizer.warmup_steps",
-        "checkpoint.save_every_steps",
-        "recording.log_every_steps",
-        "recording.first_examples",
-        "mesh.device",
-        "mesh.devices",
-        "evaluation.eval_set",
-        "evaluation.max_new_tokens",
-        "evaluation.batch_size",
-        "evaluation.samples",
-        "evaluation.every_steps",
-        "evaluation.during_items",
-        "limits.steps",
-        "limits.max_minutes",
-    }
-)
-"""Settings that make a run small without making it another pipeline; the devices have questions of their own."""
+_PROGRAM = frozenset(name for name, _ in QUESTIONS) - {"same first parameters", "same training data", "same code"}
+"""Questions about what makes another program of a train step."""
+
+_NAMES = frozenset({"name", "mode", "schema_version"})
+SIZE_SETTINGS = _NAMES | {
+    "model.name", "model.revision", "model.weights", "model.shape", "data.generated_rows", "data.max_length",
+    "batch.microbatch_size", "batch.accumulation_steps", "optimizer.warmup_steps", "checkpoint.save_every_steps",
+    "recording.log_every_steps", "recording.first_examples", "mesh.device", "mesh.devices", "evaluation.eval_set",
+    "evaluation.max_new_tokens", "evaluation.batch_size", "evaluation.samples", "evaluation.every_steps",
+    "evaluation.during_items", "limits.steps", "limits.max_minutes",
+}  # fmt: skip
+"""Settings that make a run smaller without making it another pipeline."""
+_LENGTH_SETTINGS = _NAMES | {"optimizer.warmup_steps", "mesh.device", "mesh.devices"}
+_LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
+"""Settings in which a run of the same configuration with fewer steps, on another machine, may differ."""
+_KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
+_MAX_SMOKE_RUNS = 50
+
+_LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
+"""Relative tolerance of the first losses of the same parameters and rows, by the type of the products."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmokeComparison:
-    """One question about two runs."""
+class SmokeAnswer:
+    """Answer to one question about a smoke run and a full run.
+
+    Attributes:
+        question: The question, as a noun phrase.
+        same: Whether the runs agree, or None if one of them does not state it.
+        smoke: Values of the smoke run.
+        full: Values of the full run.
+    """
 
     question: str
-    """The question, as a noun phrase."""
     same: bool | None
-    """Whether the runs agree. None: one of them does not state it."""
     smoke: tuple[Any, ...]
-    """What the smoke run states in the fields requested."""
     full: tuple[Any, ...]
-    """What the full run states."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureValue:
+    """Figure of one run: as a number or None, as text, and its planned range or None."""
+
+    number: float | None
+    text: str
+    planned: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmokeFigure:
+    """Figure of a smoke run and a full run.
+
+    Attributes:
+        name: Name of the figure.
+        band: What to expect of the two values.
+        smoke: Value of the smoke run.
+        full: Value of the full run.
+        agrees: Whether the values agree, or None if they need not or one is missing.
+        remark: Why the values need not agree, or empty.
+    """
+
+    name: str
+    band: Band
+    smoke: FigureValue
+    full: FigureValue
+    agrees: bool | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStage:
+    """Stage of a run.
+
+    Attributes:
+        name: One of `STAGES`; `steps` with their number, such as `2 steps`.
+        state: `not exercised` if it was not requested, or the run ended before it.
+        seconds: Duration, or None if the run does not state it.
+    """
+
+    name: str
+    state: State
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeCheck:
-    """A smoke run as rehearsal of a full run."""
+    """What a smoke run shows of a full run.
+
+    Attributes:
+        smoke: Name of the smoke run.
+        full: Name of the full run.
+        summary: One sentence.
+        answers: Answers to the questions, or empty if a manifest is invalid.
+        figures: Figures of both runs, by band.
+        smoke_stages: Stages of the smoke run.
+        full_stages: Stages of the full run.
+        proved: What the smoke run shows, as sentences.
+        not_proved: What it leaves open, as sentences.
+    """
 
     smoke: str
-    """Name of the smoke run."""
     full: str
-    """Name of the full run."""
-    answers: tuple[SmokeComparison, ...]
-    """One for each question."""
+    summary: str
+    answers: tuple[SmokeAnswer, ...]
+    figures: tuple[SmokeFigure, ...]
+    smoke_stages: tuple[RunStage, ...]
+    full_stages: tuple[RunStage, ...]
     proved: tuple[str, ...]
-    """What the smoke run showed, as sentences."""
     not_proved: tuple[str, ...]
-    """What it could not show, as sentences."""
 
 
-def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
-    """Return what the smoke run among two runs states of the full one; None if they are not one of each.
+def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> SmokeCheck:
+    """Compare a smoke run with a full run."""
+    ours = record_of(facts_of(smoke), smoke_report.findings).facts
+    theirs = record_of(facts_of(full), full_report.findings).facts
+    return _check((smoke.path.name, full.path.name), (ours, theirs), (smoke_report.grade, full_report.grade))
 
-    A run that contradicts itself proves nothing, and nothing is proved about one.
-    """
+
+def check_smoke_pair(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
+    """Compare two runs, or return None if they are not one smoke run and one full run with valid manifests."""
     every = zip(names, facts, grades, strict=True)
     found = {fact.manifest["mode"]: (name, fact, grade) for name, fact, grade in every if fact.manifest}
     if len(facts) != 2 or set(found) != {"smoke", "full"}:
         return None
-    (smoke_name, smoke_facts, smoke_grade), (full_name, full_facts, full_grade) = found["smoke"], found["full"]
-    smoke, full = smoke_facts.manifest or {}, full_facts.manifest or {}
-    answers = (
-        *(_answer(question, fields, smoke, full) for question, fields in QUESTIONS),
-        _settings(smoke_facts, full_facts),
-    )
+    smoke, full = found["smoke"], found["full"]
+    return _check((smoke[0], full[0]), (smoke[1], full[1]), (smoke[2], full[2]))
+
+
+def _check(names: tuple[str, str], facts: tuple[Facts, Facts], grades: tuple[Grade, Grade]) -> SmokeCheck:
+    answers = tuple(_answers(*facts))
+    stages = [run_stages(each) for each in facts]
+    figures = tuple(_figures(*facts))
     return SmokeCheck(
-        smoke=smoke_name,
-        full=full_name,
+        smoke=names[0],
+        full=names[1],
+        summary=_summary(names, grades[0], stages[0], figures),
         answers=answers,
-        proved=tuple(_proven(smoke, smoke_facts.eval_summary, smoke_grade)),
-        not_proved=(*_not_proved(smoke, full, answers, full_grade), *_not_evaluated(smoke_facts, full_facts)),
+        figures=figures,
+        smoke_stages=stages[0],
+        full_stages=stages[1],
+        proved=tuple(_proved(facts[0], grades[0])) if answers else (),
+        not_proved=tuple(_not_proved(facts[0], facts[1], answers, grades[1])),
     )
 
 
-def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> SmokeComparison:
-    ours, theirs = tuple(_field(smoke, name) for name in fields), tuple(_field(full, name) for name in fields)
-    # A null that both state for a good reason (no revision, no diff) is equal; a first field that is null means
-    # nothing.
-    unknown = None in (ours[0], theirs[0])
-    return SmokeComparison(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
+def _summary(names: tuple[str, str], grade: Grade, stages: Sequence[RunStage], figures: Sequence[SmokeFigure]) -> str:
+    smoke, full = names
+    if grade.name == "contradictory":
+        return f"The smoke run {smoke} contradicts itself, so it shows nothing about {full}."
+    passed = sum(stage.state == "passed" for stage in stages)
+    others = [figure.name for figure in figures if figure.agrees is False]
+    but = f", but with different {listed(others, last='and')}" if others else ""
+    return f"The smoke run rehearsed {passed} of {len(stages)} stages of {full}{but}."
 
 
-def _settings(smoke: Facts, full: Facts) -> SmokeComparison:
-    """Return whether the two were requested the same apart from their size.
-
-    The values are the settings that differ; after a yes those that are set aside, so that it states of what it is a
-    yes.
-    """
-    ours, theirs = settings_of(smoke), settings_of(full)
-    differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
+def _answers(smoke: Facts, full: Facts) -> Iterator[SmokeAnswer]:
+    if smoke.manifest is None or full.manifest is None:
+        return
+    for question, fields in QUESTIONS:
+        ours, theirs = (tuple(at(facts.manifest, *name.split(".")) for name in fields) for facts in (smoke, full))
+        # Both may state null for a good reason (no revision, no diff), but a first field that is null is unknown.
+        same = None if None in (ours[0], theirs[0]) else ours == theirs
+        yield SmokeAnswer(question=question, same=same, smoke=ours, full=theirs)
+    asked, run = settings_of(smoke), settings_of(full)
+    differing = [name for name in sorted({*asked, *run}) if asked.get(name, ABSENT) != run.get(name, ABSENT)]
     names = [name for name in differing if name not in SIZE_SETTINGS]
-    same = None if smoke.config is None or full.config is None else not names
-    told = [name for name in differing if name not in _TRIVIAL] if same else names if same is False else []
-    return SmokeComparison(
+    is_same = None if smoke.config is None or full.config is None else not names
+    # After a no the settings that differ; after a yes those that differ in size only.
+    shown = [] if is_same is None else [name for name in differing if name not in _NAMES] if is_same else names
+    yield SmokeAnswer(
         question=SETTINGS_QUESTION,
-        same=same,
-        smoke=tuple(f"{name} = {ours.get(name)}" for name in told),
-        full=tuple(f"{name} = {theirs.get(name)}" for name in told),
+        same=is_same,
+        smoke=tuple(f"{name} = {asked.get(name)}" for name in shown),
+        full=tuple(f"{name} = {run.get(name)}" for name in shown),
     )
 
 
-def _field(manifest: Document, path: str) -> Any:
-    """Return a field of a manifest; None where it, or a group above it, is null: the run ended before it was known."""
-    value: Any = manifest
-    for key in path.split("."):
-        value = None if value is None else value[key]
-    return value
-
-
-def _proven(smoke: Document, evaluation: Document | None, grade: Grade) -> list[str]:
-    """Return what the smoke run showed by itself."""
-    training, result = smoke["training"], smoke["result"]
+def _proved(smoke: Facts, grade: Grade) -> Iterator[str]:
+    manifest: Document = smoke.manifest or {}
     if grade.name == "contradictory":
-        return ["Nothing: the smoke run contradicts itself; `trainproof check` says where."]
-    if smoke["status"] != "succeeded":
-        return [f"Nothing: the smoke run did not succeed ({smoke['status']})."]
-    kind, count = smoke["devices"]["kind"], smoke["devices"]["count"]
+        yield "Nothing: the smoke run contradicts itself; run `trainproof check` for details."
+        return
+    if manifest["status"] != "succeeded":
+        yield f"Nothing: the smoke run did not succeed (status {manifest['status']})."
+        return
+    training, result, devices = manifest["training"], manifest["result"], manifest["devices"]
     steps = f"{training['steps_done']:,} of {training['steps_planned']:,} steps"
-    proved = [f"The pipeline runs to its end and seals its evidence: {steps} on {count} × {kind}."]
+    yield f"The pipeline runs to the end and seals its evidence: {steps} on {devices['count']} × {devices['kind']}."
     if result["last_loss"] is not None:
-        proved.append(f"The loss is finite: {result['first_loss']:.4f} at first, {result['last_loss']:.4f} at last.")
+        yield f"The loss is finite: {result['first_loss']:.4f} at the start, {result['last_loss']:.4f} at the end."
     if training["donation"]["effective"]:
-        proved.append("The train state is updated in place.")
-    if evaluation is not None and evaluation["status"] == "complete":
-        proved.append(f"The evaluation runs to its end: {evaluation['eval_set']['items']:,} items were answered.")
-    return proved
+        yield "The train state is updated in place."
+    if smoke.eval_summary is not None and smoke.eval_summary["status"] == "complete":
+        yield f"The evaluation runs to the end, with {smoke.eval_summary['eval_set']['items']:,} items answered."
 
 
-def _not_evaluated(smoke: Facts, full: Facts) -> list[str]:
-    """Return that the evaluation was not rehearsed, if the full run has one that the smoke run has not."""
-    asked = settings_of(full).get("evaluation.eval_set")
-    if (asked is None and full.eval_summary is None) or smoke.eval_summary is not None:
-        return []
-    return ["That the evaluation works: the smoke run answered no items."]
-
-
-def _shape_not_proved(smoke: Document) -> list[str]:
-    """Return what a model whose shape was made small leaves open."""
-    sizes = (smoke["model"] or {}).get("made_small") or ()
-    if not sizes:
-        return []
-    made = listed([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
-    return [f"That the model's own weights can be read: the smoke run drew those of its shape made small ({made})."]
-
-
-def _not_proved(smoke: Document, full: Document, answers: Sequence[SmokeComparison], grade: Grade) -> list[str]:
-    """Return what the smoke run leaves open about the full one."""
-    steps, planned = _field(smoke, "training.steps_done") or 0, _field(full, "training.steps_planned")
-    of_full = f"{planned:,}" if planned is not None else "a run that did not come to its first step"
-    left = [f"That the model learns: {steps:,} steps say nothing about {of_full}."]
+def _not_proved(smoke: Facts, full: Facts, answers: Sequence[SmokeAnswer], grade: Grade) -> Iterator[str]:
+    if not answers:
+        yield "Anything: one of the two runs has no valid manifest."
+        return
     if grade.name == "contradictory":
-        left.insert(0, "Anything about the full run: it contradicts itself; `trainproof check` says where.")
-    differing = {answer.question for answer in answers if not answer.same}
-    left.extend(_shape_not_proved(smoke))
-    if differing & {"same model", "same shape of a step", "same number formats", "same method and optimizer"}:
-        left.append("That the full run fits in memory: what fills it differs.")
-    if differing & {"same kind of device", "same number of devices"}:
-        left.append(
-            f"That it runs on {full['devices']['count']} × {full['devices']['kind']}: the smoke run used "
-            f"{smoke['devices']['count']} × {smoke['devices']['kind']}."
+        yield "Anything about the full run: it contradicts itself; run `trainproof check` for details."
+    steps = number_at(smoke.manifest, "training", "steps_done")
+    planned = number_at(full.manifest, "training", "steps_planned")
+    of_full = "a run that ended before its first step" if planned is None else f"{int(planned):,}"
+    yield f"That the model learns: {int(steps or 0):,} steps say nothing about {of_full}."
+    if sizes := at(smoke.manifest, "model", "made_small"):
+        made = listed([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
+        yield f"That the weights of the model can be loaded: the smoke run used a smaller random model ({made})."
+    different = {answer.question: answer for answer in answers if not answer.same}
+    of_program = [answer for name, answer in different.items() if name in _PROGRAM]
+    if program := [text for answer in of_program for text in _field_changes(answer)]:
+        yield f"That the full run compiles and fits in memory: its program differs ({'; '.join(program)})."
+    if "same code" in different:
+        yield "That the code of the full run works: it differs, or is unknown."
+    if "same training data" in different:
+        yield "That the data of the full run can be read: it differs, or is unknown."
+    if SETTINGS_QUESTION in different:
+        yield "That the settings of the full run work together: they differ in more than size, or are unknown."
+    is_evaluated = settings_of(full).get("evaluation.eval_set") is not None or full.eval_summary is not None
+    if is_evaluated and smoke.eval_summary is None:
+        yield "That the evaluation works: the smoke run was not evaluated."
+
+
+def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
+    """Yield the fields in which two runs differ: `devices.count 8, not 1`."""
+    for field, ours, theirs in zip(dict(QUESTIONS)[answer.question], answer.smoke, answer.full, strict=True):
+        if answer.same is None and None in (ours, theirs):
+            yield f"{field} is unknown"
+        elif not values_equal(ours, theirs):
+            one, other = (f"{value:,}" if isinstance(value, int) else str(value) for value in (theirs, ours))
+            yield f"{field} {one}, not {other}"
+
+
+def _figures(smoke: Facts, full: Facts) -> Iterator[SmokeFigure]:
+    """Yield the figures of both runs; a remark says why two values that must agree need not."""
+    dtype = text_at(full.manifest, "model", "dtypes", "compute") or ""
+    loss_tolerance, other_start = _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)
+    other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
+    table: tuple[tuple[str, Band, Callable[[Facts], FigureValue], float, str], ...] = (
+        ("first loss", "must agree", _loss("first_loss", 5), loss_tolerance, other_start),
+        ("supervised share", "must agree", _supervised_share, 1e-9, other_rows),
+        ("number types", "must agree", _number_types, 0.0, ""),
+        ("parameters", "must agree", _parameters, 0.0, ""),
+        ("memory", "should scale", _memory, 0.0, ""),
+        ("step time", "should scale", _step_seconds, 0.0, ""),
+        ("tokens a second", "should scale", _tokens_per_second, 0.0, ""),
+        ("last loss", "may differ", _loss("last_loss", 4), 0.0, ""),
+        ("score", "may differ", _score, 0.0, ""),
+    )
+    for name, band, get, tolerance, remark in table:
+        ours, theirs = get(smoke), get(full)
+        agrees: bool | None = None
+        if band == "must agree" and not remark and formats.NOTHING not in (ours.text, theirs.text):
+            is_text = ours.number is None or theirs.number is None
+            agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
+        yield SmokeFigure(name=name, band=band, smoke=ours, full=theirs, agrees=agrees, remark=remark)
+
+
+def _other_start(smoke: Facts, full: Facts) -> str:
+    """Return why the first losses of two runs need not be equal, or empty if they must be."""
+    ours, theirs = (text_at(facts.manifest, "model", "weights_sha256") for facts in (smoke, full))
+    if ours is None or ours != theirs:
+        return "other first parameters"
+    batches = [
+        [at(facts.manifest, "training", key) for key in ("seed", "batch_size", "sequence_length")]
+        for facts in (smoke, full)
+    ]
+    return "" if _rows(smoke) == _rows(full) and batches[0] == batches[1] else "other rows"
+
+
+def _rows(facts: Facts) -> list[Any]:
+    return [at(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
+
+
+def _loss(name: str, digits: int) -> Callable[[Facts], FigureValue]:
+    def get(facts: Facts) -> FigureValue:
+        value = number_at(facts.manifest, "result", name)
+        return FigureValue(number=value, text=formats.NOTHING if value is None else formats.number(value, digits))
+
+    return get
+
+
+def _score(facts: Facts) -> FigureValue:
+    value = number_at(facts.eval_summary, "metrics", "exact_match", "value")
+    return FigureValue(number=value, text=formats.percent(value))
+
+
+def _supervised_share(facts: Facts) -> FigureValue:
+    """Return the fraction of the training tokens that have a loss."""
+    prompt = number_at(facts.first_examples, "counts", "prompt_tokens")
+    supervised = number_at(facts.first_examples, "counts", "supervised_tokens")
+    share = supervised / (prompt + supervised) if prompt is not None and supervised else None
+    return FigureValue(number=share, text=formats.percent(share))
+
+
+def _number_types(facts: Facts) -> FigureValue:
+    kinds = [text_at(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
+    return FigureValue(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
+
+
+def _parameters(facts: Facts) -> FigureValue:
+    count = number_at(facts.manifest, "model", "parameters")
+    return FigureValue(number=count, text=formats.count(count))
+
+
+def _memory(facts: Facts) -> FigureValue:
+    """Return the observed memory with the range of the plan."""
+    seen = observed_memory(facts.plan, facts.manifest)
+    if seen is None:
+        return FigureValue(number=None, text=formats.NOTHING)
+    planned, error = seen.planned_bytes, seen.error_fraction
+    band = None if planned is None or error is None else (planned * (1 - error), planned * (1 + error))
+    return FigureValue(number=seen.observed_bytes, text=formats.size(seen.observed_bytes), planned=band)
+
+
+def _step_seconds(facts: Facts) -> FigureValue:
+    """Return the median time of a step with the range of the plan."""
+    value = _median(facts, "step_seconds")
+    low, high = (number_at(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    band = None if low is None or high is None else (low, high)
+    return FigureValue(number=value, text=formats.duration(value), planned=band)
+
+
+def _tokens_per_second(facts: Facts) -> FigureValue:
+    value = _median(facts, "tokens_per_second")
+    return FigureValue(number=value, text=formats.rate(value, "tokens"))
+
+
+def _median(facts: Facts, name: str) -> float | None:
+    """Return the median of a metric, without the first step if there are others, since that one waits for devices."""
+    values = column(facts.metrics or [], name)
+    values = values[np.isfinite(values)]
+    values = values[1:] if len(values) > 1 else values
+    return float(np.median(values)) if len(values) else None
+
+
+def run_stages(facts: Facts) -> tuple[RunStage, ...]:
+    """Return the stages of a run. If it failed, the first stage that it did not pass is `failed`."""
+    manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
+    steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
+    done, planned = number_at(manifest, "training", "steps_done"), number_at(manifest, "training", "steps_planned")
+    has_rows, is_finite = bool(len(steps)), bool(np.isfinite(losses).all())
+    has_run = has_rows or "compiled" in events
+    first = column(facts.metrics or [], "step_seconds")[:1]
+    passed = {
+        "load": (has_run or "planned" in events, _between(events, "run_started", "planned")),
+        "compile": (has_run, number_at(manifest, "result", "compile_seconds")),
+        "first step": (has_rows, float(first[0]) if has_rows and steps[0] == 1 else None),
+        "steps": (bool(done) and done == planned and is_finite, number_at(manifest, "result", "train_seconds")),
+        "save": ("checkpoint_saved" in events, number_at(events.get("checkpoint_saved"), "fields", "seconds")),
+        "resume": (manifest.get("parent") is not None, None),
+        "evaluate": (facts.eval_summary is not None, _between(events, "trained", "evaluated")),
+        "seal": (facts.is_sealed and bool(facts.succeeded), _between(events, "evaluated", "run_sealed")),
+    }
+    has_failed = text_at(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
+    optional = {"resume"}
+    if text_at(facts.config, "evaluation", "eval_set") is None:
+        optional.add("evaluate")
+    if passed["evaluate"][0]:
+        optional.add("save")
+    missed = (name for name in STAGES if not passed[name][0] and name not in optional)
+    failed = next(missed, None) if has_failed else None
+    return tuple(
+        RunStage(
+            name=f"{int(done or 0):,} steps" if name == "steps" else name,
+            state="passed" if passed[name][0] else "failed" if name == failed else "not exercised",
+            seconds=passed[name][1] if passed[name][0] else None,
         )
-    if "same code" in differing:
-        left.append("That the code of the full run works: it is not known to be the same.")
-    if "same training data" in differing:
-        left.append("That the full run's data can be read: it is other data.")
-    if SETTINGS_QUESTION in differing:
-        left.append("That the full run's settings work together: they differ in more than size, or are not known.")
-    return left
+        for name in STAGES
+    )
+
+
+def _between(events: Mapping[str, Mapping[str, Any]], first: str, last: str) -> float | None:
+    """Return the seconds between two events of a log, or None if one of them is missing."""
+    if first not in events or last not in events:
+        return None
+    return seconds_between(events[first]["time"], events[last]["time"])
+
+
+def find_lineage(smoke: RunSummary, full: RunSummary) -> Lineage | None:
+    """Return how a smoke run's configuration relates to that of a full run, or None if it is another one.
+
+    A setting that only one of them knows, because their versions differ, does not count. For example, demo.yaml for two
+    steps has the same configuration as for 2,800 steps. With `--smoke_config smoke_tiny.yaml` it is the same but for
+    size. With another learning rate it is neither.
+    """
+    ours, theirs = smoke.settings, full.settings
+    is_pair = smoke.mode == "smoke" and full.mode == "full" and _key(smoke) is not None and _key(smoke) == _key(full)
+    if not is_pair or (smoke.steps_planned or 0) >= (full.steps_planned or 1e18):
+        return None
+    differing = {
+        name
+        for name in ours.keys() & theirs.keys()
+        if ours[name] != theirs[name] and name not in _LENGTH_SETTINGS and not name.startswith(_LENGTH_GROUPS)
+    }
+    if not differing:
+        return "same configuration"
+    return "same but for size" if differing <= SIZE_SETTINGS | {"seed"} else None
+
+
+def find_smoke_runs(full: RunSummary, found: Iterable[RunSummary]) -> list[RunSummary]:
+    """Return the smoke runs of a full run's configuration, the best match first (`_rank`)."""
+    return sorted((run for run in found if find_lineage(run, full)), key=lambda run: _rank(run, full), reverse=True)
+
+
+def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSummary]:
+    """Return the full runs of a smoke run's configuration, the best match first (`_rank`)."""
+    return sorted((run for run in found if find_lineage(smoke, run)), key=lambda run: _rank(smoke, run), reverse=True)
+
+
+def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
+    """Return the names of a smoke run and its full run, the newest that succeeded if there is one, or None."""
+    smokes: dict[object, list[RunSummary]] = {}
+    for run in sorted((run for run in found if run.mode == "smoke"), key=_start, reverse=True):
+        smokes.setdefault(_key(run), []).append(run)
+    fulls = sorted((run for run in found if run.mode == "full"), key=_start, reverse=True)
+    for full in sorted(fulls, key=lambda run: run.status != "succeeded"):
+        if matches := find_smoke_runs(full, smokes.get(_key(full), [])[:_MAX_SMOKE_RUNS]):
+            return matches[0].path.name, full.path.name
+    return None
+
+
+def _rank(smoke: RunSummary, full: RunSummary) -> tuple[bool, bool, bool, datetime, datetime]:
+    """Return a sort key of a pair: the same configuration, then success, the smoke run first, and the newest."""
+    return (
+        find_lineage(smoke, full) == "same configuration",
+        smoke.status == full.status == "succeeded",
+        _start(smoke) <= _start(full),
+        _start(full),
+        _start(smoke),
+    )
+
+
+def _key(run: RunSummary) -> tuple[object, ...] | None:
+    """Return the settings that tell most configurations apart, or None if the run has no valid configuration."""
+    return tuple(run.settings.get(name) for name in _KEY_SETTINGS) if "data.dataset" in run.settings else None
+
+
+def _start(run: RunSummary) -> datetime:
+    return moment(run.started_at or "") or datetime.min.replace(tzinfo=UTC)
+
+
+def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str, RunSummary]:
+    """Return the runs that a reader most likely wants to compare with a run, by what each is to it.
+
+    For example, of three runs of one configuration the newest has the second as `previous run`, and the better of the
+    other two as `best on its items`. Contradictory runs are left out.
+    """
+
+    def agree(other: RunSummary, names: Sequence[str]) -> bool:
+        return all(None is not run.settings.get(name) == other.settings.get(name) for name in names)
+
+    others = [other for other in found if other.path != run.path and other.grade != "contradictory"]
+    like = [other for other in others if other.mode == run.mode and agree(other, ("model.name", "data.dataset"))]
+    scored = [other for other in others if other.score is not None and agree(other, ("evaluation.eval_set",))]
+    match = find_full_runs(run, others) if run.mode == "smoke" else find_smoke_runs(run, others)
+    counterparts = {
+        "parent": next((other for other in others if other.run_id == run.parent), None),
+        "full run" if run.mode == "smoke" else "smoke run": next(iter(match), None),
+        "previous run": max((other for other in like if _start(other) < _start(run)), key=_start, default=None),
+        "best on its items": max(scored, key=lambda other: (other.score, _start(other)), default=None),
+    }
+    return {name: other for name, other in counterparts.items() if other is not None}

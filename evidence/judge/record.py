@@ -16,7 +16,7 @@ import numpy as np
 from evidence.records.facts import Document, Facts
 from evidence.run import layout
 from evidence.run.figures import Figures
-from evidence.scores.recompute import result_of
+from evidence.scores.recompute import compute_result
 from foreign.checks.judgement import figures_of
 from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
@@ -76,7 +76,7 @@ def trace(facts: Facts, findings: Iterable[Problem]) -> tuple[Facts, tuple[str, 
     faulty = {Path(problem.file).name for problem in errors}
     result = (facts.manifest or {}).get("result", {})
     wrong = [name for name in result if any(_states_result(problem, name) for problem in errors)]
-    lost = {*wrong, *(result_of([]) if layout.METRICS in faulty else ())}
+    lost = {*wrong, *(compute_result([]) if layout.METRICS in faulty else ())}
     manifest = facts.manifest
     if manifest is not None:
         manifest = manifest | {"result": {name: None if name in lost else value for name, value in result.items()}}
@@ -114,7 +114,7 @@ def _figures_of_ours(facts: Facts) -> Figures:
     rows = run.metrics().values
     steps_done = _whole(manifest, "training", "steps_done")
     if not facts.is_sealed:
-        result = result | result_of(facts.metrics or [])
+        result = result | compute_result(facts.metrics or [])
     if manifest.get("status") == "running" and rows:
         steps_done = rows[-1]["step"]
     losses = column(rows, "loss")

@@ -10,7 +10,7 @@ from typing import Any
 from evidence.records.dataset import Stamp, dataset_file, dataset_rows
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from evidence.scores.overlap import Overlap, overlap_of, row_texts
+from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from schemas.problems.problem import Problem
 from schemas.problems.words import quantity
 
@@ -111,7 +111,7 @@ def _overlap(path: Path, stamp: Stamp, items: tuple[tuple[str, str, str], ...]) 
     if (rows := dataset_rows(path, stamp)) is None:
         return None
     named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
-    return overlap_of(named, map(row_texts, rows))
+    return find_overlap(named, map(row_texts, rows))
 
 
 CHECKS = (evaluation_is_unseen,)

@@ -10,8 +10,8 @@ import numpy as np
 
 from evidence.records.facts import Document, Facts, finding, same, value_at, where
 from evidence.run import layout
-from evidence.scores.clusters import BY_PROMPT
-from evidence.scores.reading import accepted_of
+from evidence.scores.intervals import BY_PROMPT
+from evidence.scores.reading import accepted_answers
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed, quantity
 
@@ -96,7 +96,7 @@ def same_prompts(items: Sequence[Document]) -> str | None:
     first: dict[str, Document] = {}
     pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in items)
     again = [(item, before) for item, before in pairs if item["id"] != before["id"]]
-    other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in again)
+    other = sum(set(accepted_answers(item)).isdisjoint(accepted_answers(before)) for item, before in again)
     if not again:
         return None
     named = listed([f"{item['id']} that of {before['id']}" for item, before in again[:3]], last="and")

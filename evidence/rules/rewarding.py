@@ -10,9 +10,7 @@ from statistics import fmean, variance
 import numpy as np
 
 from evidence.records.facts import Document, Facts, finding
-from evidence.rewards.exact import exact_of
-from evidence.rewards.options import RewardOptions
-from evidence.rewards.reward import Reward
+from evidence.rewards import Reward, build_rewards
 from evidence.rules.contradiction.rollouts import RewardedRun, rewarded_run
 from evidence.run import layout
 from schemas.problems.problem import Problem
@@ -33,8 +31,7 @@ def rewards_pay_for_right_answers(facts: Facts) -> Iterator[Problem]:
     run = rewarded_run(facts)
     if run is None or run.scoring is None or len(run.steps) < 3:
         return
-    options = RewardOptions("exact", {}, file=layout.CONFIG, pointer="", problems=[], executes=False)
-    exact = Reward(name="exact", weight=0.0, rule=exact_of(options, run.scoring))
+    [exact] = build_rewards(["exact"], run.scoring, file=layout.CONFIG, execute=False)
     first, last = ([_means(run, exact, step) for step in steps] for steps in _ends(list(run.steps)))
     before, after = ([pair for step in steps for pair in step] for steps in (first, last))
     if min(len(before), len(after)) < FEWEST_GROUPS:

@@ -1,24 +1,27 @@
-r"""Numbers and letters of choices as texts write them, in plain words and in LaTeX.
+r"""Find numbers and multiple-choice letters in plain text and in LaTeX.
 
-A number is read whole or not at all: `2` in `\frac{1}{2}`, `(1, 2)`, `2^3`, `3:2`, `3.1.2` or `2024-01-02` is a part of
-something else. Reading takes time in proportion to the text, whatever stands in it.
+A number is read whole or not at all: the `2` in `\frac{1}{2}`, `(1, 2)`, `2^3`, `3:2`, `3.1.2` or `2024-01-02` is part
+of something else. Reading is linear in the length of the text.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import deque
+from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 TOLERANCE = 1e-6
-"""Of numbers that are written in two ways."""
+"""Default relative tolerance of two numbers."""
 LONGEST_TEXT, LONGEST_NUMBER, CONTEXT = 20_000, 4_000, 80
-"""Characters of a text, the last ones, that are looked at; of a number; and beside a number, that tell what it is."""
+"""Searched characters at the end of a text, characters of a number, and characters around it that decide what it is."""
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+"
-# A sign belongs to a number unless it stands between two things, as in 5-3.
+# A sign belongs to a number unless it stands between two operands, as in 5-3.
 PLAIN_NUMBER = re.compile(rf"(?:(?<![0-9A-Za-z)\].])[-+])?(?:{_DIGITS})")
 
 _CHARACTERS = str.maketrans(
@@ -73,8 +76,9 @@ _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t|tember)?|Oct(?:ober)?"
     r"|Nov(?:ember)?|Dec(?:ember)?)\b"
 )
-# What ends before a number of which it is not the answer: an exponent, an index, a digit of a name such as CO2.
+# Text before a number that makes it an exponent, an index or a digit of a name such as CO2. It is skipped.
 _NAME_BEFORE = re.compile(r"(?:\^\{?|_\{?|[A-Za-z]|[A-Za-z]{2}-)\Z")
+# Text around a number that makes it a part of something larger, so that the text has no last number.
 _PART_BEFORE = re.compile(
     rf"""(?:
       [0-9)\]}}%°][ \t]*[-+*/][ \t]*                          # 5 - 3, 2024-01-02
@@ -104,7 +108,13 @@ _GROUP = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 class Number(NamedTuple):
-    """The value of a number, whether it is written without a fraction and an exponent, and whether as percent."""
+    """A number in a text.
+
+    Attributes:
+        value: Exact value; of `50 %` it is 50.
+        is_whole: Whether it is written without fraction and exponent.
+        is_percent: Whether it is written as a percentage.
+    """
 
     value: Fraction
     is_whole: bool
@@ -112,7 +122,7 @@ class Number(NamedTuple):
 
 
 def last_number(text: str) -> str | None:
-    r"""Return the last number of a text without its currency, or None if there is none or it is a part of something.
+    r"""Return the last number of a text without its currency, or None if it is missing or part of something larger.
 
     >>> [last_number(text) for text in ("3 + 4 = 7, so $1,234.50.", "x = −2", r"\frac{1}{2}", "5 m^2", "none")]
     ['1,234.50', '-2', '\\frac{1}{2}', '5', None]
@@ -130,14 +140,14 @@ def last_number(text: str) -> str | None:
     return None
 
 
-def number_of(text: str) -> Number | None:
-    r"""Return the number that a text is, or None if it is not one.
+def parse_number(text: str) -> Number | None:
+    r"""Parse a text that is a number, or return None if it is not one.
 
-    A currency sign, a percent sign, a full stop and the marks of a formula may be beside it.
+    It may have a currency sign, a percent sign, a full stop and LaTeX delimiters.
 
-    >>> number_of(" $1,234.50 ").value, number_of("7.").value, number_of(r"$\frac{1}{2}$").value
+    >>> parse_number(" $1,234.50 ").value, parse_number("7.").value, parse_number(r"$\frac{1}{2}$").value
     (Fraction(2469, 2), Fraction(7, 1), Fraction(1, 2))
-    >>> number_of("7 apples"), number_of("nan"), number_of("1,2")
+    >>> parse_number("7 apples"), parse_number("nan"), parse_number("1,2")
     (None, None, None)
     """
     if len(text) > LONGEST_TEXT:
@@ -147,14 +157,14 @@ def number_of(text: str) -> Number | None:
 
 
 def same_number(one: str, other: str, tolerance: float, *, least: int = 1) -> bool:
-    """Return whether two texts are numbers at most a tolerance apart, as a share of the second or of `least`.
+    """Return whether two texts are numbers within a relative tolerance of the second, or of `least` if that is larger.
 
-    Two whole numbers are compared exactly unless a larger tolerance than the usual one is set. 50 % is 50 and 0.5.
+    Whole numbers must be equal unless the tolerance is above the default. A percentage is both 50 and 0.5.
 
     >>> same_number("1,000", "1000.0", 0), same_number("999999", "1000000", TOLERANCE), same_number("99", "100", 0.01)
     (True, False, True)
     """
-    first, second = number_of(one), number_of(other)
+    first, second = parse_number(one), parse_number(other)
     if first is None or second is None:
         return False
     pairs = [(first.value, second.value)]
@@ -165,17 +175,8 @@ def same_number(one: str, other: str, tolerance: float, *, least: int = 1) -> bo
     return any(abs(value - expected) <= share * max(Fraction(least), abs(expected)) for value, expected in pairs)
 
 
-def numbers_in(text: str) -> list[str]:
-    """Return all numbers of a text in order, as they are written, those of sums and fractions one by one.
-
-    >>> numbers_in("3 + 4 = 7, so $1,234.50.")
-    ['3', '4', '7', '1,234.50']
-    """
-    return [match[0] for match in PLAIN_NUMBER.finditer(text.replace("\u2212", "-"))]
-
-
 def _tidy(text: str) -> str:
-    """Return a text in which minus signs, spaces, products, powers and LaTeX are written in one way."""
+    """Normalize minus signs, spaces, products, powers and LaTeX."""
     plain = _MARKUP.sub(_plain, text.translate(_CHARACTERS))
     for pattern, written in _TIDY:
         plain = pattern.sub(written, plain)
@@ -193,7 +194,7 @@ def _plain(mark: re.Match[str]) -> str:
 
 
 def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
-    """Return whether a number is a part of something larger: of a sum, power, tuple, ratio, version or date."""
+    """Return whether a number is part of a sum, power, tuple, ratio, version or date."""
     follows = (found["sign"] or found["by"] or found["top"]) and re.search(r"[0-9)\]}%][ \t]*\Z", before)  # 1 000 4/9
     if follows or _PART_BEFORE.search(before) or _PART_BEHIND.match(behind):
         return True
@@ -206,7 +207,7 @@ def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
 
 
 def _number(found: re.Match[str]) -> Number | None:
-    """Return the value of a number, or None where it has none: too long, divided by 0, or beyond what floats hold."""
+    """Evaluate a matched number, or return None if it is too long, divides by 0 or exceeds the range of floats."""
     if len(found[0]) > LONGEST_NUMBER:
         return None
     ten, power, e = (int((found[name] or "0").strip("{}eE")) for name in ("ten", "power", "e"))
@@ -227,7 +228,7 @@ def _number(found: re.Match[str]) -> Number | None:
 
 
 LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:]?")
-# A and I also stand for words; they count as choices unless a word follows them.
+# A and I are also words; they are choices unless a word follows.
 CHOICE = re.compile(r"(?<![A-Za-z0-9'])(?:[B-HJ]|[AI](?! (?!is\b)[a-z]))(?![A-Za-z0-9'])")
 _STATED_CHOICE = re.compile(
     r"""\b(?i:answer(?:\s{1,9}is\b|\s{0,9}:))[\s:*_"'(\[{$\\]{0,20}
@@ -243,10 +244,10 @@ _FIRST_CHOICE = re.compile(
 
 
 def last_choice(text: str) -> str | None:
-    """Return the letter of the choice that a text states, or None if it is missing.
+    """Return the multiple-choice letter that a text states, or None if there is none.
 
-    That is the whole text, a letter behind `answer is` or `answer:`, a letter with a separator at the very beginning,
-    or the last capital alone. Small letters count in the first three places.
+    In this order: the whole text, the letter after `answer is` or `answer:`, a letter with a separator at the very
+    beginning, the last single capital. Lower case is accepted in the first three.
 
     >>> [last_choice(text) for text in ("b", "The answer is b because A is less.", "b) Paris, not C", "So A or C")]
     ['B', 'B', 'B', 'C']
@@ -262,5 +263,57 @@ def last_choice(text: str) -> str | None:
 
 
 def is_choice(text: str) -> bool:
-    """Return whether a text is the letter of a choice, A to J: `B`, `(B)`, `b.`."""
+    """Return whether a text is a multiple-choice letter from A to J, such as `B`, `(B)` or `b.`."""
     return LETTER.fullmatch(text.strip()) is not None
+
+
+class SameNumber(Protocol):
+    """Signature of `same_number`."""
+
+    def __call__(self, one: str, other: str, tolerance: float, *, least: int = 1) -> bool:
+        """Return whether two texts are the same number."""
+
+
+class NumberReader(NamedTuple):
+    """Functions that read numbers and choices, in one version."""
+
+    last_number: Callable[[str], str | None]
+    parse_number: Callable[[str], object | None]
+    same_number: SameNumber
+    last_choice: Callable[[str], str | None]
+
+
+def _last_number_v1(text: str) -> str | None:
+    found = deque(PLAIN_NUMBER.finditer(text.replace("\u2212", "-")), maxlen=1)
+    return found[0][0] if found else None
+
+
+def _number_v1(text: str) -> Decimal | None:
+    plain = text.strip().replace("\u2212", "-").removesuffix("%").rstrip().removesuffix(".")
+    plain = re.sub(r"^([-+]?)[$€£]", r"\1", plain)
+    if len(plain) > 400 or not PLAIN_NUMBER.fullmatch(plain):
+        return None
+    number = Decimal(plain.replace(",", ""))
+    return number if math.isfinite(float(number)) else None
+
+
+def _same_number_v1(one: str, other: str, tolerance: float, *, least: int = 1) -> bool:
+    first, second = _number_v1(one), _number_v1(other)
+    if first is None or second is None:
+        return False
+    difference = abs(float(first) - float(second))
+    return first == second or difference <= tolerance * max(float(least), abs(float(second))) * (1 + 1e-9)
+
+
+def _last_choice_v1(text: str) -> str | None:
+    if whole := LETTER.fullmatch(text.strip()):
+        return whole[1].upper()
+    found = deque(CHOICE.finditer(text), maxlen=1)
+    return found[0][0] if found else None
+
+
+READERS = {
+    1: NumberReader(_last_number_v1, _number_v1, _same_number_v1, _last_choice_v1),
+    2: NumberReader(last_number, parse_number, same_number, last_choice),
+}
+"""Readers by version; runs of earlier versions are scored as they were then."""

@@ -1,15 +1,15 @@
-"""Which evaluation items stand among training texts: the same words, or most of an item's words with its answer.
+"""Find evaluation items in training texts: the same question, or most of its words together with its answer.
 
-A text is the same as an item where their words are the same (`words_of`). It is near an item where it holds
+A text has an item's question if their words are equal (`split_words`). It is near an item if it contains
 
-- a gram of the item, which is 13 words in a row, or half of a short item;
-- the item's figures, all of them in a row; and
+- an n-gram of the item: 13 words in a row, or half of a short item;
+- the item's figures, in the same order without others between them; and
 - the expected answer.
 
-Items of one template share grams and are questions of their own. So a gram does not count if two items have it, nor if
-it is everyday language: most texts that hold it, and more than a few, lack the item's figures or its answer. Of "Ann
-has 12 apples and eats 5 of them. How many are left?" the same with 7 in place of 5 is not near, and "Ann had 12 apples
-and eats 5 of them. What remains?" is.
+Items from one template share n-grams but are different questions. So an n-gram does not count if two items have it, or
+if it is common: most texts that contain it, and more than a few, lack the item's figures or answer. "Ann has 7 apples
+and eats 5 of them. How many are left?" is not near the same question with 12 apples; "Ann had 12 apples and eats 5 of
+them. What remains?" is.
 """
 
 from __future__ import annotations
@@ -21,31 +21,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.scores.reading import accepted_of
+from evidence.scores.reading import accepted_answers
+
+Words = tuple[str, ...]
+RowTexts = tuple[Words, str]
+"""The possible questions of a row, the longest last, and all text that is learned from it."""
+
+MAX_GRAM_WORDS = 13
+"""Words of an n-gram of a long item, as in the contamination study of GPT-3 (Brown et al. 2020, appendix C)."""
+MIN_GRAM_WORDS = 4
+"""Words of the shortest n-gram. An item with fewer words is only compared as a whole."""
+MAX_OTHER_TEXTS = 10
+"""An n-gram can be common only if more texts than this contain it without the item's figures or answer."""
+MAX_NAMED_ITEMS = 20
 
 _NOT_A_WORD = re.compile(r"[^\w\s]|_")
 _ONE_LETTER_WORDS = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])")
-"""Kana and Han: these scripts set no spaces."""
+"""Kana and Han, which are written without spaces."""
 
 
-def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text: of "What is 1,200 - ５ ?" `what`, `is`, `1200`, `-`, `5`.
+def split_words(text: str) -> Words:
+    """Split a text into normalized words: "What is 1,200 - ５ ?" gives `what`, `is`, `1200`, `-`, `5`.
 
-    Compatibility forms (NFKC), case, white space and punctuation do not count. Numbers do, and so do signs of
-    arithmetic, other symbols, and marks that belong to a letter: "12 - 5" and "12 + 5" are not the same.
+    Compatibility forms (NFKC), case, white space and punctuation do not count. Numbers, arithmetic signs, other symbols
+    and combining marks do: "12 - 5" and "12 + 5" differ.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-")
-    words = _ONE_LETTER_WORDS.sub(r" \1 ", _NOT_A_WORD.sub(_kept_part, plain)).split()
+    words = _ONE_LETTER_WORDS.sub(r" \1 ", _NOT_A_WORD.sub(_normalize_sign, plain)).split()
     return tuple(words) or ((plain.strip(),) if plain.strip() else ())
 
 
-def figures_of(words: tuple[str, ...]) -> str:
-    """Return the numbers and signs of a text in their order, each between blanks: ` 12 - 5 `."""
-    return "".join(f" {word}" for word in words if not word[0].isalpha()) + " "
-
-
-def _kept_part(match: re.Match[str]) -> str:
-    """Return what stays of a character that is neither letter, digit nor white space."""
+def _normalize_sign(match: re.Match[str]) -> str:
+    """Return what remains of a character that is neither letter, digit nor white space."""
     sign, text, at = match[0], match.string, match.start()
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     category = unicodedata.category(sign)[0]
@@ -62,14 +69,10 @@ def _kept_part(match: re.Match[str]) -> str:
     return f" {sign} " if category == "S" or sign in "/%" or is_minus or is_times else " "
 
 
-RowTexts = tuple[tuple[str, ...], str]
-"""The question of a row, in each form that may be an item's, the longest last; and all that is learned."""
-
-
 def row_texts(row: Mapping[str, Any]) -> RowTexts:
-    """Return of a row of `dataset_row.schema.json`, or of a pair of answers, its question, and what it teaches.
+    """Return the question of a dataset row (`dataset_row.schema.json` or a preference pair) and what it teaches.
 
-    The question of a conversation is its last one, and all that stands before the answer. A plain text is its own
+    The question of a conversation is its last turn before the answer, or all turns before it. A plain text is both
     question and answer.
     """
     if isinstance(row.get("chosen"), Mapping):
@@ -77,36 +80,27 @@ def row_texts(row: Mapping[str, Any]) -> RowTexts:
     if "messages" in row:
         *before, last = [turn["content"] for turn in row["messages"]]
         return (before[-1] if before else "", "\n".join(before)), last
-    [asked, *_] = [str(row[name]) for name in ("text", "begun", "prompt") if name in row]
+    question = next(str(row[name]) for name in ("text", "begun", "prompt") if name in row)
     steps = [step["content"] for step in row.get("steps", ())]
     learned = [str(row[name]) for name in ("text", "completion", "chosen", "final_answer") if name in row]
-    return (asked,), "\n".join((*steps, *learned))
-
-
-MOST_WORDS = 13
-"""Words of a gram of a long item, as in the study of contamination of GPT-3 (Brown et al. 2020, appendix C)."""
-FEWEST_WORDS = 4
-"""Words of the shortest gram; an item with fewer is only compared as a whole."""
-MOST_OTHERS = 10
-"""Texts without an item's figures or answer that may hold a gram before it can be everyday language."""
-NAMED = 20
-"""Items named by their id."""
-
-Words = tuple[str, ...]
+    return (question,), "\n".join((*steps, *learned))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """What training texts and evaluation items share."""
+    """Items that training texts contain.
+
+    Attributes:
+        rows_same: Number of rows with the question of an item.
+        rows_near: Number of further rows that are near an item.
+        items_same: Ids of the items in a row, in the order of the set.
+        items_near: Ids of the other items that a row is near.
+    """
 
     rows_same: int
-    """Texts with the question of an item."""
     rows_near: int
-    """Further texts that are near an item."""
     items_same: tuple[str, ...]
-    """Ids of the items in a text, in the order of the set."""
     items_near: tuple[str, ...]
-    """Ids of the others that a text is near."""
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's field `overlap`."""
@@ -115,30 +109,44 @@ class Overlap:
             "rows_near": self.rows_near,
             "items_same": len(self.items_same),
             "items_near": len(self.items_near),
-            "items": [*self.items_same, *self.items_near][:NAMED],
+            "items": [*self.items_same, *self.items_near][:MAX_NAMED_ITEMS],
         }
 
 
-def overlap_of(items: Sequence[Mapping[str, Any]], texts: Iterable[RowTexts]) -> Overlap:
-    """Return what texts and items share.
+def find_overlap(items: Sequence[Mapping[str, Any]], texts: Iterable[RowTexts]) -> Overlap:
+    """Find the items that training rows contain.
 
     Args:
-        items: with `id`, `prompt` and `expected`.
-        texts: of each row.
+        items: Evaluation items with `id`, `prompt` and `expected`.
+        texts: `row_texts` of each row.
     """
     by_words: dict[Words, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
-        by_words[words_of(item["prompt"])].append(number)
-    grams = _Grams(items, by_words)
+        by_words[split_words(item["prompt"])].append(number)
+    grams = _item_grams(by_words)
+    sizes = sorted({len(gram) for gram in grams})
+    figures = {number: _figures(split_words(items[number]["prompt"])) for number in grams.values()}
+    answers = {number: _joined(split_words(accepted_answers(items[number])[0])) for number in grams.values()}
+    near_rows, other_texts = defaultdict[Words, list[int]](list), Counter[Words]()
     same_rows, same_items = 0, set[int]()
-    for row, (asked, learned) in enumerate(texts):
+    for row, (questions, learned) in enumerate(texts):
         words: Words = ()
-        found = [number for one in asked if (words := words_of(one)) for number in by_words.get(words, ())]
+        found = [number for one in questions if (words := split_words(one)) for number in by_words.get(words, ())]
         same_rows += bool(found)
         same_items.update(found)
-        if not found:
-            grams.look_at(row, words, learned)
-    near = {number: rows for number, rows in grams.near() if number not in same_items}
+        held = set[Words]() if found else {gram for size in sizes for gram in _ngrams(words, size) if gram in grams}
+        if not held:
+            continue
+        own_figures, whole = _figures(words), _joined((*words, *split_words(learned)))
+        for gram in held:
+            if figures[grams[gram]] in own_figures and answers[grams[gram]] in whole:
+                near_rows[gram].append(row)
+            else:
+                other_texts[gram] += 1
+    near: dict[int, set[int]] = defaultdict(set)
+    for gram, rows in near_rows.items():
+        if grams[gram] not in same_items and other_texts[gram] <= max(MAX_OTHER_TEXTS, len(rows)):
+            near[grams[gram]].update(rows)
     return Overlap(
         rows_same=same_rows,
         rows_near=len(set().union(*near.values())),
@@ -147,51 +155,26 @@ def overlap_of(items: Sequence[Mapping[str, Any]], texts: Iterable[RowTexts]) ->
     )
 
 
-class _Grams:
-    """The grams of items, and which texts hold them."""
-
-    def __init__(self, items: Sequence[Mapping[str, Any]], by_words: Mapping[Words, Sequence[int]]) -> None:
-        self._item: dict[Words, int] = {}
-        held = Counter[Words]()
-        for words, (number, *_) in by_words.items():
-            size = min(MOST_WORDS, max(FEWEST_WORDS, -(-len(words) // 2)))
-            of_item = set(in_a_row(words, size))
-            held.update(of_item)
-            self._item.update(dict.fromkeys(of_item, number))
-        self._item = {gram: number for gram, number in self._item.items() if held[gram] == 1}
-        self._sizes = sorted({len(gram) for gram in self._item})
-        self._figures = {number: figures_of(words_of(items[number]["prompt"])) for number in self._item.values()}
-        self._answers = {number: _as_words(words_of(accepted_of(items[number])[0])) for number in self._item.values()}
-        self._near: dict[Words, list[int]] = defaultdict(list)
-        self._others = Counter[Words]()
-
-    def look_at(self, row: int, words: Words, learned: str) -> None:
-        """Note which grams the text of a row holds, and whether figures and answer stand there too."""
-        held = [gram for size in self._sizes for gram in filter(self._item.__contains__, in_a_row(words, size))]
-        if not held:
-            return
-        figures, whole = figures_of(words), _as_words((*words, *words_of(learned)))
-        for gram in set(held):
-            number = self._item[gram]
-            if self._figures[number] in figures and self._answers[number] in whole:
-                self._near[gram].append(row)
-            else:
-                self._others[gram] += 1
-
-    def near(self) -> Iterator[tuple[int, set[int]]]:
-        """Yield each item that texts are near, by its number, with their rows."""
-        rows: dict[int, set[int]] = defaultdict(set)
-        for gram, near in self._near.items():
-            if self._others[gram] <= max(MOST_OTHERS, len(near)):
-                rows[self._item[gram]].update(near)
-        yield from rows.items()
+def _item_grams(by_words: Mapping[Words, Sequence[int]]) -> dict[Words, int]:
+    """Return the n-grams that only one question has, with the number of its first item."""
+    owners, held = dict[Words, int](), Counter[Words]()
+    for words, (number, *_) in by_words.items():
+        size = min(MAX_GRAM_WORDS, max(MIN_GRAM_WORDS, -(-len(words) // 2)))
+        grams = set(_ngrams(words, size))
+        held.update(grams)
+        owners.update(dict.fromkeys(grams, number))
+    return {gram: number for gram, number in owners.items() if held[gram] == 1}
 
 
-def in_a_row(words: Words, size: int) -> Iterator[Words]:
-    """Return each `size` words that follow each other."""
+def _ngrams(words: Words, size: int) -> Iterator[Words]:
     return zip(*(words[start:] for start in range(size)), strict=False)
 
 
-def _as_words(words: Words) -> str:
-    """Return words in one text that is found in another only as whole words; nothing is in every text."""
+def _figures(words: Words) -> str:
+    """Return the numbers and signs among words in their order, each between blanks: ` 12 - 5 `."""
+    return "".join(f" {word}" for word in words if not word[0].isalpha()) + " "
+
+
+def _joined(words: Words) -> str:
+    """Join words so that a substring search finds whole words only; no words give the empty string."""
     return f" {' '.join(words)} " if words else ""

@@ -1,7 +1,7 @@
-"""How the answer in an output is read and compared: strictly, as an evaluation is set, and leniently beside it.
+"""Read the answer in a model's output and compare it with the expected one.
 
-A `Scoring` alone states what an output is worth: the trainer states what it gives, the checker computes it again, and
-whatever else rewards answers can use it.
+A `Scoring` decides whether an output is right: strictly, as the evaluation is configured, and leniently, whatever the
+form of the answer. The trainer and the checker both use it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import ModuleType
+from functools import lru_cache
 from typing import Any, Literal
 
-from evidence.scores import earlier, forms
-from evidence.scores.forms import TOLERANCE, is_choice, last_choice, last_number, number_of, same_number
-from evidence.scores.patterns.match import machine_of
+import re2
 
-__all__ = ["is_choice", "last_choice", "last_number", "number_of", "same_number"]
+from evidence.scores.forms import READERS, TOLERANCE, NumberReader, is_choice, last_number
 
 REASONING_OPEN = "<reasoning>"
 REASONING_CLOSE = "</reasoning>"
@@ -26,12 +24,20 @@ ANSWER_OPEN = "<answer>"
 ANSWER_CLOSE = "</answer>"
 TAGS = (REASONING_OPEN, REASONING_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 
+Answer = Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"]
+Compare = Literal["exact", "folded", "numeric"]
+
+VERSION = 2
+"""Current version of the number and choice readers. Runs that state no version used version 1."""
+_LENIENT_CHARACTERS = 2_000
+"""The lenient reader looks at this many characters at the end of an output."""
+
 
 def extract_answer(text: str) -> str | None:
-    """Return the text between the last `<answer>` and its `</answer>`, trimmed, or None if it is missing.
+    """Return the text between the last `<answer>` and its `</answer>`, stripped, or None if there is no such pair.
 
-    For `<answer>1</answer> no, <answer> 2 </answer>` that is `2`. A last `<answer>` that is never closed gives None:
-    the output was cut before the model committed itself.
+    For `<answer>1</answer> no, <answer> 2 </answer>` this is `2`. If the last `<answer>` is never closed, the output
+    was cut off before the model committed to an answer, so the result is None.
     """
     opened = text.rfind(ANSWER_OPEN)
     if opened < 0:
@@ -42,7 +48,7 @@ def extract_answer(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return what stands in the last `\boxed{…}`, trimmed, or None if it is missing or its brace is never closed.
+    r"""Return the content of the last `\boxed{…}`, stripped, or None if there is none or its brace is never closed.
 
     >>> last_boxed(r"\boxed{1} no, $\boxed{\frac{1}{2}}$."), last_boxed(r"\boxed{\frac{1}{2}")
     ('\\frac{1}{2}', None)
@@ -57,14 +63,14 @@ def last_boxed(text: str) -> str | None:
 
 
 def is_correct(extracted: str | None, expected: str) -> bool:
-    """Return whether the extracted answer equals the expected one after trimming white space, letter for letter."""
+    """Return whether two answers are equal after stripping white space."""
     return extracted is not None and extracted.strip() == expected.strip()
 
 
 def format_ok(output_text: str, finish_reason: str) -> bool:
-    r"""Return whether the output is exactly `<reasoning>…</reasoning>\n<answer>…</answer>`, ended by the end token.
+    r"""Return whether an output is exactly `<reasoning>…</reasoning>\n<answer>…</answer>` and ended by itself.
 
-    Nothing may stand before, between or after the two blocks, and no tag may occur twice.
+    No text may stand before, between or after the two blocks, and no tag may occur twice.
     """
     return (
         finish_reason == "stop"
@@ -75,87 +81,208 @@ def format_ok(output_text: str, finish_reason: str) -> bool:
     )
 
 
-Answer = Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"]
-Compare = Literal["exact", "folded", "numeric"]
+MAX_PATTERN_CHARS = 200
+MAX_PATTERN_SIZE = 2_000
+"""Instructions of a compiled pattern."""
+MAX_SEARCHED_CHARS = 20_000
+"""Only this many characters at the end of a text are searched."""
+MAX_SEARCH_WORK = 200_000_000
+"""Characters searched again after each match, times instructions. A search beyond it finds nothing.
 
-VERSION = 2
-"""Of the readers of numbers and choices; 1 is that of runs that state none."""
-_LENIENT_CHARACTERS = 2_000
-"""Of an output, the last ones, in which a lenient reader looks."""
+A single search is linear in the text, but finding every match can be quadratic. The limit is a count and not a time, so
+that every machine gets the same answer.
+"""
+_EDGES = ("", " ", "\n", "\t")
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+
+
+class PatternError(Exception):
+    """Raised for a regular expression that is invalid, unsupported or too large."""
+
+
+@lru_cache(maxsize=64)
+def compile_pattern(pattern: str) -> Any:
+    r"""Compile a regular expression with RE2, which has no catastrophic backtracking.
+
+    The pattern of a run comes from a stranger and is applied by everyone who checks the run. RE2 matches like Python's
+    `re`, except that look-around and back-references are not supported and `\d`, `\w`, `\s` and `\b` are ASCII only.
+
+    Raises:
+        PatternError: The pattern is invalid, unsupported, too large, or matches the empty string.
+    """
+    if len(pattern) > MAX_PATTERN_CHARS:
+        message = f"the pattern has {len(pattern)} characters, and at most {MAX_PATTERN_CHARS} are allowed"
+        raise PatternError(message)
+    try:
+        compiled = re2.compile(pattern, _OPTIONS)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error, re2.error) else "it is not valid Unicode"
+        message = f"{reason} (RE2 syntax: no look-around, no back-references)"
+        raise PatternError(message) from error
+    if compiled.programsize > MAX_PATTERN_SIZE:
+        message = "the pattern is too large; use fewer or smaller repetitions"
+        raise PatternError(message)
+    if compiled.search("") is not None:
+        message = "the pattern matches the empty string"
+        raise PatternError(message)
+    return compiled
+
+
+def find_last_match(pattern: str, text: str) -> str | None:
+    """Return the first group of the last match, or the whole match without a group, or None if nothing matches.
+
+    >>> find_last_match("#### ([0-9]+)", "#### 3, no: #### 4"), find_last_match("[0-9]+", "none")
+    ('4', None)
+
+    Raises:
+        PatternError: See `compile_pattern`.
+    """
+    compiled = compile_pattern(pattern)
+    text = _encodable(text[-MAX_SEARCHED_CHARS:].removesuffix("\n"))  # as in Python, `$` ignores a final line break
+    work, found = MAX_SEARCH_WORK, None
+    for match in compiled.finditer(text):
+        work -= (len(text) - match.end()) * compiled.programsize
+        if work < 0:
+            return None
+        if match[0]:
+            found = match[1] if compiled.groups and match[1] is not None else match[0]
+    return found
+
+
+def matches_whole(pattern: str, text: str) -> bool:
+    r"""Return whether a pattern matches a text from its first to its last character.
+
+    >>> matches_whole("a+", "aa"), matches_whole("a+$", "aa\n"), matches_whole("(?m)^a$", "a\nb")
+    (True, False, False)
+
+    Raises:
+        PatternError: See `compile_pattern`.
+    """
+    compiled = compile_pattern(pattern)
+    return len(text) <= MAX_SEARCHED_CHARS and compiled.fullmatch(_encodable(text)) is not None
+
+
+def can_capture(pattern: str, text: str) -> bool:
+    """Return whether a pattern could read a text in some output, with or without white space around it.
+
+    >>> can_capture("#### ([0-9]+)", "7"), can_capture("#### ([0-9]+)", "seven")
+    (True, False)
+
+    Raises:
+        PatternError: See `compile_pattern`.
+    """
+    compile_pattern(pattern)
+    group = _first_group(pattern)
+    texts = [_encodable(f"{before}{text}{after}") for before in _EDGES for after in _EDGES]
+    wholes = [re2.compile(each) for each in (pattern, group) if each is not None]
+    return any(whole.fullmatch(each) is not None for whole in wholes for each in texts)
+
+
+def _first_group(pattern: str) -> str | None:
+    """Return the first capturing group of a valid pattern as a pattern with the same flags, or None without a group."""
+    flags = re.match(r"\(\?[a-zA-Z]+\)", pattern)
+    for opened in re.finditer(r"\\.|\((?!\?)|\(\?P?<\w+>", pattern, re.DOTALL):
+        if opened[0].startswith("\\"):
+            continue
+        for closed in re.finditer(r"\)", pattern):
+            if closed.start() >= opened.end():
+                inner = pattern[opened.end() : closed.start()]
+                try:
+                    re2.compile(inner, _OPTIONS)
+                except re2.error:
+                    continue
+                return (flags[0] if flags else "") + f"(?:{inner})"
+    return None
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which RE2 cannot read."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How answers are read and compared. The defaults are what versions before 1.2 did, read as they are now."""
+    """How answers are read and compared.
+
+    Attributes:
+        answer: Where the answer stands in an output.
+        answer_regex: Pattern that captures the answer, if `answer` is `regex`.
+        compare: How the answer is compared with the expected one.
+        tolerance: Of numeric comparison, relative to the expected number if that is above 1, else absolute.
+        version: Of the number and choice readers. A run is always scored with the version that it states.
+    """
 
     answer: Answer = "tags"
     answer_regex: str | None = None
-    """A pattern that `machine_of` takes, where answers are read by one."""
     compare: Compare = "exact"
     tolerance: float = TOLERANCE
-    """Of numbers that are compared, as a share of the expected one where that is above 1."""
     version: int = VERSION
-    """Of the readers; a run is scored again by the version that it was scored with."""
 
     @property
-    def reader(self) -> ModuleType:
+    def reader(self) -> NumberReader:
         """The functions that read numbers and choices."""
-        return earlier if self.version == 1 else forms
+        return READERS[1 if self.version == 1 else VERSION]
 
     @property
     def depends_on_version(self) -> bool:
-        """Whether versions of the readers can take another answer for right; tags, lines and whole outputs are one."""
+        """Whether reader versions can disagree about an answer."""
         return self.answer in ("last_number", "choice") or self.compare == "numeric"
 
-    def stated(self) -> dict[str, Any]:
-        """Return it as documents state it; one of the first version has no version."""
+    def document(self) -> dict[str, Any]:
+        """Return the fields as documents state them; version 1 is left out."""
         return {key: value for key, value in asdict(self).items() if key != "version" or value != 1}
 
+    def describe(self) -> str:
+        """Return a short description, such as `last_number, compared numeric`."""
+        return f"{self.answer}, compared {self.compare}"
+
     def read(self, text: str) -> str | None:
-        """Return the answer in an output, or None if it is missing."""
-        if self.answer == "tags":
-            return extract_answer(text)
-        if self.answer == "boxed":
-            return last_boxed(text)
-        found: str | None
-        if self.answer in ("last_number", "choice"):
-            found = (self.reader.last_number if self.answer == "last_number" else self.reader.last_choice)(text)
-            return found
-        if self.answer == "regex":
-            found = machine_of(self.answer_regex or "").last(text)
-            return None if found is None else found.strip()
-        plain = text.rpartition("</think>")[2].strip()  # behind the thought, which a chat template may write
+        """Return the answer in an output, or None if there is none."""
+        match self.answer:
+            case "tags":
+                return extract_answer(text)
+            case "boxed":
+                return last_boxed(text)
+            case "last_number":
+                return self.reader.last_number(text)
+            case "choice":
+                return self.reader.last_choice(text)
+            case "regex":
+                found = find_last_match(self.answer_regex or "", text)
+                return None if found is None else found.strip()
+        plain = text.rpartition("</think>")[2].strip()  # a chat template may write the thought as well
         return (plain.splitlines()[-1].strip() if self.answer == "last_line" else plain) if plain else None
 
     def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
-        """Return whether an answer that was read is one of those that are accepted."""
-        return answer is not None and any(self._same(answer, one) for one in accepted)
+        """Return whether an answer is one of the accepted ones."""
+        return answer is not None and any(self._is_equal(answer, one) for one in accepted)
 
     def has_form(self, text: str, finish_reason: str) -> bool:
-        """Return whether an output has the form that is read: of tags the exact one, else an answer, and its end."""
+        """Return whether an output ended by itself and has the expected form: the exact tags, or a readable answer."""
         if self.answer == "tags":
             return format_ok(text, finish_reason)
         answer = self.read(text)
         return finish_reason == "stop" and answer is not None and self.can_compare(answer)
 
     def can_compare(self, answer: str) -> bool:
-        """Return whether an answer is of the kind that is compared."""
-        return self.compare != "numeric" or self.reader.number_of(self.number_in(answer)) is not None
+        """Return whether an answer can be compared: it must be a number if numbers are compared."""
+        return self.compare != "numeric" or self.reader.parse_number(self.unboxed_number(answer)) is not None
 
     def is_near(self, answer: str, expected: str, tolerance: float, *, least: int = 1) -> bool:
-        """Return whether an answer is a number within a share of the expected one, or of `least` where that is more."""
-        return bool(self.reader.same_number(self.number_in(answer), expected, tolerance, least=least))
+        """Return whether an answer is a number within a relative tolerance; `least` bounds the scale from below."""
+        return self.reader.same_number(self.unboxed_number(answer), expected, tolerance, least=least)
 
     def verdict(
         self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
     ) -> dict[str, Any]:
-        """Return what an output is worth, as its prediction row states it.
+        """Return the verdict on an output as its prediction row states it.
 
         Args:
-            text: of the output.
-            finish_reason: stop, length or error.
-            accepted: the answers of which each is right, one at least.
-            stop: the text that ended it, which is no part of an answer; None for no such text.
+            text: The output.
+            finish_reason: `stop`, `length` or `error`.
+            accepted: Accepted answers, at least one.
+            stop: Stop string of the generation, which is not part of the answer.
         """
         if stop and self.version > 1:
             text = text.partition(stop)[0]
@@ -168,48 +295,44 @@ class Scoring:
             "lenient_correct": correct or any(is_right_leniently(text, one, self.reader) for one in accepted),
         }
 
-    def in_words(self) -> str:
-        """Return it in a few words: `last_number, compared numeric`."""
-        return f"{self.answer}, compared {self.compare}"
-
-    def _same(self, answer: str, expected: str) -> bool:
+    def _is_equal(self, answer: str, expected: str) -> bool:
         if self.compare == "numeric":
             return self.is_near(answer, expected, self.tolerance)
         if self.compare == "folded":
             return fold(answer) == fold(expected)
-        return answer.strip() == expected.strip()
+        return is_correct(answer, expected)
 
-    def number_in(self, answer: str) -> str:
-        """Return the number in a box, beside which a unit or an unknown may stand; any other answer as it is."""
-        return forms.last_number(answer) or "" if self.answer == "boxed" else answer
+    def unboxed_number(self, answer: str) -> str:
+        """Return the number in a box, which may also hold a unit or a variable; return any other answer unchanged."""
+        return last_number(answer) or "" if self.answer == "boxed" else answer
 
 
-def scoring_of(summary: Mapping[str, Any] | None) -> Scoring:
-    """Return how the answers of a valid eval_summary.json were read; one of an earlier version does not states it."""
+def read_scoring(summary: Mapping[str, Any] | None) -> Scoring:
+    """Return the scoring of a valid eval_summary.json. Summaries before schema version 1.2 use the defaults."""
     stated = (summary or {}).get("scoring")
     if stated is None:
         return Scoring(version=1)
-    return Scoring(**{key: stated[key] for key in Scoring(version=1).stated()}, version=stated.get("version", 1))
+    return Scoring(**{key: stated[key] for key in Scoring(version=1).document()}, version=stated.get("version", 1))
 
 
-def accepted_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the answers that count as right, of an evaluation item or of a row of predictions."""
+def accepted_answers(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the accepted answers of an evaluation item or a prediction row."""
     expected = row["expected"]
     first = (expected,) if isinstance(expected, str) else tuple(expected)
     return (*first, *row.get("also_expected", ()))
 
 
 def expected_line(row: Mapping[str, Any]) -> str:
-    """Return the answers that count as right as one text, of which a set's hash is made: several as a JSON array."""
-    accepted = accepted_of(row)
+    """Return the accepted answers as one text for the hash of a set: several answers become a JSON array."""
+    accepted = accepted_answers(row)
     return accepted[0] if len(accepted) == 1 else json.dumps(accepted, ensure_ascii=False)
 
 
-def is_right_leniently(text: str, expected: str, reader: ModuleType = forms) -> bool:
-    """Return whether the end of an output gives an answer, whatever its form.
+def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[VERSION]) -> bool:
+    """Return whether an output ends with the expected answer, whatever its form.
 
-    Of a number that is the last number, of a letter from A to J the last choice, of other words the last words. What
-    has no word is a formula or signs, of which every character counts but white space.
+    A number is compared with the last number, a letter from A to J with the last choice, and words with the last
+    words. An expected answer without letters is a formula: all its characters count, except white space.
 
     >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
     [True, True]
@@ -221,8 +344,8 @@ def is_right_leniently(text: str, expected: str, reader: ModuleType = forms) -> 
     plain = text[-_LENIENT_CHARACTERS:]
     for tag in TAGS:
         plain = plain.replace(tag, " ")
-    if reader.number_of(expected) is not None:
-        return bool(reader.same_number(reader.last_number(plain) or "", expected, TOLERANCE))
+    if reader.parse_number(expected) is not None:
+        return reader.same_number(reader.last_number(plain) or "", expected, TOLERANCE)
     if is_choice(expected):
         return fold(reader.last_choice(plain) or "") == fold(expected.strip("(). "))
     if not any(character.isalpha() for character in expected):
@@ -233,5 +356,5 @@ def is_right_leniently(text: str, expected: str, reader: ModuleType = forms) -> 
 
 
 def fold(text: str) -> str:
-    """Return a text without case, and with one space for any white space."""
+    """Return a text in one case, with each run of white space as one blank."""
     return " ".join(text.casefold().split())

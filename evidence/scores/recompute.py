@@ -1,30 +1,44 @@
-"""The numbers that a run states about itself, computed again from its rows.
+"""Compute the figures that a run states from its own rows.
 
-The trainer states them with these functions and the checker holds what is stated against them, so that there is one
-definition of each.
+The trainer writes these figures and the checker computes them again, so there is one definition of each.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from evidence.scores.clusters import BY_PROMPT, clustered_error, clustered_wilson, clusters_of
-from evidence.scores.proportions import standard_error, wilson_interval
-from evidence.scores.samples import sampled_scores
+from evidence.scores.intervals import (
+    BY_PROMPT,
+    clustered_error,
+    clustered_wilson,
+    find_clusters,
+    standard_error,
+    wilson_interval,
+)
+from evidence.scores.reading import Scoring
 from schemas.reading.columns import Array, column
 
+Row = Mapping[str, Any]
+
 GROUPINGS = ("section", "category", "difficulty")
-"""The fields of an evaluation item by which scores are also stated."""
+"""Fields of an evaluation item by which scores are grouped."""
+MORE_SAMPLES = "more_samples"
+"""Field of a prediction row that holds the answers after the first."""
+_METRICS = {"exact_match": "correct", "format_compliance": "format_ok", "lenient_match": "lenient_correct"}
+"""Metrics of an evaluation, and the field of a prediction row that each counts."""
+FORM_GAP = 0.2
+"""Fraction of answers that are right only leniently from which `describe_form_losses` reports it."""
 
 
-def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields of the manifest's `result` that follow from the rows of metrics.jsonl.
+def compute_result(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Compute the fields of the manifest's `result` that follow from metrics.jsonl.
 
     `last`, `mean` and `best` are different numbers. For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3,
     best 1 at step 2. A row whose loss is null (not finite) counts for neither mean nor best.
@@ -33,7 +47,7 @@ def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         metric_rows: Rows in file order, each with `step`, `tokens_seen` and `loss`.
 
     Returns:
-        `first_loss`, `last_loss`, `mean_loss`, `best_loss`, `best_step`, `tokens_seen`; every one None without rows.
+        `first_loss`, `last_loss`, `mean_loss`, `best_loss`, `best_step` and `tokens_seen`; all None without rows.
     """
     losses = column(metric_rows, "loss")
     measured = losses[np.isfinite(losses)].tolist()
@@ -49,7 +63,7 @@ def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
-    """Return the learning rate that the update of each step uses, by the definition of the configuration's schedules.
+    """Compute the learning rate of each optimizer step from the configured schedule.
 
     Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
     at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
@@ -58,7 +72,7 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
     Args:
         optimizer: The group `optimizer` of config.yaml.
         at: `[rows]` optimizer steps, counted from 1.
-        steps: Steps planned.
+        steps: Number of planned steps.
     """
     peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
     part = np.minimum((at - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
@@ -69,101 +83,225 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
     return rates
 
 
-def scores_of(prediction_rows: Sequence[dict[str, Any]], samples: int = 1, *, by_prompt: bool = True) -> dict[str, Any]:
-    """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
+def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = True) -> dict[str, Any]:
+    """Compute `metrics`, `groups` and `sampled` of eval_summary.json from the rows of predictions.jsonl.
 
-    With several samples of each item `metrics` is of the first, which is one draw as a user gets it, so that paired
-    tests and curves hold; `sampled` is of all of them.
-
-    An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
-    1 error is 0.75, not 1. Where items share a `group` or a prompt, standard errors and intervals take the clusters as
-    the independent pieces, and every metric states of how many clusters it is.
+    With several samples per item, `metrics` is of the first sample and `sampled` of all of them. An item without an
+    output (`error` is not null) counts as wrong: 3 right of 3 outputs and 1 error is 0.75. If items share a group or a
+    prompt, standard errors and intervals are clustered, and each metric states the number of clusters.
 
     Args:
-        prediction_rows: Rows in file order.
-        samples: Answers to each item.
-        by_prompt: Take equal prompts as one cluster. False: as earlier versions did, which state another method.
+        rows: Prediction rows in file order.
+        samples: Number of answers to each item.
+        by_prompt: Whether equal prompts are one cluster. Earlier versions did not do this and state another method.
     """
-    clusters, method = clusters_of(prediction_rows, by_prompt=by_prompt)
-    whole = Count(method)
-    groups = {grouping: defaultdict[str, Count](partial(Count, method)) for grouping in GROUPINGS}
-    for row, cluster in zip(prediction_rows, clusters, strict=True):
-        whole.add(row, cluster)
-        for grouping, members in groups.items():
-            name = row.get(grouping)
-            if name is not None:
-                members[name].add(row, cluster)
+    clusters, method = find_clusters(rows, by_prompt=by_prompt)
+    members: dict[str, dict[str, list[int]]] = {grouping: defaultdict(list) for grouping in GROUPINGS}
+    for number, row in enumerate(rows):
+        for grouping, named in members.items():
+            if (name := row.get(grouping)) is not None:
+                named[name].append(number)
+
+    def metrics(numbers: Sequence[int]) -> dict[str, Any]:
+        return _metrics([rows[number] for number in numbers], [clusters[number] for number in numbers], method)
+
     return {
-        "metrics": whole.metrics(),
+        "metrics": metrics(range(len(rows))),
         "groups": {
-            grouping: {name: members[name].metrics() for name in sorted(members)}
-            for grouping, members in groups.items()
+            grouping: {name: metrics(named[name]) for name in sorted(named)} for grouping, named in members.items()
         },
-        **({"sampled": sampled_scores(prediction_rows, samples, by_prompt=by_prompt)} if samples > 1 else {}),
+        **({"sampled": _sampled_scores(rows, samples, clusters, method)} if samples > 1 else {}),
     }
 
 
-def counts_prompts_once(stated: Mapping[str, Any]) -> bool:
-    """Return whether stated scores take equal prompts as one cluster; those of earlier versions did not."""
+def is_clustered_by_prompt(stated: Row) -> bool:
+    """Return whether stated scores treat equal prompts as one cluster, which earlier versions did not."""
     interval = stated["metrics"]["exact_match"]["interval"]
     return interval is None or interval["method"] == BY_PROMPT
 
 
-class Count:
-    """Answers counted so far: all, those without an output, the right ones, those of the right form.
+def is_right(row: Row) -> bool:
+    """Return whether a prediction counts as correct. An item without an output does not."""
+    return bool(row["correct"]) and row["error"] is None
 
-    Args:
-        method: of the interval.
-    """
 
-    def __init__(self, method: str) -> None:
-        self.n = self.errors = self.correct = self.format_ok = 0
-        self.method = method
-        self.clusters: list[int] = []
-        self.lenient: int | None = None
-        """Right leniently. None: no row states it, as those of earlier versions."""
-        self.verdicts: list[tuple[bool, bool, bool]] = []
-
-    def add(self, row: dict[str, Any], cluster: int) -> None:
-        """Count one prediction row; without an output it is neither right nor of the right form."""
-        answered = row["error"] is None
-        correct, format_ok = answered and bool(row["correct"]), answered and bool(row["format_ok"])
-        self.n += 1
-        self.errors += not answered
-        self.correct += correct
-        lenient = answered and bool(row.get("lenient_correct"))
-        if "lenient_correct" in row:
-            self.lenient = (self.lenient or 0) + lenient
-        self.format_ok += format_ok
-        self.clusters.append(cluster)
-        self.verdicts.append((correct, format_ok, lenient))
-
-    def metrics(self) -> dict[str, Any]:
-        """Return the metrics with their intervals: strict, of form and, where rows have it, lenient."""
-        lenient = {} if self.lenient is None else {"lenient_match": self._metric(self.lenient, 2)}
-        strict = {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
-        return strict | lenient
-
-    def _metric(self, successes: int, which: int) -> dict[str, Any]:
+def _metrics(rows: Sequence[Row], clusters: Sequence[Hashable], method: str) -> dict[str, Any]:
+    """Compute each metric of some rows. `lenient_match` is left out if no row states it, as in earlier versions."""
+    answered = [row["error"] is None for row in rows]
+    found: dict[str, Any] = {}
+    for name, field in _METRICS.items():
+        if field == "lenient_correct" and not any(field in row for row in rows):
+            continue
+        right = [is_answered and bool(row.get(field)) for is_answered, row in zip(answered, rows, strict=True)]
+        n, successes = len(right), sum(right)
         metric: dict[str, Any] = {
             "value": None,
-            "n": self.n,
-            "n_scored": self.n - self.errors,
-            "n_errors": self.errors,
+            "n": n,
+            "n_scored": sum(answered),
+            "n_errors": n - sum(answered),
             "standard_error": None,
             "interval": None,
         }
-        if self.n == 0:
-            return metric
-        if self.method == "wilson":
-            low, high = wilson_interval(successes, self.n)
-            error: float | None = standard_error(successes, self.n)
-        else:
-            error, groups = clustered_error([verdict[which] for verdict in self.verdicts], self.clusters)
-            low, high = clustered_wilson(error, successes, self.n, groups)
-            metric["clusters"] = groups
-        return metric | {
-            "value": successes / self.n,
-            "standard_error": error,
-            "interval": {"low": low, "high": high, "level": 0.95, "method": self.method},
-        }
+        if n:
+            if method == "wilson":
+                low, high = wilson_interval(successes, n)
+                error: float | None = standard_error(successes, n)
+            else:
+                error, metric["clusters"] = clustered_error(right, clusters)
+                low, high = clustered_wilson(error, successes, n, metric["clusters"])
+            metric |= {"value": successes / n, "standard_error": error, "interval": _interval(low, high, method)}
+        found[name] = metric
+    return found
+
+
+def _interval(low: float, high: float, method: str) -> dict[str, Any]:
+    return {"low": low, "high": high, "level": 0.95, "method": method}
+
+
+def iter_answers(row: Row) -> Iterator[dict[str, Any]]:
+    """Yield each answer of a prediction row as a row of its own, the first one first."""
+    yield {key: value for key, value in row.items() if key not in (MORE_SAMPLES, "majority_answer", "majority_correct")}
+    of_item = {key: row[key] for key in ("id", "expected", "also_expected") if key in row}
+    for sample in row.get(MORE_SAMPLES, ()):
+        yield {**of_item, "error": None, **sample}
+
+
+def pass_at_k(samples: int, right: int, k: int) -> float:
+    """Compute the unbiased estimate of pass@k, `1 − C(n − c, k) / C(n, k)`.
+
+    n samples, c of them right, k tries (M. Chen et al., arXiv 2107.03374, 2021). For 4 samples of which 2 are right and
+    k = 2: `1 − 1 / 6 = 0.833`; `1 − (1 − 2 / 4)²` would be 0.75, which is biased.
+    """
+    return 1 - math.comb(samples - right, k) / math.comb(samples, k)
+
+
+def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | None:
+    """Return the most frequent answer, the earliest on a tie, or None if no sample has an answer.
+
+    Two answers are equal if one is right where the other is expected. Of 7, 8, 8.0 compared as numbers it is 8.
+    """
+    counts: dict[str, int] = {}
+    for answer in answers:
+        if answer is not None:
+            same = next((other for other in counts if scoring.is_right(answer, (other,))), answer)
+            counts[same] = counts.get(same, 0) + 1
+    return max(counts, key=counts.__getitem__, default=None)
+
+
+def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a prediction row about the majority of its answers."""
+    majority = majority_answer(answers, scoring)
+    return {"majority_answer": majority, "majority_correct": scoring.is_right(majority, accepted)}
+
+
+def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], method: str) -> dict[str, Any]:
+    """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer.
+
+    The samples of an item are one cluster. An item without an output counts as wrong.
+    """
+    method = BY_PROMPT if method == BY_PROMPT else "clustered_wilson"
+    right = [0 if row["error"] is not None else sum(each["correct"] for each in iter_answers(row)) for row in rows]
+    majority = [float(row["error"] is None and bool(row.get("majority_correct"))) for row in rows]
+    tries = [*(2**power for power in range((samples - 1).bit_length())), samples]
+    return {
+        "samples": samples,
+        "pass_at": [
+            {
+                "tries": k,
+                **share_with_interval(
+                    [pass_at_k(samples, min(c, samples), k) for c in right], clusters, samples // k, method
+                ),
+            }
+            for k in tries
+        ],
+        "majority": share_with_interval(majority, clusters, 1, method),
+    }
+
+
+def share_with_interval(
+    values: Sequence[float], clusters: Sequence[Hashable], tries_each: int, method: str = "clustered_wilson"
+) -> dict[str, Any]:
+    """Compute the mean of a share of each item, with standard error and Wilson interval.
+
+    The effective number of items of the interval is at most `tries_each` for each item.
+    """
+    if not values:
+        return {"value": None, "standard_error": None, "interval": None}
+    value, n = math.fsum(values) / len(values), len(values) * tries_each
+    error, groups = clustered_error(values, clusters)
+    low, high = clustered_wilson(error, value * n, n, groups)
+    return {"value": value, "standard_error": error, "interval": _interval(low, high, method)}
+
+
+def draw_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
+    """Draw up to `count` ids reproducibly: those with the smallest SHA-256 of seed and id, in their original order."""
+    chosen = set(sorted(ids, key=lambda each: hashlib.sha256(f"{seed} {each}".encode()).digest())[:count])
+    return [each for each in ids if each in chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightAnswers:
+    """Number of right answers of a model, strictly and leniently (whatever their form), among n items."""
+
+    strict: int
+    lenient: int
+    n: int
+
+
+def count_right(metrics: Row | None) -> RightAnswers | None:
+    """Return the right answers that evaluation metrics state, or None if they state no lenient ones."""
+    strict, lenient = (metrics or {}).get("exact_match"), (metrics or {}).get("lenient_match")
+    if not strict or not lenient or strict["value"] is None or lenient["value"] is None:
+        return None
+    n = strict["n"]
+    return RightAnswers(strict=round(strict["value"] * n), lenient=round(lenient["value"] * n), n=n)
+
+
+def describe_form_gain(before: RightAnswers | None, after: RightAnswers | None) -> str | None:
+    """Describe a gain in exact match that is only a gain in form, in full or in part, or return None if it is not.
+
+    In full if the lenient score does not rise; in part if fewer answers are right only leniently than before.
+
+    >>> describe_form_gain(RightAnswers(strict=0, lenient=4, n=60), RightAnswers(strict=2, lenient=2, n=60))
+    'the gain is form: strict 0 → 2 of 60, lenient 4 → 2'
+    >>> describe_form_gain(RightAnswers(strict=0, lenient=30, n=60), RightAnswers(strict=40, lenient=42, n=60))
+    'part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42'
+    >>> describe_form_gain(RightAnswers(strict=10, lenient=12, n=60), RightAnswers(strict=40, lenient=42, n=60))
+    """
+    if before is None or after is None or before.n != after.n or after.strict <= before.strict:
+        return None
+    figures = f"strict {before.strict} → {after.strict} of {after.n}, lenient {before.lenient} → {after.lenient}"
+    if after.lenient <= before.lenient:
+        return f"the gain is form: {figures}"
+    if before.lenient - before.strict > after.lenient - after.strict:
+        return f"part of the gain is form: {figures}"
+    return None
+
+
+def describe_run_gain(summary: Row | None) -> str | None:
+    """Describe a run's gain over its untrained model if it is only a gain in form, else return None."""
+    baseline = (summary or {}).get("baseline")
+    if not summary or not baseline:
+        return None
+    return describe_form_gain(count_right(baseline.get("metrics")), count_right(summary.get("metrics")))
+
+
+def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
+    """Describe right answers of a run that do not count because of their form, and how to count them.
+
+    Returns the log's warnings about the form of rows and outputs (TP087, TP088), and a sentence if at least
+    `FORM_GAP` of the answers are right only leniently.
+    """
+    found = [
+        str(record["message"]).split(": ", 1)[-1]
+        for record in log or ()
+        if record["fields"].get("code") in ("TP087", "TP088")
+    ]
+    right = count_right((summary or {}).get("metrics"))
+    if right is not None and right.lenient - right.strict >= max(right.strict, FORM_GAP * right.n, 1):
+        reader = ((summary or {}).get("scoring") or {}).get("answer", "tags")
+        found.append(
+            f"{right.lenient} of {right.n} answers are right leniently, but only {right.strict} with evaluation.answer "
+            f"{reader}. Set evaluation.answer to the form of the outputs, or train the model on that form."
+        )
+    return found

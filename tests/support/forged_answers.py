@@ -11,8 +11,8 @@ from synthetic import write_document, write_rows
 
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_manifest
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.recompute import scores_of
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import compute_scores
 
 Row = dict[str, Any]
 
@@ -26,7 +26,7 @@ def right_answer(row: Row) -> Row:
 
 def answered(row: Row, text: str) -> Row:
     """Return a row with another text, scored as that text is."""
-    verdict = Scoring().verdict(text, row["finish_reason"], accepted_of(row))
+    verdict = Scoring().verdict(text, row["finish_reason"], accepted_answers(row))
     return row | {"output_text": text} | {key: value for key, value in verdict.items() if key in row}
 
 
@@ -41,7 +41,7 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
     rows = [change(number, row) for number, row in enumerate(read(folder / layout.PREDICTIONS))]
     write_rows(folder / layout.PREDICTIONS, rows)
     summary = json.loads((folder / layout.EVAL_SUMMARY).read_text())
-    summary |= scores_of(rows)
+    summary |= compute_scores(rows)
     summary["predictions"] |= {"rows": len(rows), "sha256": sha256_file(folder / layout.PREDICTIONS)}
     summary["checkpoint"]["params_sha256"] = params_sha256 or summary["checkpoint"]["params_sha256"]
     write_document(folder / layout.EVAL_SUMMARY, summary)

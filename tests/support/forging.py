@@ -10,7 +10,7 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.hashes import Chain, sha256_file, sha256_manifest
 from evidence.run.write import write_json
-from evidence.scores.recompute import result_of
+from evidence.scores.recompute import compute_result
 
 
 def rows_of(folder: Path, name: str = layout.METRICS) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def forged(
             params_sha256=(params or {}).get(step, entry["params_sha256"]),
         )
     write_rows(folder, layout.CHAIN, chain.entries)
-    document["result"] |= result_of(rows_of(folder))
+    document["result"] |= compute_result(rows_of(folder))
     document["chain"] = chain.document()
     for group, values in (manifest or {}).items():
         document[group] |= values

@@ -11,7 +11,7 @@ from synthetic_rows import BATCH_SIZE, COMPILE_SECONDS, SEQUENCE_LENGTH, STEP_SE
 
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.scores.recompute import result_of, scores_of
+from evidence.scores.recompute import compute_result, compute_scores
 
 PARAMETERS = 100_000
 EXIT_CODES = {"succeeded": 0, "failed": 4, "cancelled": 5, "interrupted": 5}
@@ -175,7 +175,7 @@ def manifest_of(
             "generator_seed": None,
         },
         "training": _training_of(config, len(rows)),
-        "result": result_of(rows)
+        "result": compute_result(rows)
         | {
             "train_seconds": STEP_SECONDS * len(rows) if ended else None,
             "compile_seconds": COMPILE_SECONDS,
@@ -265,7 +265,7 @@ def _scored(path: Path) -> dict[str, Any]:
     rows = _rows(path)
     return {
         "predictions": {"path": path.name, "rows": len(rows), "sha256": sha256_file(path)},
-        **scores_of(rows),
+        **compute_scores(rows),
     }
 
 

@@ -17,7 +17,7 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
-from evidence.scores.claims import ExactMatch
+from evidence.scores.intervals import ExactMatch
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
@@ -150,7 +150,7 @@ def test_an_edited_answer_is_named(folder: Path):
 
 
 def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: Path):
-    """The forger writes the tokens of the text too, and keeps the fingerprint or leaves it out."""
+    """The forger writes the tokens of the text too."""
     row = read(folder / layout.PREDICTIONS)[7]
     tokens = row["output_token_ids"].split()
     tokens[4] = "60" if tokens[4] != "60" else "61"
@@ -159,20 +159,7 @@ def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: 
     forge_answers(folder, lambda number, row: taken if number == 7 else row)
     [difference] = challenged(folder, again=50)["covered"]["items"]["differences"]
     assert difference["id"] == "eval_v1-008"
-    assert difference["why"].startswith("The fingerprint is not that of these weights and this answer")
-    forge_answers(folder, lambda number, row: without_fingerprint(row) if number == 7 else row)
-    [difference] = challenged(folder, again=50)["covered"]["items"]["differences"]
     assert difference["why"].startswith("The model does not write this: token")
-
-
-def without_fingerprint(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "fingerprint"}
-
-
-def test_another_fingerprint_is_taken_for_another_computer_only_within_tolerance(folder: Path):
-    rows = read(folder / layout.PREDICTIONS)
-    forge_answers(folder, lambda number, row: row | {"fingerprint": rows[number - 1]["fingerprint"]})
-    assert challenged(folder, again=50)["covered"]["items"]["different"] > 40
 
 
 @pytest.mark.slow

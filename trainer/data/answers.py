@@ -10,11 +10,19 @@ from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
-from evidence.scores.forms import is_choice, number_of
-from evidence.scores.patterns.match import could_read, machine_of
-from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, last_boxed
-from evidence.scores.samples import answers_in
+from evidence.scores.forms import is_choice, parse_number
+from evidence.scores.reading import (
+    Answer,
+    Compare,
+    PatternError,
+    Scoring,
+    accepted_answers,
+    can_capture,
+    compile_pattern,
+    extract_answer,
+    last_boxed,
+)
+from evidence.scores.recompute import iter_answers
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, show
@@ -48,7 +56,7 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
     problems: list[tuple[str, str, str]] = []
     if settings.answer == "regex":
         try:
-            machine_of(settings.answer_regex or "")
+            compile_pattern(settings.answer_regex or "")
         except PatternError as error:
             said = f"evaluation.answer_regex is {show(settings.answer_regex)}: {error}."
             missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
@@ -120,7 +128,7 @@ def learned_texts(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[s
 
 def scoring_document(scoring: Scoring) -> dict[str, Any]:
     """Return how answers are read as `eval_summary.json` states it, with the hash that comparisons hold."""
-    stated = scoring.stated()
+    stated = scoring.document()
     return stated | {"sha256": sha256_json(stated)}
 
 
@@ -143,14 +151,14 @@ def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> An
 
 def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
     """Return what shows the kind of text that all items expect, numbers or letters of choices; None for any other."""
-    expected = [one for item in items for one in accepted_of(item)]
+    expected = [one for item in items for one in accepted_answers(item)]
     kinds = (is_number, is_choice)
     return next((of_kind for of_kind in kinds if expected and all(map(of_kind, expected))), None)
 
 
 def is_number(text: str) -> bool:
     """Return whether a text is a number and nothing else."""
-    return number_of(text) is not None
+    return parse_number(text) is not None
 
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
@@ -160,7 +168,7 @@ def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
 
 def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
     for line, item in zip(items.lines, items.rows, strict=True):
-        for one in accepted_of(item):
+        for one in accepted_answers(item):
             if not (why := _why_unreadable(one, scoring)):
                 continue
             what = f"{item['id']} expects {show(one_line(one))}, which {why}."
@@ -178,7 +186,7 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
         return "holds a box, and the answer is what stands in it" if "\\boxed" in expected else ""
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
-        read = scoring.compare != "exact" or could_read(pattern, expected)
+        read = scoring.compare != "exact" or can_capture(pattern, expected)
         return "" if read else f"evaluation.answer_regex {show(pattern)} never reads"
     if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
@@ -205,15 +213,15 @@ def rows_of_another_form(
     if not texts:
         return []
     kind = " of the kind that the items expect" if answers else ""
-    if any(scoring.can_compare(one) and (of_kind is None or of_kind(scoring.number_in(one))) for one in answers):
-        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_of(item)))[:MOST_EXPECTED]
+    if any(scoring.can_compare(one) and (of_kind is None or of_kind(scoring.unboxed_number(one))) for one in answers):
+        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_answers(item)))[:MOST_EXPECTED]
         few = texts[:MOST_EXPECTED]
         ending = [text for text in few if scoring.verdict(text, "stop", expected)["lenient_correct"]]
         if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
             return []
         kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"
     what = (
-        f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
+        f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one{kind}. "
         f"The first teaches {show(one_line(texts[0]))}."
     )
     return [problem_of("TP087", file=file, what=what)]
@@ -231,13 +239,13 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
     examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
-    what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
+    what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as {examples}."
     return [problem_of("TP088", file=file, what=what)]
 
 
 def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
     """Return the warning that no output holds the stop text."""
-    texts = [answer["output_text"] for row in rows if row["error"] is None for answer in answers_in(row)]
+    texts = [answer["output_text"] for row in rows if row["error"] is None for answer in iter_answers(row)]
     if not stop or not texts or any(stop in text for text in texts):
         return []
     what = f"evaluation.stop is {show(stop)}, and none of {len(texts):,} outputs holds it."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.rules.plausibility import same_prompts
-from evidence.scores.reading import Scoring, accepted_of
+from evidence.scores.reading import Scoring, accepted_answers
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from trainer.data.chat_template import each_rendered
@@ -112,7 +112,7 @@ def unwritable_items(
     """Return place, first expected answer and what the tokenizer makes of it, of each item that can never be right."""
     found = []
     for place, item in enumerate(items):
-        accepted = accepted_of(item)
+        accepted = accepted_answers(item)
         # Some tokenizers write the first word of a text in another way than the same word behind a space.
         made = [
             str(tokenizer.decode(tokenizer.encode(before + each, add_special_tokens=False))).strip()

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl
 
-from evidence.rewards.reasoning_gym import KIND, PACKAGE
+from evidence.rewards import GYM_PACKAGE, REASONING_GYM
 from evidence.run.hashes import sha256_lines
 from schemas.names import GYM
 from schemas.problems.problem import Problem, ProblemError
@@ -41,7 +41,7 @@ def gym_tasks(name: str) -> GymTasks:
         ProblemError: exit code 2; the package is not installed, has no such task, or refuses its settings.
     """
     try:
-        known = importlib.import_module(f"{PACKAGE}.factory").DATASETS
+        known = importlib.import_module(f"{GYM_PACKAGE}.factory").DATASETS
     except ImportError as error:
         what = f"The dataset {name} needs the package reasoning-gym, which cannot be imported: {error}."
         raise ProblemError([problem_of("TP907", file=name, what=what)], exit_code=2) from error
@@ -52,7 +52,7 @@ def gym_tasks(name: str) -> GymTasks:
         raise ProblemError([_refusal(name, f"reasoning-gym has no task {task!r}.", hint)], exit_code=2)
     options = DEFAULTS | {key: _value(text) for key, text in parse_qsl(query, keep_blank_values=True)}
     try:
-        dataset = importlib.import_module(PACKAGE).create_dataset(task, **options)
+        dataset = importlib.import_module(GYM_PACKAGE).create_dataset(task, **options)
         entries = [dataset[number] for number in range(len(dataset))]
     except (TypeError, ValueError, AssertionError, LookupError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -74,7 +74,7 @@ def gym_tasks(name: str) -> GymTasks:
 def _row(task: str, entry: dict[str, Any]) -> dict[str, Any]:
     gold = entry.get("answer")
     answer = {"final_answer": gold} if isinstance(gold, str) and gold else {}
-    return {"prompt": entry["question"], "task": {"kind": KIND, "name": task, "entry": entry}, **answer}
+    return {"prompt": entry["question"], "task": {"kind": REASONING_GYM, "name": task, "entry": entry}, **answer}
 
 
 def _value(text: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.scores.claims import LEVEL, ExactMatch, chance_of_less
+from evidence.scores.intervals import REFUTATION_LEVEL, ExactMatch, fisher_exact_less
 from schemas.problems.words import quantity
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
@@ -57,12 +57,12 @@ class ChallengeAnswers:
         """
         left_out = min(self.questions.in_training or 0, self.found.n)
         as_drawn = ExactMatch(correct=self.found.correct + left_out, n=self.found.n + left_out)
-        return chance_of_less(self.stated, as_drawn)
+        return fisher_exact_less(self.stated, as_drawn)
 
     @property
     def can_be_true(self) -> bool:
         """Whether the stated score is possible, given the score on the judge's questions."""
-        return self.chance >= LEVEL
+        return self.chance >= REFUTATION_LEVEL
 
     @property
     def verdicts(self) -> Counter[Verdict]:
@@ -89,7 +89,7 @@ def receipt_groups(found: ChallengeAnswers) -> dict[str, Any]:
             "questions": found.questions.document(),
             "found": found.found.document(),
             "chance": found.chance,
-            "level": LEVEL,
+            "level": REFUTATION_LEVEL,
             "can_be_true": found.can_be_true,
             "failures": [
                 {key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in failures[:MOST_SHOWN]

@@ -15,10 +15,8 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.run.write import RowWriter
-from evidence.scores.fingerprint import fingerprint_of
-from evidence.scores.reading import Scoring, accepted_of, expected_line, scoring_of
-from evidence.scores.recompute import scores_of
-from evidence.scores.samples import MORE_SAMPLES, majority_fields
+from evidence.scores.reading import Scoring, accepted_answers, expected_line, read_scoring
+from evidence.scores.recompute import MORE_SAMPLES, compute_scores, majority_fields
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.data.answers import SCORING, scoring_document
@@ -102,7 +100,7 @@ def stated_form(folder: Path) -> PromptForm | None:
 def stated_scoring(folder: Path) -> Scoring | None:
     """Return how the answers of a run are read, or None if its log does not state it: then the rows decide."""
     stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == SCORING]
-    return scoring_of({"scoring": stated[-1]}) if stated else None
+    return read_scoring({"scoring": stated[-1]}) if stated else None
 
 
 def answer_set(
@@ -149,32 +147,26 @@ def answer_set(
 def prediction_row(item: dict[str, Any], outputs: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:
     """Return the row of an answered item: its own fields are of the first sample.
 
-    The first is one draw, as a user gets it: its score is an unbiased pass@1, and one text has one verdict, one length
-    and one fingerprint. The majority has no text of its own, and its score depends on how many samples there are.
+    The first is one draw, as a user gets it: its score is an unbiased pass@1, and one text has one verdict and one
+    length. The majority has no text of its own, and its score depends on how many samples there are.
     """
     first, *others = (sample_of(item, output, sampler) for output in outputs)
     row = identity(item) | first | {"error": None}
     if not others:
         return row
     answers = [each["extracted_answer"] for each in (first, *others)]
-    return row | {MORE_SAMPLES: others} | majority_fields(answers, sampler.scoring, accepted_of(item))
+    return row | {MORE_SAMPLES: others} | majority_fields(answers, sampler.scoring, accepted_answers(item))
 
 
 def sample_of(item: dict[str, Any], output: Completion, sampler: Sampler) -> dict[str, Any]:
     """Return what a row states of one answer."""
     text = sampler.text_of(output.tokens)
-    fingerprint = None if output.states is None else fingerprint_of(output.states)
-    kept = (
-        {}
-        if fingerprint is None
-        else {"output_token_ids": " ".join(map(str, output.tokens)), "fingerprint": fingerprint}
-    )
     return {
         "output_text": text,
-        **sampler.scoring.verdict(text, output.finish_reason, accepted_of(item), stop=sampler.settings.stop),
+        **sampler.scoring.verdict(text, output.finish_reason, accepted_answers(item), stop=sampler.settings.stop),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
-        **kept,
+        "output_token_ids": " ".join(map(str, output.tokens)),
     }
 
 
@@ -198,7 +190,7 @@ def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_token
 def identity(item: dict[str, Any]) -> dict[str, Any]:
     """Return what a row repeats of its item; items that share a group are not independent."""
     group = {"group": item["group"]} if "group" in item else {}
-    expected, *others = accepted_of(item)
+    expected, *others = accepted_answers(item)
     also = {"also_expected": others} if others else {}
     return (
         group
@@ -274,5 +266,5 @@ def score(answered: ModelAnswers, samples: int) -> dict[str, Any]:
             "rows": len(evaluated.rows),
             "sha256": sha256_file(evaluated.path),
         },
-        **scores_of(evaluated.rows, samples),
+        **compute_scores(evaluated.rows, samples),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from evidence.rules.plausibility import caveats_of
 from evidence.run import layout
-from evidence.scores.gain import form_of_run, gain_of_run
+from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence
 from trainer.data.answers import never_stopped, none_read
@@ -82,7 +82,7 @@ class Evaluator:
         )
         for problem in self.unread(trained):
             recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
-        for sentence in form_of_run(summary, ()):
+        for sentence in describe_form_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
         return trained.evaluated.complete
 
@@ -139,7 +139,7 @@ def in_words(summary: dict[str, Any], name: str) -> str:
     before = ""
     if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
         before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
-    after = samples_in_words(summary) + ("" if (gain := gain_of_run(summary)) is None else f"; {gain}")
+    after = samples_in_words(summary) + ("" if (gain := describe_run_gain(summary)) is None else f"; {gain}")
     after += "".join(f"; {said}" for _, said in caveats_of(summary))
     return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){after}"
 

@@ -81,7 +81,7 @@ def held_out_of(task: Task, data: Data) -> HeldOut | None:
     if of.every_steps == 0 or data.items is None:
         return None
     file, prompts = data.items.file, data.items.prompts
-    chosen = set(drawn_ids([item["id"] for item in file.rows], of.during_items, task.config.seed))
+    chosen = set(draw_ids([item["id"] for item in file.rows], of.during_items, task.config.seed))
     drawn = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
     items = replace(
         file, rows=tuple(file.rows[place] for place in drawn), lines=tuple(file.lines[place] for place in drawn)

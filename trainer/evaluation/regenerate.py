@@ -1,9 +1,8 @@
 """Answering items of an evaluation again, and holding the answers against those that a run states.
 
-The same program on the same kind of machine gives the same bits, fingerprint included. Elsewhere two tokens that were
-nearly equally likely may change places, and the rest of an answer with them. The stated answer is then followed in one
-pass: every token of it must be one that these weights could have taken, and the states that it was taken from must
-agree with the fingerprint, within what other hardware was measured to change.
+The same program on the same kind of machine gives the same bits. Elsewhere two nearly equally likely tokens may
+change places, and the rest of an answer with them. The stated answer is then followed in one pass: every token of it
+must be one that these weights could have taken, within what other hardware was measured to change.
 """
 
 from __future__ import annotations
@@ -14,20 +13,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.run import layout
-from evidence.scores.fingerprint import StateDistance, agreement
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.samples import answers_in, majority_fields
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import iter_answers, majority_fields
 from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.evaluate import identity, prediction_row, unanswered_row
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts
 from trainer.evaluation.sampler import Sampler
-from trainer.evaluation.tolerance import allowance
+from trainer.evaluation.tolerance import allowed_margin
 from trainer.generate.sampling import DrawKeys
 from trainer.model.params import Params
 
 Verdict = Literal["identical", "within tolerance", "followed", "different"]
-"""`followed`: not written anew; each token of the stated answer is one that the model takes, with its fingerprint."""
+"""`followed`: not written anew; each token of the stated answer is one that the model takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +42,6 @@ class RepeatedAnswer:
     """What the run states that the model wrote."""
     found_text: str
     """What the model wrote now."""
-    agreement: StateDistance | None
-    """Of the stated fingerprint with the states of now. None: none is stated, or the bits are the same."""
 
 
 def set_of(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
@@ -130,7 +126,7 @@ def traces_of(
     vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
     asked: dict[str, list[list[int]]] = {}
     for row in rows:
-        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in answers_in(row)]
+        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in iter_answers(row)]
         whole = [each for each in tokens if each is not None]
         if len(whole) == len(tokens) == samples and sampler.has_room(prompts[row["id"]]):
             asked[row["id"]] = whole
@@ -190,7 +186,6 @@ def judge(
         scoring: how answers are read.
         stop: the text that ends an output.
     """
-    agreed = None
     if found is not None and is_same(stated, found):
         verdict: Verdict = "identical"
         why = ""
@@ -199,7 +194,7 @@ def judge(
         if not why and not traces:
             why = "The stated answer is not one that the model's tokens can be."
         if not why:
-            why, agreed = differences(stated, traces, platforms)
+            why = differences(stated, traces, platforms)
         verdict = "different" if why else "within tolerance"
     return RepeatedAnswer(
         id=stated["id"],
@@ -208,12 +203,11 @@ def judge(
         expected=stated["expected"],
         stated_text=stated["output_text"],
         found_text="" if found is None else found["output_text"],
-        agreement=agreed,
     )
 
 
 def is_same(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Return whether a stated row is the one found, bit for bit; what it does not state is not compared."""
+    """Return whether a stated row is the one found; fields that it does not state are not compared."""
     return all(stated[key] == value for key, value in found.items() if key in stated)
 
 
@@ -231,8 +225,8 @@ def other_scores(stated: dict[str, Any], scoring: Scoring, stop: str | None = No
     """Return in which way an answer was scored otherwise than its text states; empty if it was not."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
-    answers = list(answers_in(stated))
-    accepted = accepted_of(stated)
+    answers = list(iter_answers(stated))
+    accepted = accepted_answers(stated)
     verdicts = [scoring.verdict(each["output_text"], each["finish_reason"], accepted, stop=stop) for each in answers]
     for answer, verdict in zip(answers, verdicts, strict=True):
         for key, value in verdict.items():
@@ -245,38 +239,19 @@ def other_scores(stated: dict[str, Any], scoring: Scoring, stop: str | None = No
     return ""
 
 
-def differences(
-    stated: dict[str, Any], traces: Sequence[AnswerTrace], platforms: Collection[str]
-) -> tuple[str, StateDistance | None]:
-    """Return why the model did not give one of the stated answers, as `difference`; of the first that it did not."""
-    found: tuple[str, StateDistance | None] = "", None
-    for answer, trace in zip(answers_in(stated), traces, strict=True):
-        found = difference(answer, trace, platforms)
-        if found[0]:
-            break
-    return found
+def differences(stated: dict[str, Any], traces: Sequence[AnswerTrace], platforms: Collection[str]) -> str:
+    """Return why the model did not give one of the stated answers, of the first that it did not give, or ""."""
+    found = (difference(trace, platforms) for _, trace in zip(iter_answers(stated), traces, strict=True))
+    return next(filter(None, found), "")
 
 
-def difference(
-    stated: dict[str, Any], passed: AnswerTrace, platforms: Collection[str]
-) -> tuple[str, StateDistance | None]:
-    """Return why the model did not give a stated answer, empty if it may have, and how the fingerprint agrees."""
-    most, agreed = allowance(str(passed.states.dtype), platforms), None
-    if "fingerprint" in stated:
-        try:
-            agreed = agreement(stated["fingerprint"], passed.states)
-        except ValueError as error:
-            return f"The fingerprint cannot be of this answer: {error}.", None
-        if not most.fingerprint.holds(agreed):
-            return (
-                f"The fingerprint is not that of these weights and this answer: {agreed.far} of {agreed.values} values "
-                f"are unrelated and the others {agreed.mean_steps:.2f} steps apart on average; other hardware gives at "
-                f"most {most.fingerprint.far_share:.0%} and {most.fingerprint.mean_steps:g}."
-            ), agreed
+def difference(passed: AnswerTrace, platforms: Collection[str]) -> str:
+    """Return why the model did not give a stated answer, or "" if it may have given it."""
+    most = allowed_margin(str(passed.states.dtype), platforms)
     at, worst = int(passed.margins.argmax()), float(passed.margins.max())
-    if worst > most.margin:
+    if worst > most:
         return (
             f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
-            f"largest; other hardware gives at most {most.margin:g}."
-        ), agreed
-    return "", agreed
+            f"largest; other hardware gives at most {most:g}."
+        )
+    return ""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evidence.rules.overlap import seen_in_training
-from evidence.scores.overlap import overlap_of, row_texts
+from evidence.scores.overlap import find_overlap, row_texts
 from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -167,7 +167,7 @@ def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[
         return []
     split = evaluated.split
     texts = map(row_texts, data.rows)
-    overlap = overlap_of(evaluated.items, (each for each in texts if split is None or not split.holds_back(each)))
+    overlap = find_overlap(evaluated.items, (each for each in texts if split is None or not split.holds_back(each)))
     total = len(evaluated.items)
     if len(overlap.items_same) == total:
         what = f"Training rows ask each of its {quantity(total, 'item')} too."

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.scores.overlap import RowTexts, row_texts, words_of
+from evidence.scores.overlap import RowTexts, row_texts, split_words
 from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import RowTable
@@ -73,7 +73,7 @@ def answer_in(text: Any) -> str | None:
 
 def question_key(question: str) -> str:
     """Return what two questions share that `check` takes for the same: their words, spelled in one way."""
-    return " ".join(words_of(question))
+    return " ".join(split_words(question))
 
 
 def hash_question(question: str) -> str:

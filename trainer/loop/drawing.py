@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from schemas.problems.render import as_sentence
 from trainer.data.source import BatchSource, HostBatch
 from trainer.loop.rollouts import Rollouts
@@ -41,7 +41,7 @@ class StepCompletions:
         self._recorder = recorder
         self._flat = 0
         steps = rollouts.task.config.limits.steps
-        self._written = frozenset(written_steps(steps, rollouts.objective.updates_per_rollout))
+        self._written = frozenset(logged_rollout_steps(steps, rollouts.objective.updates_per_rollout))
         self._figures: dict[str, float] = {}
 
     def is_due(self, step: int) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from evidence.rewards import Attempt
-from evidence.rewards.headroom import decisive, headroom_problems, in_words, is_right, pass_rates
-from evidence.scores.held_out import drawn_ids
+from evidence.rewards import Attempt, Reward, pass_rates
+from evidence.scores.recompute import draw_ids, share_with_interval
+from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence
+from schemas.problems.rule import problem_of
+from schemas.problems.words import quantity
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.render import prompt_of
 from trainer.generate.groups import row_keys
@@ -25,6 +27,45 @@ from trainer.recorder.recorder import Recorder
 
 HEADROOM = 0x68656164
 """Folded into the run's key, so that no draw of a step is equal to these."""
+NEAR_ZERO, NEAR_ONE = 0.05, 0.95
+"""pass@k below which there is nothing to reinforce, and pass@1 above which there is nothing to gain."""
+
+
+def decisive(rewards: Sequence[Reward]) -> Reward:
+    """Return the reward that decides whether a completion is right: that of the largest weight times range."""
+    return max(rewards, key=lambda reward: abs(reward.weight) * (reward.high - reward.low))
+
+
+def is_right(rewards: Sequence[Reward], parts: Mapping[str, float | None]) -> bool:
+    """Return whether the decisive reward of a completion is the best possible."""
+    reward = decisive(rewards)
+    return parts[reward.name] == (reward.high if reward.weight > 0 else reward.low)
+
+
+def headroom_problems(found: Mapping[str, Any], *, file: str, of: str = "") -> Iterator[Problem]:
+    """Yield a warning if the model has nothing to learn from its rewards.
+
+    Args:
+        found: The group `headroom` of a manifest's result.
+        file: Named in the problem.
+        of: Where it was measured, as the end of a sentence.
+    """
+    what = f"{in_words(found)}{of}."
+    if found["pass_k"] < NEAR_ZERO and not found["partial"]:
+        yield problem_of("TP927", file=file, pointer="/objective/rewards", what=what)
+    if found["pass_1"] > NEAR_ONE:
+        yield problem_of("TP928", file=file, pointer="/objective/rewards", what=what)
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """Describe a measured headroom in one sentence without its full stop."""
+    right, samples = found["right"], found["samples"]
+    interval = share_with_interval([count / samples for count in right], range(len(right)), samples)["interval"]
+    return (
+        f"Before the first step pass@1 is {found['pass_1']:.3f} (95 % interval {interval['low']:.3f} to "
+        f"{interval['high']:.3f}) and pass@{samples} {found['pass_k']:.3f}, of {quantity(len(right), 'prompt')} with "
+        f"{samples} completions each; {found['flat_groups']:.0%} of these groups have no spread"
+    )
 
 
 def record_headroom(
@@ -66,7 +107,7 @@ def measure_headroom(
     config, size = rollouts.task.config, rollout_size(rollouts.task)
     assert size is not None, "completions are drawn"
     numbers = [str(number) for number in range(len(examples))]
-    chosen = [int(number) for number in drawn_ids(numbers, config.objective.headroom_items, config.seed)]
+    chosen = [int(number) for number in draw_ids(numbers, config.objective.headroom_items, config.seed)]
     key = jax.random.fold_in(jax.random.key(config.seed), HEADROOM)
     params = combine(state.trained, without_reference(frozen))
     groups: list[list[tuple[dict[str, float | None], float | None]]] = []

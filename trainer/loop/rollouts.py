@@ -16,8 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from evidence.rewards import Attempt, Reward, advantages, refuse_rows, reward_parts, rewards_of, total_reward
-from evidence.rewards.terms import terms_of
+from evidence.rewards import (
+    Attempt,
+    Reward,
+    advantages,
+    build_rewards,
+    find_unusable_rows,
+    parse_terms,
+    score_parts,
+    total_reward,
+)
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.data.encode import Tokenizer, end_token_id
@@ -183,9 +191,9 @@ def rollouts_of(task: Task, data: Data) -> Rollouts | None:
     objective, file = task.objective, task.config.name
     if not isinstance(objective, GroupPolicy):
         return None
-    rewards = rewards_of(terms_of(objective.settings.rewards, file=file), data.scoring, file=file)
+    rewards = build_rewards(parse_terms(objective.settings.rewards, file=file), data.scoring, file=file)
     dataset = data.dataset
-    if problems := refuse_rows(rewards, data.rows, file=str(dataset.path), lines=dataset.lines):
+    if problems := find_unusable_rows(rewards, data.rows, file=str(dataset.path), lines=dataset.lines):
         raise ProblemError(problems, exit_code=2)
     return Rollouts(
         objective=objective,
@@ -223,7 +231,7 @@ def worth_of(
 ) -> tuple[dict[str, float | None], float | None, list[Problem]]:
     """Return the parts of a completion's reward, their sum, and what kept them from being computed."""
     try:
-        parts = reward_parts(rewards, attempt)
+        parts = score_parts(rewards, attempt)
     except ProblemError as error:
         return {reward.name: None for reward in rewards}, None, list(error.problems[:1])
     return dict(parts), total_reward(rewards, parts), []

@@ -13,7 +13,7 @@ import numpy as np
 from evidence.registry.built_in import GENERATOR_SEED_OFFSET
 from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
-from evidence.scores.overlap import Overlap, overlap_of, row_texts
+from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
@@ -205,7 +205,7 @@ def read_data(
         form=form,
         scoring=scoring,
         items=items,
-        overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
+        overlap=None if file is None else find_overlap(file.rows, map(row_texts, rows)),
         warnings=(*dataset.warnings, *odd, *encoded.warnings, *(items.warnings if items else ())),
         rendered_at=rendered_at if writes_date(tokenizer) else None,
     )
@@ -257,7 +257,7 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     fields: dict[str, Any] = {"conversation": form.conversation, "system": form.system}
     fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
     recorder.log("info", FORM, f"the model is asked {asked}", **fields)
-    said = f"answers are read as {data.scoring.in_words()}"
+    said = f"answers are read as {data.scoring.describe()}"
     recorder.log("info", SCORING, said, **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from evidence.rewards.terms import terms_of
+from evidence.rewards import parse_terms
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config, ObjectiveConfig
@@ -164,7 +164,7 @@ def grpo_of(config: Config) -> GroupPolicy:
     settings = config.objective
     problems = [*unused_settings(config, SETTINGS), *unused_by_rollouts(config), *_between_updates(config)]
     with Gathering(problems):
-        if not terms_of(settings.rewards, file=config.name):
+        if not parse_terms(settings.rewards, file=config.name):
             what = "objective.kind is grpo, and objective.rewards states none."
             problems.append(problem_of("TP915", file=config.name, pointer="/objective/rewards", what=what))
     if problems:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from evidence.scores.reading import accepted_of
+from evidence.scores.reading import accepted_answers
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
@@ -149,7 +149,7 @@ def write_answer(number: int, entrant: Entrant, params: Params, question: PlayQu
     answer = {"event": "answer", "model": number, "text": text, "tokens": len(tokens), "finish_reason": finish_reason}
     if question.items is not None:
         verdict = sampler.scoring.verdict(
-            text, finish_reason, accepted_of(dict(question.row)), stop=sampler.settings.stop
+            text, finish_reason, accepted_answers(dict(question.row)), stop=sampler.settings.stop
         )
         answer |= {"expected": question.row["expected"], **verdict}
     yield answer

@@ -19,7 +19,7 @@ from evidence.run import layout
 from evidence.run.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
 from evidence.run.lock import RunLock, refuse_without_locks
 from evidence.run.write import RowWriter, append_rows, write_json, write_text
-from evidence.scores.recompute import result_of
+from evidence.scores.recompute import compute_result
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -107,7 +107,7 @@ class Recorder:
             details = {"traceback": failure.traceback} if failure.traceback else {}
             self.log("error", f"run_{failure.status}", failure.message, **details)
             if self.metric_rows:
-                self.manifest["result"] |= result_of(self.metric_rows)
+                self.manifest["result"] |= compute_result(self.metric_rows)
                 self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
             if self.manifest:
                 self.manifest["result"]["stopped_because"] = failure.message
@@ -195,7 +195,7 @@ class Recorder:
 
     def record_result(self, **measured: Any) -> None:
         """Put the result into the manifest: what follows from the rows, and what only the run itself measured."""
-        self.update("result", **result_of(self.metric_rows), **measured)
+        self.update("result", **compute_result(self.metric_rows), **measured)
 
     def seal(self, status: str, *, exit_code: int, error: str | None = None, message: str | None = None) -> None:
         """End the run: its status, then the log's last line with the manifest's hash, then the hash of every file.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evidence.run import layout
-from evidence.scores.reading import Scoring, scoring_of
+from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.given_again import given_again, items_group
@@ -93,7 +93,7 @@ def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
         return EvaluationItems(items=data.items.file, scoring=data.scoring)
     if run.summary is None:
         return None
-    return EvaluationItems(items=set_of(run.summary, run.answers), scoring=scoring_of(run.summary))
+    return EvaluationItems(items=set_of(run.summary, run.answers), scoring=read_scoring(run.summary))
 
 
 def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -> tuple[Params | None, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.effective import effective_of
-from evidence.scores.reading import scoring_of
+from evidence.scores.reading import read_scoring
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -185,7 +185,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
-    version = (stated_scoring(run.folder) or scoring_of(run.summary)).version
+    version = (stated_scoring(run.folder) or read_scoring(run.summary)).version
     data = replace(data, scoring=replace(data.scoring, version=version))
     return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.ours import Run, read_run
-from evidence.rewards.headroom import headroom_problems, in_words
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
@@ -16,6 +15,7 @@ from schemas.problems.words import quantity
 from trainer.config.tree import Config, config_of
 from trainer.data.rows import read_dataset
 from trainer.data.source import batch_size_of
+from trainer.loop.headroom import headroom_problems, in_words
 
 SAME = ("rewards", "group_size", "max_completion_tokens", "temperature", "top_k", "top_p")
 """Settings of the objective that decide what is drawn and when it is right."""

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference, compare_runs
-from evidence.compare.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
+from evidence.compare.gate import GateLine, check_baseline, check_requirements, parse_requirements, validate_margin
+from evidence.compare.scores import Comparison, Flip, Pair, ScoreDifference, compare_runs
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.ours import Run, read_run
 from evidence.run.write import as_json_text
-from evidence.scores.means import MeanInterval
+from evidence.scores.intervals import MeanInterval
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -77,7 +77,7 @@ def _p(value: float) -> str:
 
 
 def _settings_text(comparison: Comparison) -> str:
-    told = comparison.told()
+    told = comparison.settings_diff()
     besides = f"{len(told.equal):,} are equal"
     if told.unheld:
         besides += f", {len(told.unheld):,} are not stated by every run"
@@ -234,15 +234,15 @@ def outcome_of(
     Raises:
         ProblemError: Exit code 2: a run does not exist, too few were named, or a requirement cannot be parsed.
     """
-    asked = requirements_of(require)
-    margin = margin_of(no_worse_than, baseline=baseline is not None)
+    asked = parse_requirements(require)
+    margin = validate_margin(no_worse_than, baseline=baseline is not None)
     runs = existing_runs([*([baseline] if baseline else []), *folders], at_least=1 if asked else 2)
     comparison = compare_runs(runs) if len(runs) > 1 else None
     names = comparison.names if comparison else [run.path.resolve().name for run in runs]
     named = len(folders)
-    lines = [*requirement_lines(names[-named:], runs[-named:], asked)]
+    lines = [*check_requirements(names[-named:], runs[-named:], asked)]
     if comparison and margin is not None:
-        lines += baseline_lines(comparison, margin)
+        lines += check_baseline(comparison, margin)
     return GateResult(comparison=comparison, lines=tuple(lines))
 
 

@@ -20,7 +20,7 @@ from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.rules.plausibility import caveats_of
-from evidence.scores.gain import form_of_run, gain_of_run
+from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
@@ -70,10 +70,10 @@ def run_text(run: Run) -> str:
     if record.sources is not None:
         return foreign_text(record, report)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
-    if gain := gain_of_run(record.facts.eval_summary):
+    if gain := describe_run_gain(record.facts.eval_summary):
         rows.append(("gain", gain))
     rows += [("score", said) for _, said in caveats_of(record.facts.eval_summary)]
-    rows += [("form", sentence) for sentence in form_of_run(record.facts.eval_summary, record.facts.log)]
+    rows += [("form", sentence) for sentence in describe_form_losses(record.facts.eval_summary, record.facts.log)]
     rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
     rows.append(("grade", report.grade.words))
@@ -118,8 +118,8 @@ def run_json(run: Run) -> dict[str, Any]:
         **report.grade.document(),
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
-        "gain_of_form": gain_of_run(record.facts.eval_summary),
-        "form": form_of_run(record.facts.eval_summary, record.facts.log),
+        "gain_of_form": describe_run_gain(record.facts.eval_summary),
+        "form": describe_form_losses(record.facts.eval_summary, record.facts.log),
         "score_caveats": [said for _, said in caveats_of(record.facts.eval_summary)],
         "withheld": list(record.withheld),
         "stamps": describe_timestamps(run.path, run.manifest),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
-from evidence.compare.rehearsal import RehearsedFigure
+from evidence.compare.smoke import SmokeFigure
 
 _ROW_PIXELS, _EDGES_PIXELS = 40, 84
 _APART = 0.14
@@ -19,7 +19,7 @@ _LEAST = 1.6
 _MARGIN = 1.35
 
 
-def draw(figures: Sequence[RehearsedFigure], colours: Palette) -> go.Figure:
+def draw(figures: Sequence[SmokeFigure], colours: Palette) -> go.Figure:
     """Return the picture: each row is scaled to the full run's figure, the smoke run hollow, the planned band behind.
 
     What cannot be set in a ratio (a text, a zero) has no point unless it must agree; its values stand in its label.
@@ -58,7 +58,7 @@ def draw(figures: Sequence[RehearsedFigure], colours: Palette) -> go.Figure:
     return picture
 
 
-def describe(figures: Sequence[RehearsedFigure]) -> str:
+def describe(figures: Sequence[SmokeFigure]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "; ".join(
         f"{figure.name} ({figure.band}): smoke {figure.smoke.text}, full {figure.full.text}{_mark(figure)}"
@@ -66,7 +66,7 @@ def describe(figures: Sequence[RehearsedFigure]) -> str:
     )
 
 
-def _places(figures: Sequence[RehearsedFigure]) -> tuple[dict[str, int], dict[str, int]]:
+def _places(figures: Sequence[SmokeFigure]) -> tuple[dict[str, int], dict[str, int]]:
     """Return the rows of the figures and of the heads of their bands, from the lowest, 0."""
     names: list[tuple[bool, str]] = []
     for place, figure in enumerate(figures):
@@ -81,7 +81,7 @@ def _places(figures: Sequence[RehearsedFigure]) -> tuple[dict[str, int], dict[st
 
 def _axes(
     picture: go.Figure,
-    figures: Sequence[RehearsedFigure],
+    figures: Sequence[SmokeFigure],
     places: dict[str, int],
     heads: dict[str, int],
     colours: Palette,
@@ -111,7 +111,7 @@ def _axes(
     picture.update_layout(legend=legend, showlegend=True, margin_t=_LEGEND_PIXELS)
 
 
-def _ratio(figure: RehearsedFigure, *, is_smoke: bool) -> float | None:
+def _ratio(figure: SmokeFigure, *, is_smoke: bool) -> float | None:
     """Return where a run's point is: 1 for the full run; None without one."""
     ours, theirs = figure.smoke.number, figure.full.number
     if ours is not None and theirs is not None and ours > 0 and theirs > 0:
@@ -119,20 +119,20 @@ def _ratio(figure: RehearsedFigure, *, is_smoke: bool) -> float | None:
     return 1.0 if figure.agrees else None
 
 
-def _planned_range(figure: RehearsedFigure, *, is_smoke: bool) -> tuple[float, float] | None:
+def _planned_range(figure: SmokeFigure, *, is_smoke: bool) -> tuple[float, float] | None:
     planned, whole = (figure.smoke if is_smoke else figure.full).planned, figure.full.number
     if planned is None or not whole or planned[0] <= 0:
         return None
     return planned[0] / whole, planned[1] / whole
 
 
-def _tint(figure: RehearsedFigure, colours: Palette) -> str:
+def _tint(figure: SmokeFigure, colours: Palette) -> str:
     if figure.band == "must agree" and figure.agrees is not None:
         return colours.tones["good" if figure.agrees else "bad"]
     return colours.tones["fair" if figure.band == "should scale" else "quiet"]
 
 
-def _mark(figure: RehearsedFigure) -> str:
+def _mark(figure: SmokeFigure) -> str:
     if figure.remark:
         return f" ({figure.remark})"
     return "" if figure.agrees is None else " ✓" if figure.agrees else " ≠"

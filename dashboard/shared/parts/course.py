@@ -18,7 +18,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from dashboard.shared.words.text import plain, shorten
-from evidence.compare.pairing import counterparts, rehearsed_by
+from evidence.compare.smoke import find_counterparts, find_full_runs
 from evidence.index.runs import RunSummary
 from evidence.run.layout import CONFIG, MANIFEST
 from launch import queue
@@ -126,7 +126,7 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
         compare_menu(summary, known, key="compare finished")
         config = reading.run_of(summary.path).config
         if summary.mode == "smoke" and config and st.button("Same again as full", icon=":material/fast_forward:"):
-            rehearsed = [run.path for run in rehearsed_by(summary, known.values())[:_MOST_ORIGINALS]]
+            rehearsed = [run.path for run in find_full_runs(summary, known.values())[:_MOST_ORIGINALS]]
             queued = job_of(name)
             asked = configs.read(configs.StartConfig(key="", path=queued.folder / CONFIG)) if queued else None
             state.go(state.LAUNCH, **assignments.full_of(config, name, rehearsed=rehearsed, asked=asked))
@@ -140,7 +140,7 @@ _LONGEST_NAME = 40
 
 def compare_menu(summary: RunSummary, known: Mapping[str, RunSummary], *, key: str = "compare with") -> None:
     """Draw the menu; what is chosen stands first in the comparison, so that this run is compared with it."""
-    name, others = summary.path.name, counterparts(summary, list(known.values()))
+    name, others = summary.path.name, find_counterparts(summary, list(known.values()))
     options = {f"{what}: {shorten(plain(run.path.name), _LONGEST_NAME)}": run.path.name for what, run in others.items()}
     chosen = st.menu_button("Compare with …", [*options, _ANOTHER], key=key, icon=":material/compare_arrows:")
     if chosen is not None:

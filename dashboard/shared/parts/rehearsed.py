@@ -10,9 +10,7 @@ from dashboard.shared.config import configs
 from dashboard.shared.parts import gate, launching, markup
 from dashboard.shared.session import reading, state
 from dashboard.shared.words.grades import Sign
-from evidence.compare.pairing import rehearsals_of, rehearsed_by
-from evidence.compare.rehearsal import Rehearsal
-from evidence.compare.stages import RunStage
+from evidence.compare.smoke import RunStage, SmokeCheck, find_full_runs, find_smoke_runs
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 from schemas.problems import formats
@@ -28,12 +26,12 @@ _STATES: Mapping[str, Sign] = {
 }
 
 
-def boxes(found: Rehearsal) -> None:
+def boxes(found: SmokeCheck) -> None:
     """Draw eight boxes, one for each stage: the smoke run above the full run."""
     inside = "".join(
         f"<li><b>{markup.safe(theirs.name if ours.name.endswith('steps') else ours.name)}</b>"
         f"{_state('smoke', ours)}{_state('full', theirs)}</li>"
-        for ours, theirs in zip(found.smoke, found.full, strict=True)
+        for ours, theirs in zip(found.smoke_stages, found.full_stages, strict=True)
     )
     st.html(f'<ol class="tp-stages" aria-label="Stages, smoke run above full run">{inside}</ol>')
 
@@ -41,7 +39,7 @@ def boxes(found: Rehearsal) -> None:
 def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None:
     """Draw what a run rehearsed or what rehearsed it; of a full run that nothing rehearsed, the button that does."""
     is_smoke = summary.mode == "smoke"
-    found = (rehearsed_by if is_smoke else rehearsals_of)(summary, known.values())
+    found = (find_full_runs if is_smoke else find_smoke_runs)(summary, known.values())
     if not found and (is_smoke or summary.mode != "full" or not summary.settings):
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="rehearsal"):
@@ -51,8 +49,8 @@ def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
         told = reading.rehearsal_of(smoke.path, full.path)
-        stages = " · ".join(f"{_STATES[stage.state].symbol} {stage.name}" for stage in told.smoke)
-        markup.note(f"{told.said} {stages}")
+        stages = " · ".join(f"{_STATES[stage.state].symbol} {stage.name}" for stage in told.smoke_stages)
+        markup.note(f"{told.summary} {stages}")
         if st.button(TAB, icon=":material/science:"):
             state.go(state.COMPARE, part=TAB, full=full.path.name, smoke=smoke.path.name)
 

@@ -22,8 +22,8 @@ from dashboard.shared.session.reading_bar import reading_bar, still_reading
 from dashboard.shared.session.ready import getting_ready
 from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
-from evidence.compare.comparison import Comparison, compare_runs
-from evidence.compare.rehearsal import Rehearsal, rehearsal
+from evidence.compare.scores import Comparison, compare_runs
+from evidence.compare.smoke import SmokeCheck, check_smoke_run
 from evidence.index import columns_cache, entries
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
@@ -187,7 +187,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     return _compare(tuple(map(str, folders)), str([signature(folder) for folder in folders]))
 
 
-def rehearsal_of(smoke: Path, full: Path) -> Rehearsal:
+def rehearsal_of(smoke: Path, full: Path) -> SmokeCheck:
     """Return what a smoke run shows of a full run, worked out again when one of their files changed."""
     return _rehearsal(str(smoke), str(full), signature(smoke) + signature(full))
 
@@ -256,9 +256,9 @@ def _compare(folders: tuple[str, ...], signatures: str) -> Comparison:
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _rehearsal(smoke: str, full: str, signatures: str) -> Rehearsal:
+def _rehearsal(smoke: str, full: str, signatures: str) -> SmokeCheck:
     ours, theirs = Path(smoke), Path(full)
-    return rehearsal(read_run(ours), check(ours), read_run(theirs), check(theirs))
+    return check_smoke_run(read_run(ours), check(ours), read_run(theirs), check(theirs))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)  # More than are held side by side.

@@ -24,7 +24,7 @@ from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
 from evidence.rules.plausibility import caveats_of
 from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
-from evidence.scores.gain import form_of_run, gain_of_run
+from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from foreign.readers.view import ForeignRun
 from launch import queue
 from launch.resuming import can_resume
@@ -117,9 +117,9 @@ def _figures(run: Run, series: Series) -> None:
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
     caveats = (said for _, said in caveats_of(facts.eval_summary))
-    for said in filter(None, (gain_of_run(facts.eval_summary), *caveats)):
+    for said in filter(None, (describe_run_gain(facts.eval_summary), *caveats)):
         markup.note(f"{said[0].upper()}{said[1:]}.")
-    for sentence in form_of_run(facts.eval_summary, facts.log):
+    for sentence in describe_form_losses(facts.eval_summary, facts.log):
         markup.note(sentence)
     if withheld:
         markup.note(" ".join(withheld))

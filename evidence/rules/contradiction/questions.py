@@ -9,7 +9,7 @@ from evidence.records.facts import Document, Facts, finding
 from evidence.rules.contradiction.scores import EvaluatedModel, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
-from evidence.scores.reading import expected_line, scoring_of
+from evidence.scores.reading import expected_line, read_scoring
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
@@ -120,7 +120,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
     """
     if facts.eval_summary is None:
         return
-    scoring = asdict(scoring_of(facts.eval_summary))
+    scoring = asdict(read_scoring(facts.eval_summary))
     for line, record in enumerate(facts.log or [], start=1):
         logged = {"version": 1} | record["fields"]
         if record["event"] == "scoring" and any(logged.get(key) != value for key, value in scoring.items()):

@@ -10,7 +10,7 @@ import numpy as np
 
 from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
-from evidence.scores.recompute import learning_rates, result_of
+from evidence.scores.recompute import compute_result, learning_rates
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
@@ -28,7 +28,7 @@ def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
         return
     if facts.succeeded and not facts.metrics:
         return  # That nothing was recorded has its own rule.
-    computed = result_of(facts.metrics)
+    computed = compute_result(facts.metrics)
     stated = facts.manifest["result"]
     for name, right in computed.items():
         if not same(stated[name], right):

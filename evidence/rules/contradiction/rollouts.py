@@ -17,11 +17,10 @@ import numpy as np
 
 from evidence.records.dataset import dataset_file, dataset_rows
 from evidence.records.facts import Document, Facts, finding, same
-from evidence.rewards import Attempt, Reward, advantages, rewards_of, total_reward
-from evidence.rewards.terms import terms_of
+from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.run import layout
 from evidence.scores.overlap import row_texts
-from evidence.scores.reading import Scoring, scoring_of
+from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import first_few
 from schemas.problems.words import listed, show
@@ -73,7 +72,7 @@ class RewardedRun:
 
     def can_repeat(self, reward: Reward, rollout: Document) -> bool:
         """Return whether what a reward gives a completion can be computed here."""
-        return reward.is_ours and self.scoring is not None and reward.rule.lacks(self.row_of(rollout) or {}) is None
+        return reward.is_ours and self.scoring is not None and reward.missing(self.row_of(rollout) or {}) is None
 
     def again(self, reward: Reward, rollout: Document) -> float | None:
         """Return what a reward gives a completion, or None if it cannot be computed here."""
@@ -99,8 +98,8 @@ def rewarded_run(facts: Facts) -> RewardedRun | None:
         return None
     scoring = scoring_in(facts)
     try:
-        terms = terms_of(objective.get("rewards"), file=layout.CONFIG)
-        rewards = rewards_of(terms, scoring or Scoring(), file=layout.CONFIG, execute=False)
+        terms = parse_terms(objective.get("rewards"), file=layout.CONFIG)
+        rewards = build_rewards(terms, scoring or Scoring(), file=layout.CONFIG, execute=False)
     except ProblemError:
         return None
     return RewardedRun(facts=facts, rollouts=facts.rollouts, objective=objective, rewards=rewards, scoring=scoring)
@@ -110,8 +109,8 @@ def scoring_in(facts: Facts) -> Scoring | None:
     """Return how a run read answers, as its log or its evaluation states, or None if neither does."""
     stated = [record["fields"] for record in facts.log or () if record["event"] == "scoring"]
     if stated and {"answer", "answer_regex", "compare", "tolerance"} <= stated[-1].keys():
-        return scoring_of({"scoring": stated[-1]})
-    return None if facts.eval_summary is None else scoring_of(facts.eval_summary)
+        return read_scoring({"scoring": stated[-1]})
+    return None if facts.eval_summary is None else read_scoring(facts.eval_summary)
 
 
 def rewards_follow_from_completions(facts: Facts) -> Iterator[Problem]:

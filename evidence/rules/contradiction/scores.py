@@ -8,11 +8,14 @@ from typing import Any
 
 from evidence.records.facts import Document, Facts, finding, same
 from evidence.run import layout
-from evidence.scores.fingerprint import fingerprint_bytes
-from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import Scoring, accepted_of, scoring_of
-from evidence.scores.recompute import counts_prompts_once, scores_of
-from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
+from evidence.scores.reading import PatternError, Scoring, accepted_answers, read_scoring
+from evidence.scores.recompute import (
+    MORE_SAMPLES,
+    compute_scores,
+    is_clustered_by_prompt,
+    iter_answers,
+    majority_fields,
+)
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
@@ -45,7 +48,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each stated score that the rows do not give."""
     samples = facts.eval_summary["generation"].get("samples", 1) if facts.eval_summary else 1
     for answers in answers_of(facts):
-        computed = scores_of(answers.rows, samples, by_prompt=counts_prompts_once(answers.stated))
+        computed = compute_scores(answers.rows, samples, by_prompt=is_clustered_by_prompt(answers.stated))
         stated = {key: answers.stated.get(key) for key in ("metrics", "groups", "sampled") if key in answers.stated}
         yield from first_few(
             finding(
@@ -62,7 +65,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
 
 def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose verdict its own text does not give."""
-    scoring = scoring_of(facts.eval_summary)
+    scoring = read_scoring(facts.eval_summary)
     stop = facts.eval_summary["generation"].get("stop") if facts.eval_summary else None
     try:
         scoring.read("")
@@ -110,7 +113,7 @@ def _wrong_verdicts(
     # Rows of earlier versions do not state what is right leniently; either all of a file do, or none.
     is_lenient = any("lenient_correct" in row for row in rows)
     for line, pointer, row in each_answer(rows):
-        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
+        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
         wrong = [key for key in right if row.get(key) != right[key] and (is_lenient or key != "lenient_correct")]
         for key in wrong:
             what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(right[key])}."
@@ -119,8 +122,8 @@ def _wrong_verdicts(
     for line, row in enumerate(rows, start=1):
         if MORE_SAMPLES not in row:
             continue
-        answers = [each["extracted_answer"] for each in answers_in(row)]
-        for key, value in majority_fields(answers, scoring, accepted_of(row)).items():
+        answers = [each["extracted_answer"] for each in iter_answers(row)]
+        for key, value in majority_fields(answers, scoring, accepted_answers(row)).items():
             if row.get(key) != value:
                 what = f"{key} of {row['id']} is {show(row.get(key))}; its samples give {show(value)}."
                 at = f"/{key}"
@@ -133,7 +136,7 @@ def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]
         if MORE_SAMPLES not in row:
             yield line, "", row
             continue
-        for number, answer in enumerate(answers_in(row)):
+        for number, answer in enumerate(iter_answers(row)):
             yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
 
 
@@ -202,20 +205,11 @@ def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> I
 
 
 def _strange_trace(row: Document) -> tuple[str, str] | None:
-    """Return what an answer's token ids or fingerprint state of another number of tokens, and under which key."""
+    """Return what an answer's token ids state of another number of tokens, and under which key."""
     tokens, ids = row["output_tokens"], row.get("output_token_ids")
     if ids is not None and len(ids.split()) != tokens:
         return "output_token_ids", f"{len(ids.split())} token ids are stated, and {tokens} tokens."
-    fingerprint = row.get("fingerprint")
-    if fingerprint is None:
-        return None
-    held = len(fingerprint) // 4 * 3 - fingerprint.count("=")
-    if held == fingerprint_bytes(tokens):
-        return None
-    return (
-        "fingerprint",
-        f"The fingerprint has {held:,} bytes; one of {tokens} tokens has {fingerprint_bytes(tokens):,}.",
-    )
+    return None
 
 
 CHECKS = (scores_follow_from_predictions, verdicts_follow_from_outputs, outputs_are_whole)

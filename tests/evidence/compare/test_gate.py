@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.compare.gate import requirements_of
-from evidence.scores.recompute import scores_of
+from evidence.compare.gate import parse_requirements
+from evidence.scores.recompute import compute_scores
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainproof import command
@@ -18,7 +18,7 @@ from trainproof.terminal.comparisons import format_gate, outcome_of
 
 def score(run: Path) -> float:
     rows = [json.loads(line) for line in (run / "predictions.jsonl").read_text("utf-8").splitlines()]
-    return scores_of(rows)["metrics"]["exact_match"]["value"]
+    return compute_scores(rows)["metrics"]["exact_match"]["value"]
 
 
 def result(run: Path) -> dict[str, float]:
@@ -52,7 +52,7 @@ def test_a_figure_that_was_not_measured_is_not_reached(tmp_path: Path):
 def test_no_figure_of_a_contradictory_run_counts(tmp_path: Path):
     run = write_run(tmp_path, "a", items=30, manifest={"result": {"last_loss": 0.01}})
     assert gate(run, require=["last_loss<=1"]) == (
-        "NOT MET  a: last_loss <= 1. The run is graded contradictory, so no figure of it counts.\n"
+        "NOT MET  a: last_loss <= 1. The run is graded contradictory, so its figures do not count.\n"
     )
 
 
@@ -63,7 +63,7 @@ def test_no_worse_than_a_baseline(tmp_path: Path):
     outcome = outcome_of([same, worse], baseline=old, no_worse_than=0.02)
     assert [(line.run, line.met) for line in outcome.lines] == [("same", True), ("worse", False)]
     assert outcome.lines[0].required == "exact_match no worse than old by 0.02"
-    assert outcome.lines[0].what == ("The difference is +0.000, its 95 % interval -0.019 to +0.019, above -0.02.")
+    assert outcome.lines[0].what == ("The difference is +0.000 with the 95 % interval -0.014 to +0.014, above -0.02.")
     assert outcome.lines[1].what.endswith(", reaching -0.02.")
     assert not outcome.ok
 
@@ -81,32 +81,32 @@ def test_a_baseline_of_other_questions(tmp_path: Path):
     (line,) = outcome_of([new], baseline=old, no_worse_than=0.02).lines
     assert (line.met, line.what) == (
         False,
-        "Their scores cannot be compared. new was not evaluated: it has no predictions.jsonl.",
+        "The scores cannot be compared. new was not evaluated: it has no predictions.jsonl.",
     )
 
 
 WRONG = {
     "exact_match=0.4": (
-        "`exact_match=0.4` is no requirement.",
-        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+        "Invalid requirement `exact_match=0.4`.",
+        'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
     ),
     "": (
-        "`` is no requirement.",
-        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+        "Invalid requirement ``.",
+        'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
     ),
     "exact_match >= nan": (
-        "`exact_match >= nan` is no requirement.",
-        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+        "Invalid requirement `exact_match >= nan`.",
+        'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
     ),
-    "exact_match>=40%": ("`exact_match>=40%` is no requirement.", 'Write the fraction: "exact_match>=0.4".'),
+    "exact_match>=40%": ("Invalid requirement `exact_match>=40%`.", 'Use a fraction: "exact_match>=0.4".'),
     "exact_match>=40": (
         "`exact_match>=40`: exact_match is a fraction from 0 to 1.",
-        "If 40 is a percentage, write 0.4.",
+        "If 40 is a percentage, use 0.4.",
     ),
     "exact_mach>=0.4": (
-        "`exact_mach` is no figure of a run.",
+        "Unknown figure `exact_mach`.",
         (
-            "Did you mean exact_match? There are: exact_match, format_compliance, first_loss, last_loss, mean_loss, "
+            "Did you mean exact_match? Choose from exact_match, format_compliance, first_loss, last_loss, mean_loss, "
             "best_loss, best_step, tokens_seen, train_seconds, compile_seconds, peak_memory_bytes."
         ),
     ),
@@ -116,7 +116,7 @@ WRONG = {
 @pytest.mark.parametrize("expression", WRONG)
 def test_expressions_that_cannot_be_understood(expression: str):
     with pytest.raises(ProblemError) as caught:
-        requirements_of([expression])
+        parse_requirements([expression])
     what, then = WRONG[expression]
     assert caught.value.exit_code == 2
     assert as_text(caught.value.problems) == f"error TP094: {what}\n  Next: {then}\n"
@@ -124,7 +124,7 @@ def test_expressions_that_cannot_be_understood(expression: str):
 
 def test_all_wrong_expressions_are_told_at_once():
     with pytest.raises(ProblemError) as caught:
-        requirements_of(["a", "exact_match>=0.5", "b"])
+        parse_requirements(["a", "exact_match>=0.5", "b"])
     assert len(caught.value.problems) == 2
 
 
@@ -133,8 +133,8 @@ def test_all_wrong_expressions_are_told_at_once():
     [
         ({"baseline": Path("old")}, "`--baseline` needs `--no-worse-than`."),
         ({"no_worse_than": 0.02}, "`--no-worse-than` needs `--baseline`."),
-        ({"baseline": Path("old"), "no_worse_than": 2.0}, "`--no-worse-than 2` is no fraction from 0 to 1."),
-        ({"baseline": Path("old"), "no_worse_than": -0.1}, "`--no-worse-than -0.1` is no fraction from 0 to 1."),
+        ({"baseline": Path("old"), "no_worse_than": 2.0}, "`--no-worse-than 2` is not a fraction from 0 to 1."),
+        ({"baseline": Path("old"), "no_worse_than": -0.1}, "`--no-worse-than -0.1` is not a fraction from 0 to 1."),
     ],
 )
 def test_a_baseline_and_its_margin_belong_together(asked: dict, what: str):

@@ -14,7 +14,7 @@ from evidence.judge.grade import GRADES, NEVER_STATED
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
-from evidence.scores.recompute import scores_of
+from evidence.scores.recompute import compute_scores
 
 COMMIT = "0123456789ab"
 VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
@@ -77,7 +77,7 @@ def test_an_evaluation_without_any_output_is_named(tmp_path: Path) -> None:
     rows = [json.loads(line) | nothing for line in (run / "predictions.jsonl").read_text().splitlines()]
     write_rows(run / "predictions.jsonl", rows)
     summary = json.loads((run / "eval_summary.json").read_text())
-    summary |= scores_of(rows)
+    summary |= compute_scores(rows)
     summary["predictions"]["sha256"] = sha256_file(run / "predictions.jsonl")
     write_document(run / "eval_summary.json", summary)
     seal(run)

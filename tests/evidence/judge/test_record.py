@@ -8,7 +8,7 @@ import pytest
 from mutations import apply
 from synthetic import write_run
 
-from evidence.compare.comparison import compare_runs
+from evidence.compare.scores import compare_runs
 from evidence.index.runs import index_runs
 from evidence.judge.judgement import report_of
 from evidence.judge.record import JudgedRecord, record_of

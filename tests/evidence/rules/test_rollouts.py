@@ -13,7 +13,7 @@ from synthetic import seal, write_rows
 
 from evidence.judge.judgement import check_run, report_of
 from evidence.records.ours import read_run
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
 from evidence.rules.rewarding import difference
 from evidence.run import layout
@@ -180,7 +180,7 @@ def test_forged_roll_outs_are_found_out(forged, act, code, what):
     ],
 )
 def test_the_steps_whose_completions_are_written(steps: int, updates: int, written: list[int]):
-    assert list(written_steps(steps, updates)) == written
+    assert list(logged_rollout_steps(steps, updates)) == written
 
 
 def test_a_better_mean_in_the_metrics_is_found_out(forged):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evidence.scores.overlap import Overlap, overlap_of, row_texts, words_of
+from evidence.scores.overlap import Overlap, find_overlap, row_texts, split_words
 from trainer.data.dev_reasoning import generate_rows
 
 DATA = Path(__file__).parents[3] / "trainer" / "data"
@@ -27,7 +27,7 @@ LONG = {
 
 
 def of_rows(items: list[dict[str, Any]], *rows: tuple[str, str]) -> Overlap:
-    return overlap_of(items, [((asked,), learned) for asked, learned in rows])
+    return find_overlap(items, [((asked,), learned) for asked, learned in rows])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def of_rows(items: list[dict[str, Any]], *rows: tuple[str, str]) -> Overlap:
     ],
 )
 def test_spelling_does_not_count_and_figures_do(text: str, words: str) -> None:
-    assert " ".join(words_of(text)) == words
+    assert " ".join(split_words(text)) == words
 
 
 @pytest.mark.parametrize("asked", ["ann has 12 apples and eats 5 of them -- how many apples are left in her basket"])
@@ -71,7 +71,7 @@ def test_near_is_half_of_an_item_with_its_figures_and_its_answer(asked: str, lea
 
 
 def test_of_a_long_item_13_words_in_a_row_are_enough_and_12_are_not() -> None:
-    words = words_of(LONG["prompt"])
+    words = split_words(LONG["prompt"])
     assert len(words) == 28
     taught = [f"Tell me: {' '.join(words[3 : 3 + count])}?" for count in (13, 12)]
     assert of_rows([LONG], (taught[0], "The Danube.")).items_near == ("long",)
@@ -123,12 +123,12 @@ def test_the_rows_of_the_demos_ask_nothing_that_is_evaluated(dataset: str, eval_
     rows, items = lines(dataset), lines(eval_set)
     own = frozenset(row["prompt"] for row in rows)
     rows += generate_rows(dataset, 3_000 if "stories" in dataset else 12_000, 1_000_003, exclude_prompts=own)
-    found = overlap_of(items, map(row_texts, rows))
+    found = find_overlap(items, map(row_texts, rows))
     assert (found.rows_same, len(found.items_near)) == (0, near)
     again = [{"prompt": item["prompt"].upper().replace(" ", "  "), "completion": item["expected"]} for item in items]
     in_words = [
         {"prompt": f"Please: {item['prompt'].rstrip('?.')}, would you?", "completion": item["expected"]}
         for item in items
     ]
-    assert len(overlap_of(items, map(row_texts, again)).items_same) == len(items)
-    assert len(overlap_of(items, map(row_texts, in_words)).items_near) == len(items)
+    assert len(find_overlap(items, map(row_texts, again)).items_same) == len(items)
+    assert len(find_overlap(items, map(row_texts, in_words)).items_near) == len(items)

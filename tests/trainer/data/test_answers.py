@@ -111,11 +111,11 @@ def test_expected_answers_that_cannot_be_read_are_refused(settings: dict, expect
         ({"answer": "regex"}, "evaluation.answer is regex, and evaluation.answer_regex is not set."),
         (
             {"answer": "regex", "answer_regex": "(a"},
-            'evaluation.answer_regex is "(a": missing ), unterminated subpattern at position 0.',
+            'evaluation.answer_regex is "(a": missing ): (a (RE2 syntax: no look-around, no back-references).',
         ),
         (
-            {"answer": "regex", "answer_regex": "(a*)*b"},
-            'evaluation.answer_regex is "(a*)*b": it repeats something that may be empty.',
+            {"answer": "regex", "answer_regex": "a*"},
+            'evaluation.answer_regex is "a*": the pattern matches the empty string.',
         ),
         (
             {"answer": "whole", "answer_regex": "a"},

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 from tasks import inputs_of
 
-from evidence.rewards import Attempt, rewards_of
+from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
@@ -83,7 +83,7 @@ def test_no_training_row_is_an_evaluation_item_in_another_order():
 
 
 def test_the_reward_pays_for_every_solution_and_only_for_the_items_own():
-    [reward] = rewards_of(["countdown"], Scoring(answer="whole"), file="c")
+    [reward] = build_rewards(["countdown"], Scoring(answer="whole"), file="c")
     rows = read_dataset("countdown-v1").rows
     solved = {parts(row["prompt"]): row["completion"] for row in read_dataset("countdown-solved-v1").rows}
     for row, other in itertools.pairwise(rows[:500]):

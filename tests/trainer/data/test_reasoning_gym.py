@@ -10,8 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from evidence.rewards import Attempt, refuse_rows, rewards_of
-from evidence.rewards.reasoning_gym import scorer_of
+from evidence.rewards import Attempt, build_rewards, find_unusable_rows, gym_scorer
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from trainer.data import reasoning_gym
@@ -50,13 +49,13 @@ def gym(monkeypatch):
     package.get_score_answer_fn = lambda name: lambda answer, entry: 1.0 if answer == entry["answer"] else 0.01
     for module in (package, factory):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for place in (reasoning_gym, sys.modules["evidence.rewards.reasoning_gym"]):
-        monkeypatch.setattr(place, "PACKAGE", "stand_in_gym")
-    monkeypatch.setattr("evidence.rewards.reasoning_gym.find_spec", lambda name: name)
+    for place in (reasoning_gym, sys.modules["evidence.rewards"]):
+        monkeypatch.setattr(place, "GYM_PACKAGE", "stand_in_gym")
+    monkeypatch.setattr("evidence.rewards.find_spec", lambda name: name)
     monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
-    scorer_of.cache_clear()
+    gym_scorer.cache_clear()
     yield
-    scorer_of.cache_clear()
+    gym_scorer.cache_clear()
 
 
 def test_a_task_becomes_rows_with_their_configuration(gym):
@@ -82,9 +81,9 @@ def test_a_task_becomes_rows_with_their_configuration(gym):
 
 def test_the_reward_of_the_same_name_judges_them(gym):
     rows = read_dataset("reasoning-gym:sums?size=2").rows
-    rewards = rewards_of(["reasoning_gym"], Scoring(answer="whole"), file="c")
-    assert refuse_rows(rewards, rows, file="d") == []
-    [problem] = refuse_rows(rewards, [{"prompt": "?", "completion": "4"}], file="d", lines=[1])
+    rewards = build_rewards(["reasoning_gym"], Scoring(answer="whole"), file="c")
+    assert find_unusable_rows(rewards, rows, file="d") == []
+    [problem] = find_unusable_rows(rewards, [{"prompt": "?", "completion": "4"}], file="d", lines=[1])
     assert "has no task of the kind reasoning_gym" in problem.what
     for text, worth in ((rows[0]["final_answer"], 1.0), ("no", 0.01), ("", 0.0)):
         assert rewards[0].score(Attempt(prompt="", text=text, row=rows[0], finished=True)) == worth
@@ -109,7 +108,7 @@ def test_a_name_that_makes_no_task(gym, name, what, next_):
 
 
 def test_without_the_package_it_is_named(monkeypatch):
-    monkeypatch.setattr(reasoning_gym, "PACKAGE", "no_package_of_this_name")
+    monkeypatch.setattr(reasoning_gym, "GYM_PACKAGE", "no_package_of_this_name")
     with pytest.raises(ProblemError) as raised:
         read_dataset("reasoning-gym:leg_counting")
     [problem] = raised.value.problems
@@ -124,7 +123,7 @@ def test_the_package_itself(task):
     file = read_dataset(name)
     assert file.sha256 == read_dataset(name).sha256
     assert (file.generator["configuration"]["seed"], file.generator["configuration"]["size"]) == (5, 3)
-    [reward] = rewards_of(["reasoning_gym"], Scoring(answer="whole"), file="c")
+    [reward] = build_rewards(["reasoning_gym"], Scoring(answer="whole"), file="c")
     for row in file.rows:
         metadata = row["task"]["entry"]["metadata"]
         gold = metadata["expression"] if task == "countdown" else row["final_answer"]

@@ -13,15 +13,13 @@ from leaves import Forger, Forgery
 
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import headline
-from evidence.compare.comparison import Pair, compare_runs
-from evidence.compare.score_difference import score_difference
+from evidence.compare.scores import Pair, compare_runs, score_difference
 from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
-from evidence.scores.gain import gain_of_run
 from evidence.scores.reading import Scoring
-from evidence.scores.recompute import scores_of
+from evidence.scores.recompute import compute_scores, describe_run_gain
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
@@ -117,7 +115,7 @@ def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
     summary = deepcopy(document(made, layout.EVAL_SUMMARY))
     summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
     gain = "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
-    assert gain_of_run(summary) == gain
+    assert describe_run_gain(summary) == gain
     assert in_words(summary, "words").endswith(f"before training 0.000); {gain}")
     series = Tail(made / layout.METRICS).series()
     [figure] = [each for each in headline.figures(None, summary, None, series) if each.label == "Exact match"]
@@ -133,7 +131,7 @@ Change = Callable[[dict[str, Any]], None]
 
 def lenient(values: dict[str, Any]) -> None:
     values[layout.BASELINE_PREDICTIONS][0]["lenient_correct"] = True
-    values[layout.EVAL_SUMMARY]["baseline"] |= scores_of(values[layout.BASELINE_PREDICTIONS])
+    values[layout.EVAL_SUMMARY]["baseline"] |= compute_scores(values[layout.BASELINE_PREDICTIONS])
 
 
 def accepting_more(values: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.rules.spending.figures import exactly
 from evidence.run import layout
-from evidence.scores.held_out import drawn_ids
+from evidence.scores.recompute import draw_ids
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,
@@ -94,7 +94,7 @@ def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
     points = points_of(made)
     assert list(points) == [10, 20, 30, 40, 50]
     answers = rows_of(made, layout.ANSWERS_OVER_STEPS)
-    drawn = drawn_ids(WORDS, 3, 0)
+    drawn = draw_ids(WORDS, 3, 0)
     assert [row["id"] for row in answers] == drawn * 5
     for step, (score, _) in points.items():
         assert score == sum(row["correct"] for row in answers if row["step"] == step) / 3
@@ -191,11 +191,11 @@ def test_settings_without_effect_are_refused(evaluation: dict[str, Any], keep_be
 
 def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     ids = [f"q{n}" for n in range(40)]
-    one, other = drawn_ids(ids, 8, 0), drawn_ids(ids, 8, 1)
+    one, other = draw_ids(ids, 8, 0), draw_ids(ids, 8, 1)
     assert len(set(one)) == 8
     assert one == sorted(one, key=ids.index) != other
-    assert drawn_ids(ids, 99, 0) == ids
-    assert set(drawn_ids(ids, 8, 0)) < set(drawn_ids(ids, 9, 0)), "more items are the same and others"
+    assert draw_ids(ids, 99, 0) == ids
+    assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0)), "more items are the same and others"
 
 
 def test_the_plan_counts_it():

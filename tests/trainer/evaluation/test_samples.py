@@ -17,7 +17,7 @@ from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from evidence.scores.recompute import scores_of
+from evidence.scores.recompute import compute_scores
 from schemas.problems.problem import ProblemError
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.load import load_config
@@ -115,7 +115,7 @@ def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
     assert len(texts) > 3, "what is drawn differs"
     assert all("e" not in text[:-1] for text in texts), "the stop text ends an output"
     assert any(text.endswith("e") for text in texts)
-    assert summary["sampled"] == scores_of(rows, SAMPLES)["sampled"]
+    assert summary["sampled"] == compute_scores(rows, SAMPLES)["sampled"]
     assert [each["tries"] for each in summary["sampled"]["pass_at"]] == [1, 2, 4, 5]
     assert summary["baseline"]["sampled"]["samples"] == SAMPLES
     said = run_text(read_run(made))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from model_folders import model_folder
 
-from evidence.compare.pairing import lineage, rehearsals_of
-from evidence.compare.stages import stages_of
+from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.index.summary import summary_of
 from evidence.judge.judgement import report_of
 from evidence.records.facts import facts_of
@@ -54,7 +53,7 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
     order = order_of(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
     assert run(order, Watch(quiet=True)) == 0
     smoke = read_run(tmp_path / "smoke")
-    stages = stages_of(facts_of(smoke))
+    stages = run_stages(facts_of(smoke))
     assert {stage.name: stage.state for stage in stages if stage.state != "passed"} == {"resume": "not exercised"}
     assert smoke.manifest is not None
     model = smoke.manifest["model"]
@@ -68,8 +67,8 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
     assert [finding for finding in report.findings if finding.severity == "error"] == []
     ours = summary_of(smoke, report)
     full = replace(ours, mode="full", steps_planned=200, settings={**ours.settings, **settings_of_full(large)})
-    assert lineage(ours, full) == "same but for size"
-    assert rehearsals_of(full, [ours]) == [ours]
+    assert find_lineage(ours, full) == "same but for size"
+    assert find_smoke_runs(full, [ours]) == [ours]
 
 
 def settings_of_full(path: Path) -> dict[str, object]:

@@ -9,7 +9,7 @@ import pytest
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from evidence.run import layout
 from trainer.recorder.processor import NATIVE, ask_for, level_of
 
@@ -25,7 +25,7 @@ def test_the_run_that_learned_from_rewards_has_no_finding():
     assert run.manifest["environment"]["processor"]["compiled_for"] == "x86-64-v3"
     assert "headroom" in run.manifest["result"]
     assert {json.loads(line)["step"] for line in (run.path / layout.ROLLOUTS).read_text().splitlines()} == set(
-        written_steps(140, 1)
+        logged_rollout_steps(140, 1)
     )
 
 

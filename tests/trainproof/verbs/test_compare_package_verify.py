@@ -138,7 +138,7 @@ def test_compare_of_other_questions_is_a_refusal(capsys: pytest.CaptureFixture[s
     code, out, _ = run(capsys, "compare", "submission_runs/m37_v1", "submission_runs/other")
     assert code == 1
     assert out.endswith(
-        "Scores of m37_v1 and other cannot be compared:\n  1 item was asked of m37_v1 only (item-0019).\n"
+        "Scores of m37_v1 and other cannot be compared:\n  Only m37_v1 was evaluated on 1 item (item-0019).\n"
     )
 
 

@@ -65,19 +65,19 @@ class Scale:
     @property
     def spans_a_decade(self) -> bool:
         """Whether the values are positive numbers of which the largest is ten times the smallest or more."""
-        stated = [place for place in self.places if place is not None]
+        stated = [setting_rank for setting_rank in self.places if setting_rank is not None]
         return not self.words and bool(stated) and 0 < _DECADE * min(stated) <= max(stated)
 
     @property
     def is_wide(self) -> bool:
         """Whether the values are positive numbers so far apart that only a logarithmic axis shows the small ones."""
-        stated = [place for place in self.places if place is not None]
+        stated = [setting_rank for setting_rank in self.places if setting_rank is not None]
         return not self.words and bool(stated) and 0 < min(stated) * _WIDE < max(stated)
 
     def shown(self, index: int) -> str | float | None:
         """Return the value of a run as it was stated."""
-        place = self.places[index]
-        return place if place is None or not self.words else self.words[int(place)]
+        setting_rank = self.places[index]
+        return setting_rank if setting_rank is None or not self.words else self.words[int(setting_rank)]
 
 
 def names(runs: Sequence[RunSummary]) -> list[str]:
@@ -95,8 +95,8 @@ def scale(runs: Sequence[RunSummary], name: str) -> Scale:
     if all(isinstance(value, int | float) for value in stated):
         return Scale(name=name, places=tuple(None if value is None else float(value) for value in values), words=())
     words = _words(str(value) for value in stated)
-    place = {word: float(index) for index, word in enumerate(words)}
-    rest = place.get(OTHER, 0.0)
+    setting_rank = {word: float(index) for index, word in enumerate(words)}
+    rest = setting_rank.get(OTHER, 0.0)
     return Scale(
         name=name,
         places=tuple(None if value is None else place.get(strip_invisible(str(value)), rest) for value in values),
@@ -125,7 +125,7 @@ def telling(runs: Sequence[RunSummary]) -> list[str]:
         values = Counter(value for run in runs if (value := value_of(run, name)) is not None)
         if len(values) > 1:
             commonest = max(values.values())
-            differing.append((commonest > _ALIKE * values.total(), place(name), commonest, name))
+            differing.append((commonest > _ALIKE * values.total(), setting_rank(name), commonest, name))
     return [name for *_, name in sorted(differing)]
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
 from dashboard.shared.words.grades import Sign
-from evidence.compare.verdict import PairVerdict
+from evidence.compare.scores import PairVerdict
 from schemas.problems import formats
 
 WORDS: Mapping[str, Sign] = {

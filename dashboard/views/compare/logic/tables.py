@@ -10,8 +10,7 @@ from dashboard.shared.words.text import csv_text, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
-from evidence.compare.smoke import QUESTIONS, SmokeComparison
-from evidence.compare.verdict import PairVerdict
+from evidence.compare.smoke import QUESTIONS, SmokeAnswer
 from evidence.judge.headlines import Headline
 from schemas.problems import formats
 
@@ -67,7 +66,7 @@ def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
 
 def settings(compared: Comparison) -> tuple[Row, list[Row]]:
     """Return titles and rows of every setting, those that differ first."""
-    told = compared.told()
+    told = compared.settings_diff()
     rows = [setting(row, len(compared.names)) for row in (*told.differing, *told.unheld, *told.equal)]
     return ("Setting", "Stated in", *compared.names), rows
 
@@ -77,7 +76,7 @@ def setting(found: ComparedSetting, runs: int) -> Row:
     return (found.name, _PLACES[found.source], *(value(one) for one in found.values[:runs]))
 
 
-def answer_rows(answer: SmokeComparison) -> list[Row]:
+def answer_rows(answer: SmokeAnswer) -> list[Row]:
     """Return what the smoke run states, and what the full run does: each value in words, `169,728 parameters`.
 
     A null is left out: it states that there is no revision, no change of the code, no seed.

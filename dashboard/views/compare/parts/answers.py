@@ -11,7 +11,7 @@ from dashboard.shared.words.grades import Sign
 from dashboard.shared.words.text import both_ends
 from dashboard.views.compare.logic import tables
 from dashboard.views.compare.parts.comparison import csv
-from evidence.compare.comparison import Comparison, Flip, Pair
+from evidence.compare.scores import Comparison, Flip, Pair
 from evidence.records.ours import Run
 from schemas.reading.values import text_at
 

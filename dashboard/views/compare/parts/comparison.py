@@ -11,9 +11,8 @@ from dashboard.shared.parts import markup, plotted
 from dashboard.shared.words.grades import GRADES
 from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import strip, tables
-from evidence.compare.comparison import Comparison
+from evidence.compare.scores import Comparison, PairVerdict, judge_pairs
 from evidence.compare.settings import ComparedSetting
-from evidence.compare.verdict import PairVerdict, verdicts
 from foreign.readers.view import ForeignRun
 
 _LONGEST = 160
@@ -38,7 +37,7 @@ def draw_verdicts(compared: Comparison) -> None:
     if doubts:
         st.html(doubts)
     doubtful = {name for name, grade in graded if grade.name == "contradictory"}
-    found = verdicts(compared)
+    found = judge_pairs(compared)
     items = f'<ul class="tp-verdicts">{"".join(_item(verdict, doubtful) for verdict in found)}</ul>'
     if not any(verdict.pair.score for verdict in found):
         st.html(items)
@@ -98,7 +97,7 @@ def of_other_tools(views: Mapping[str, ForeignRun]) -> None:
 def settings(compared: Comparison) -> None:
     """Draw the settings that differ, what was most likely changed on purpose first; all others are folded."""
     st.header("Settings that differ", anchor=False)
-    told = compared.told()
+    told = compared.settings_diff()
     changed = [setting for setting in told.differing if setting.source != "effective"]
     derived = [setting for setting in told.differing if setting.source == "effective"]
     if changed:

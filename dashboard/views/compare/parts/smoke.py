@@ -11,8 +11,7 @@ from dashboard.shared.parts import freshness, launching, markup, plotted, rehear
 from dashboard.shared.session import reading
 from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import tables
-from evidence.compare.pairing import lineage, newest_pair, rehearsals_of, rehearsed_by
-from evidence.compare.smoke import SmokeCheck
+from evidence.compare.smoke import SmokeCheck, find_full_runs, find_lineage, find_smoke_runs, newest_smoke_pair
 from evidence.index.runs import RunSummary
 
 _LONGEST = 160
@@ -60,7 +59,7 @@ def _pair(
     with st.container(horizontal=True, vertical_alignment="bottom"):
         names = rehearsed.names_of(fulls)
         full = st.selectbox("Full run", _first(names, asked_full), key="smoke_full", width=380)
-        own = rehearsals_of(next(run for run in fulls if run.path.name == full), smokes)
+        own = find_smoke_runs(next(run for run in fulls if run.path.name == full), smokes)
         offered = [*rehearsed.names_of(own), *(run.path.name for run in smokes if run not in own)]
         if full != asked_full or asked_smoke not in offered:
             asked_smoke = own[0].path.name if own else None
@@ -89,10 +88,10 @@ def _initial_pair(
     by_mode = {run.mode: run for run in reversed(picked)}
     full, smoke = by_mode.get(_FULL), by_mode.get(_SMOKE)
     if full is None and smoke is not None:
-        full = next(iter(rehearsed_by(smoke, fulls)), None)
+        full = next(iter(find_full_runs(smoke, fulls)), None)
     if full is not None:
         return full.path.name, None if smoke is None else smoke.path.name
-    pair = newest_pair(found)
+    pair = newest_smoke_pair(found)
     return (pair[1], pair[0]) if pair else (fulls[0].path.name, None)
 
 
@@ -104,8 +103,8 @@ def _first(names: Sequence[str], first: str | None) -> list[str]:
 
 def _rehearsal(smoke: RunSummary, full: RunSummary) -> None:
     told = reading.rehearsal_of(smoke.path, full.path)
-    how = lineage(smoke, full)
-    st.html(f'<p class="tp-answer">{markup.safe(told.said)}</p>')
+    how = find_lineage(smoke, full)
+    st.html(f'<p class="tp-answer">{markup.safe(told.summary)}</p>')
     markup.note(_LINEAGES[how])
     rehearsed.boxes(told)
     left, right = st.columns([3, 2], gap="large")
@@ -114,11 +113,11 @@ def _rehearsal(smoke: RunSummary, full: RunSummary) -> None:
         plotted.show(picture, key="smoke_to_tpu", alt=rehearsal_figure.describe(told.figures))
     with right:
         markup.bullets("It does not prove", told.not_proved)
-        if told.check is not None:
-            markup.bullets("It proves", told.check.proved)
-    if told.check is not None:
-        with st.expander(f"{len(told.check.answers)} questions to both"):
-            _questions(told.check)
+        if told.proved:
+            markup.bullets("It proves", told.proved)
+    if told.answers:
+        with st.expander(f"{len(told.answers)} questions to both"):
+            _questions(told)
 
 
 def _questions(check: SmokeCheck) -> None:

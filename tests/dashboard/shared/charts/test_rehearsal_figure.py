@@ -6,31 +6,34 @@ import pytest
 
 from dashboard.shared.charts.plan_figures import DARK, LIGHT, Palette
 from dashboard.shared.charts.rehearsal_figure import describe, draw
-from evidence.compare.rehearsal import RehearsedFigure, Value
+from evidence.compare.smoke import FigureValue, SmokeFigure
 
 FIGURES = (
-    RehearsedFigure(
+    SmokeFigure(
         name="number types",
         band="must agree",
-        smoke=Value(number=None, text="float32"),
-        full=Value(number=None, text="float32"),
+        smoke=FigureValue(number=None, text="float32"),
+        full=FigureValue(number=None, text="float32"),
         agrees=True,
     ),
-    RehearsedFigure(
+    SmokeFigure(
         name="parameters",
         band="must agree",
-        smoke=Value(number=5.0, text="5"),
-        full=Value(number=20.0, text="<b>20</b>"),
+        smoke=FigureValue(number=5.0, text="5"),
+        full=FigureValue(number=20.0, text="<b>20</b>"),
         agrees=False,
     ),
-    RehearsedFigure(
+    SmokeFigure(
         name="memory",
         band="should scale",
-        smoke=Value(number=30.0, text="30 B", planned=(20.0, 40.0)),
-        full=Value(number=10.0, text="10 B", planned=(9.0, 12.0)),
+        smoke=FigureValue(number=30.0, text="30 B", planned=(20.0, 40.0)),
+        full=FigureValue(number=10.0, text="10 B", planned=(9.0, 12.0)),
     ),
-    RehearsedFigure(
-        name="score", band="may differ", smoke=Value(number=0.0, text="0 %"), full=Value(number=0.9, text="90 %")
+    SmokeFigure(
+        name="score",
+        band="may differ",
+        smoke=FigureValue(number=0.0, text="0 %"),
+        full=FigureValue(number=0.9, text="90 %"),
     ),
 )
 

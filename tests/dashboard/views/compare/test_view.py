@@ -15,7 +15,7 @@ from synthetic import write_run
 
 from dashboard.shared.session import reading, state
 from dashboard.views.compare.logic import tables
-from evidence.compare.comparison import compare_runs
+from evidence.compare.scores import compare_runs
 from evidence.records.ours import read_run
 from evidence.run.layout import MANIFEST
 
@@ -234,7 +234,7 @@ def test_a_figure_that_an_error_concerns_is_withheld_in_both_places_with_a_word(
 
 
 def test_the_verdict_stands_above_curves_and_curves_above_tables(opened: Open, root: Path) -> None:
-    # All 40 right against none: p is 2^-39, every item is a fixed one, and Tango's lower end is (40 - z²) / (40 + z²).
+    # All 40 right against none: p is 2^-39, all are fixed, and the lower end is 40/42 - z sqrt(42 - 1600/42) / 42.
     write_run(root, "before", items=40, correct=0.0, config={"optimizer": {"weight_decay": 0.0}})
     write_run(root, "after", items=40, correct=1.0, config={"optimizer": {"weight_decay": 0.2}})
     app = opened(state.COMPARE, runs=["before", "after"])
@@ -244,7 +244,7 @@ def test_the_verdict_stands_above_curves_and_curves_above_tables(opened: Open, r
     assert "of 40 items 40 fixed, 0 broken" in text
     assert '<span class="tp-chip">weight_decay 0.0 → 0.2</span>' in text
     (picture,) = app.get("plotly_chart")
-    assert picture.proto.alt.endswith("after against before: +100.0 points (+82.5 points to +100.0 points), better")
+    assert picture.proto.alt.endswith("after against before: +100.0 points (+86.0 points to +100.0 points), better")
     assert "p &lt; 0.001" in text
     assert text.index("▲</span>better") < text.index('<td class="tp-word">last loss</td>')
     assert [header.value for header in app.header] == [
@@ -259,7 +259,7 @@ def test_a_run_whose_manifest_is_cut_off_is_named_above_and_its_score_is_not_com
     app = opened(state.COMPARE, runs=["whole", "cut"])
     text = said(app)
     assert "run_manifest.json: This is not JSON: it ends in the middle" in text
-    assert "cut: no valid run_manifest.json says what answered" in text
+    assert "cut has no valid run_manifest.json" in text
     assert not app.get("plotly_chart")
     assert "Items that flipped" not in [header.value for header in app.header]
 

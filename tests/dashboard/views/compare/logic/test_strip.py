@@ -10,8 +10,7 @@ from synthetic import write_run
 
 from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.compare.logic import strip, tables
-from evidence.compare.comparison import compare_runs
-from evidence.compare.verdict import PairVerdict, verdicts
+from evidence.compare.scores import PairVerdict, compare_runs, judge_pairs
 from evidence.records.ours import read_run
 
 
@@ -22,7 +21,7 @@ def found(tmp_path: Path) -> tuple[PairVerdict, ...]:
         write_run(tmp_path, name, correct=correct, items=0 if name == "unevaluated" else 60)
         for name, correct in names.items()
     ]
-    return verdicts(compare_runs([read_run(folder) for folder in folders]))
+    return judge_pairs(compare_runs([read_run(folder) for folder in folders]))
 
 
 def test_each_dot_is_at_its_difference_with_its_interval_and_what_cannot_be_seen(
@@ -60,5 +59,5 @@ def test_a_run_that_contradicts_itself_is_hollow_and_grey(found: tuple[PairVerdi
 def test_costs_are_given_with_their_change(tmp_path: Path) -> None:
     slow = {"result": {"peak_memory_bytes": 2**30}}
     runs = [write_run(tmp_path, "a"), write_run(tmp_path, "b", manifest=slow)]
-    (one,) = verdicts(compare_runs([read_run(run) for run in runs]))
+    (one,) = judge_pairs(compare_runs([read_run(run) for run in runs]))
     assert tables.costs_said(one) == "same loss · same time · memory 512.0 MiB → 1.00 GiB (+100 %)"

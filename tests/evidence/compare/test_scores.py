@@ -1,4 +1,4 @@
-"""Comparison of runs: settings, figures, the paired score, and every reason against it, said whole."""
+"""Comparing runs: settings, figures, the paired score, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from mutations import apply
 from scipy.stats import binomtest
 from synthetic import seal, write_run
 
-from evidence.compare.comparison import compare_runs
+from evidence.compare.scores import PairVerdict, compare_runs, judge_pairs
 from evidence.compare.settings import ABSENT
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline
 from evidence.judge.report import RunReport
 from evidence.records.ours import read_run
+from evidence.run.layout import MANIFEST
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text as problems_text
 from trainproof.terminal.comparisons import as_dict, as_text, existing_runs
@@ -87,7 +88,7 @@ def test_what_was_changed_comes_first_and_what_both_documents_state_alike_once(t
         "training": {"schedule": {"peak_learning_rate": 0.0030000000261}},
     }
     a, b = runs_of(tmp_path, {}, {"steps": 40, "config": other, "manifest": manifest})
-    differing = compared(a, b).told().differing
+    differing = compared(a, b).settings_diff().differing
     assert [(setting.name, setting.source) for setting in differing] == [
         ("optimizer.learning_rate", "both"),
         ("limits.steps", "both"),
@@ -106,7 +107,7 @@ def test_what_was_changed_comes_first_and_what_both_documents_state_alike_once(t
 
 def test_what_ran_is_told_beside_what_was_asked_for_where_they_differ(tmp_path: Path):
     a, b = runs_of(tmp_path, {"seed": 1}, {"seed": 1, "manifest": {"training": {"optimizer": {"name": "adafactor"}}}})
-    told = compared(a, b).told()
+    told = compared(a, b).settings_diff()
     assert [(setting.name, setting.source, setting.values) for setting in told.differing] == [
         ("training.optimizer.name", "effective", ("adamw", "adafactor")),
     ]
@@ -117,13 +118,13 @@ def test_a_run_without_settings_differs_in_none(tmp_path: Path):
     a, b, c = runs_of(tmp_path, {"seed": 1}, {"seed": 1, "steps": 40}, {"seed": 1})
     (c / "config.yaml").unlink()
     (c / "run_manifest.json").write_text("{}", "utf-8")
-    told = compared(a, c).told()
+    told = compared(a, c).settings_diff()
     assert (told.differing, told.equal) == ((), ())
     assert len(told.unheld) == 75
     assert as_text(compared(a, c)).startswith(
         "Settings: none differ; 0 are equal, 75 are not stated by every run.\n\nFigures\n"
     )
-    told = compared(a, b, c).told()
+    told = compared(a, b, c).settings_diff()
     assert [(setting.name, setting.values) for setting in told.differing] == [("limits.steps", (20, 40, ABSENT))]
     assert as_text(compared(a, b, c)).startswith(
         "Settings that differ (1; 0 are equal, 74 are not stated by every run)\n"
@@ -229,21 +230,21 @@ def other_items(rows: list[dict[str, Any]]) -> None:
 
 
 REFUSALS = {
-    "fewer items": (drop_two, ("2 items were asked of a only (item-0003, item-0004).",)),
-    "an item twice": (repeat_one, ("b: 1 item was answered more than once (item-0000).",)),
+    "fewer items": (drop_two, ("Only a was evaluated on 2 items (item-0003, item-0004).",)),
+    "an item twice": (repeat_one, ("b answers 1 item more than once (item-0000).",)),
     "other prompts": (
         other_prompts,
-        ("5 items have another prompt (item-0000, item-0001, item-0002, …).",),
+        ("The prompts of 5 items differ (item-0000, item-0001, item-0002, …).",),
     ),
-    "other expected answers": (other_answers, ("1 item has another expected answer (item-0002).",)),
+    "other expected answers": (other_answers, ("The expected answers of 1 item differ (item-0002).",)),
     "other ids": (
         other_items,
-        ("1 item was asked of a only (item-0000).", "1 item was asked of b only (new-item)."),
+        ("Only a was evaluated on 1 item (item-0000).", "Only b was evaluated on 1 item (new-item)."),
     ),
-    "nothing": (list.clear, ("b: predictions.jsonl is empty.",)),
+    "nothing": (list.clear, ("predictions.jsonl of b is empty.",)),
     "no valid rows": (
         lambda rows: rows[0].update(correct="yes"),
-        ("b: predictions.jsonl has errors; `trainproof check` names them.",),
+        ("predictions.jsonl of b has errors; run `trainproof check` for details.",),
     ),
 }
 
@@ -276,111 +277,7 @@ def test_without_evaluation(tmp_path: Path):
     (c,) = runs_of(tmp_path / "more", {})
     (c / "eval_summary.json").unlink()
     (pair,) = compared(b, c).pairs
-    assert pair.refused[1:] == ("a: no valid eval_summary.json says how its outputs were generated.",)
-
-
-def test_smoke_against_full(tmp_path: Path):
-    smoke, full = runs_of(
-        tmp_path,
-        {"mode": "smoke", "steps": 2},
-        {
-            "seed": 0,
-            "manifest": {
-                "devices": {"platform": "tpu", "kind": "TPU v5e", "count": 8},
-                "dataset": {"sha256": "0" * 64},
-            },
-        },
-    )
-    check = compared(full, smoke).smoke
-    assert check is not None
-    assert (check.smoke, check.full) == ("a", "b")
-    assert {answer.question: answer.same for answer in check.answers} == {
-        "same model": True,
-        "same first parameters": True,
-        "same training data": False,
-        "same code": True,
-        "same kind of device": False,
-        "same number of devices": False,
-        "same method and optimizer": True,
-        "same number formats": True,
-        "same shape of a step": True,
-        "same settings apart from model, rows, batch and length": True,
-    }
-    assert check.proved[0] == "The pipeline runs to its end and seals its evidence: 2 of 2 steps on 1 × cpu."
-    assert check.not_proved == (
-        "That the model learns: 2 steps say nothing about 20.",
-        "That it runs on 8 × TPU v5e: the smoke run used 1 × cpu.",
-        "That the full run's data can be read: it is other data.",
-    )
-
-
-def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
-    smoke, full = runs_of(
-        tmp_path,
-        {"seed": 1, "mode": "smoke", "steps": 2, "items": 0, "config": {"optimizer": {"learning_rate": 0.01}}},
-        {"seed": 1, "items": 8},
-    )
-    check = compared(smoke, full).smoke
-    assert check is not None
-    answer = check.answers[-1]
-    assert (answer.same, answer.smoke, answer.full) == (
-        False,
-        ("optimizer.learning_rate = 0.01",),
-        ("optimizer.learning_rate = 0.001",),
-    )
-    assert check.not_proved[-2:] == (
-        "That the full run's settings work together: they differ in more than size, or are not known.",
-        "That the evaluation works: the smoke run answered no items.",
-    )
-
-
-def test_a_smoke_run_that_was_evaluated_proves_that_evaluation_runs(tmp_path: Path):
-    check = compared(*runs_of(tmp_path, {"mode": "smoke", "steps": 2, "items": 4}, {})).smoke
-    assert check is not None
-    assert check.proved[-1] == "The evaluation runs to its end: 4 items were answered."
-
-
-def test_a_smoke_run_that_failed_proves_nothing(tmp_path: Path):
-    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4}, {})
-    check = compared(smoke, full).smoke
-    assert check is not None
-    assert check.proved == ("Nothing: the smoke run did not succeed (failed).",)
-
-
-def test_code_that_is_not_known_is_not_the_same(tmp_path: Path):
-    unknown = {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}}
-    smoke, full = runs_of(tmp_path, {"mode": "smoke", "steps": 2} | unknown, unknown)
-    check = compared(smoke, full).smoke
-    assert check is not None
-    assert [answer.same for answer in check.answers if answer.question == "same code"] == [None]
-    assert "That the code of the full run works: it is not known to be the same." in check.not_proved
-
-
-def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(tmp_path: Path):
-    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4, "items": 0}, {})
-    apply(smoke, {"file": "run_manifest.json", "pointer": "/model", "value": None})
-    apply(smoke, {"file": "run_manifest.json", "pointer": "/training", "value": None})
-    check = compare_runs([read_run(smoke), read_run(full)]).smoke
-    assert check is not None
-    assert check.proved == ("Nothing: the smoke run did not succeed (failed).",)
-    assert check.not_proved[0] == "That the model learns: 0 steps say nothing about 20."
-    assert check.answers[0].same is None
-    check = compare_runs([read_run(full), read_run(smoke)]).smoke
-    assert check is not None
-
-
-@pytest.mark.parametrize("forged", ["smoke", "full"])
-def test_nothing_is_proved_by_or_about_a_run_that_contradicts_itself(forged: str, tmp_path: Path):
-    runs = dict(zip(("smoke", "full"), runs_of(tmp_path, {"mode": "smoke", "steps": 2}, {}), strict=True))
-    apply(runs[forged], {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
-    check = compare_runs([read_run(run) for run in runs.values()]).smoke
-    assert check is not None
-    if forged == "smoke":
-        assert check.proved == ("Nothing: the smoke run contradicts itself; `trainproof check` says where.",)
-    else:
-        assert check.not_proved[0] == (
-            "Anything about the full run: it contradicts itself; `trainproof check` says where."
-        )
+    assert pair.refused[1:] == ("a has no valid eval_summary.json.",)
 
 
 def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: Path):
@@ -394,37 +291,12 @@ def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: 
     assert shown["last loss"] is not None
     assert comparison.pairs[0].score is None
     assert comparison.pairs[0].refused == (
-        "b: what it states of its evaluation does not hold; `trainproof check` says why.",
+        "The evaluation of b is invalid or contradictory; run `trainproof check` for details.",
     )
 
 
 def test_two_full_runs_are_no_rehearsal(tmp_path: Path):
     assert compared(*runs_of(tmp_path, {}, {})).smoke is None
-
-
-def test_text_is_whole(tmp_path: Path):
-    a, b = runs_of(tmp_path, {"items": 4, "seed": 5}, {"items": 0, "seed": 5})
-    text = as_text(compared(a, b))
-    assert (
-        text
-        == (
-            "Settings that differ (2; 73 are equal)\n"
-            "  setting                    source     a          b\n"
-            "  evaluation.eval_set        declared   own-items  null\n"
-            "  dataset.overlap_with_eval  effective  0          null\n"
-            "\n"
-            "Figures\n"
-            "  figure                       a                           b\n"
-            "  grade                        consistent                  consistent\n"
-            "  status                       succeeded                   succeeded\n"
-            "  optimizer steps              20 of 20                    20 of 20\n"
-            "  tokens seen                  40,960                      40,960\n"
-        )
-        + text[text.index("  first loss") :]
-    )
-    assert text.endswith(
-        "\nScores of a and b cannot be compared:\n  b was not evaluated: it has no predictions.jsonl.\n"
-    )
 
 
 def test_text_of_a_score(tmp_path: Path):
@@ -443,11 +315,11 @@ def test_text_of_a_score(tmp_path: Path):
     edit_rows(b, answer(1))
     text = as_text(compared(a, b))
     assert text[text.index("Exact match of b") :] == (
-        "Exact match of b minus a: +0.500 (95 % interval -0.235 to +0.850, 4 items); exact McNemar p = 0.5000: "
+        "Exact match of b minus a: +0.500 (95 % interval -0.263 to +0.930, 4 items); exact McNemar p = 0.5000: "
         "within chance at the 5 % level.\n"
         "  both right 1, only a 0, only b 2, neither 1.\n"
         "  So few items cannot show any difference.\n"
-        "  Output tokens per item: +0.0 (95 % interval +0.0 to +0.0, bca bootstrap, 4 items).\n"
+        "  Output tokens per item: +0.0 (95 % interval +0.0 to +0.0, t, 4 items).\n"
         "  fixed item-0001: What is 20 + 6? expected '26', '?' → '26'\n"
         "  fixed item-0003: What is 26 + 8? expected '34', '?' → '34'\n"
     )
@@ -508,3 +380,89 @@ def test_figures_are_written_with_their_units():
         "0.000",
         "–",
     ]
+
+
+def verdict(*folders: Path) -> PairVerdict:
+    return judge_pairs(compare_runs([read_run(folder) for folder in folders]))[-1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"),
+    # All 40 right against none: McNemar's p is 2^-39. Twice the same answers: p is 1.
+    [(0.0, 1.0, "better"), (1.0, 0.0, "worse"), (0.5, 0.5, "cannot tell")],
+)
+def test_a_difference_is_called_one_where_chance_is_no_likely_reason(
+    tmp_path: Path, first: float, second: float, word: str
+):
+    one = write_run(tmp_path, "a", items=40, correct=first)
+    assert verdict(one, write_run(tmp_path, "b", items=40, correct=second)).word == word
+
+
+def test_one_pair_that_would_be_a_find_alone_is_none_among_many(tmp_path: Path):
+    # 6 items fixed and none broken: p = 2 / 2^6 = 0.031 alone, 0.062 where Holm doubles it for two pairs.
+    one = write_run(tmp_path, "a", items=6, correct=0.0)
+    other = write_run(tmp_path, "b", items=6, correct=1.0)
+    same = write_run(tmp_path, "c", items=6, correct=0.0)
+    assert verdict(one, other).word == "better"
+    assert verdict(one, same, other).word == "cannot tell"
+
+
+def test_what_a_person_changed_is_apart_from_what_follows_from_it(tmp_path: Path):
+    one = write_run(tmp_path, "a", config={"optimizer": {"learning_rate": 0.002}})
+    found = verdict(one, write_run(tmp_path, "b", config={"optimizer": {"learning_rate": 0.004}}))
+    assert [(setting.name, setting.values) for setting in found.changed] == [
+        ("optimizer.learning_rate", (0.002, 0.004)),
+    ]
+    assert [setting.name for setting in found.derived] == ["training.schedule.final_learning_rate"]
+    assert found.sameness == ""
+
+
+def test_of_three_runs_each_is_held_against_the_first_alone(tmp_path: Path):
+    rates = (0.001, 0.001, 0.004)
+    runs = [
+        write_run(tmp_path, name, config={"optimizer": {"learning_rate": rate}})
+        for name, rate in zip("abc", rates, strict=True)
+    ]
+    found = judge_pairs(compare_runs([read_run(run) for run in runs]))
+    assert [len(one.changed) for one in found] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "correct", "said"),
+    [
+        ({"code": {"commit": "b" * 40}}, 1.0, "Same settings, another commit, another result"),
+        ({"code": {"commit": "b" * 40}}, 0.0, "Same settings, another commit, the same result"),
+        ({}, 0.0, "Same settings, same code and device, the same result"),
+        ({"devices": {"kind": "TPU v5e"}}, 1.0, "Same settings, another device, another result"),
+    ],
+)
+def test_where_nobody_changed_a_setting_it_is_said_what_else_differs(
+    tmp_path: Path, manifest: dict[str, object], correct: float, said: str
+):
+    one = write_run(tmp_path, "a", correct=0.0)
+    assert verdict(one, write_run(tmp_path, "b", correct=correct, manifest=manifest)).sameness == said
+
+
+def test_a_key_that_an_earlier_version_did_not_know_was_changed_by_nobody(tmp_path: Path):
+    one, other = write_run(tmp_path, "a"), write_run(tmp_path, "b", config={"data": {"new_key": 3}})
+    assert verdict(one, other).changed == ()
+
+
+def test_loss_time_and_memory_are_given_as_far_as_both_state_them(tmp_path: Path):
+    one, other = write_run(tmp_path, "a", seed=1), write_run(tmp_path, "b", seed=2)
+    assert [first.name for first, _ in verdict(one, other).costs] == [
+        "last loss", "training time", "peak memory of one device",
+    ]  # fmt: skip
+    manifest = json.loads((other / MANIFEST).read_text("utf-8"))
+    manifest["result"]["last_loss"] += 1.0  # Forged, so that it is withheld.
+    (other / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    assert "last loss" not in [first.name for first, _ in verdict(one, other).costs]
+
+
+def test_scores_under_a_manifest_that_is_cut_off_are_not_compared(tmp_path: Path):
+    one, other = write_run(tmp_path, "a"), write_run(tmp_path, "b", seed=2)
+    text = (other / MANIFEST).read_text("utf-8")
+    (other / MANIFEST).write_text(text[: len(text) // 2], "utf-8")
+    found = verdict(one, other)
+    assert found.word == "not compared"
+    assert found.pair.refused == ("b has no valid run_manifest.json; run `trainproof check` for details.",)

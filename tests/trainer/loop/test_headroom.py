@@ -1,29 +1,13 @@
-"""What there is to gain from rewards, by hand and by every choice of completions."""
-
-from itertools import combinations
+"""Headroom: what there is to gain from rewards."""
 
 import pytest
 
-from evidence.rewards import rewards_of
-from evidence.rewards.headroom import decisive, headroom_problems, in_words, is_right, pass_rates
-from evidence.rewards.terms import terms_of
+from evidence.rewards import build_rewards, parse_terms, pass_rates
 from evidence.scores.reading import Scoring
+from trainer.loop.headroom import decisive, headroom_problems, in_words, is_right
 
 RIGHT = [0, 1, 4]
 FOUND = {"samples": 4, "right": RIGHT, **pass_rates(RIGHT, 4), "flat_groups": 2 / 3, "partial": False, "seconds": 1.0}
-
-
-def test_pass_rates_are_those_of_a_hand_worked_case():
-    # Four completions to each of three prompts; none, one and all are right. One of the twelve: 0, 1 and 4 quarters.
-    assert pass_rates(RIGHT, 4) == {"pass_1": pytest.approx(5 / 12), "pass_k": pytest.approx(2 / 3)}
-    for samples in (1, 3, 5):
-        for count in range(samples + 1):
-            answers = [True] * count + [False] * (samples - count)
-            ones = [any(one) for one in combinations(answers, 1)]
-            assert pass_rates([count], samples) == {
-                "pass_1": pytest.approx(sum(ones) / samples),
-                "pass_k": float(any(answers)),
-            }
 
 
 def test_it_is_said_in_words_with_the_interval_of_prompts():
@@ -48,8 +32,8 @@ def test_nothing_to_reinforce_and_nothing_to_gain(change: dict, codes: list[str]
 
 
 def test_the_reward_of_the_largest_weight_times_range_decides():
-    terms = terms_of("exact + 0.2*format + -0.1*own:long(high=5)", file="")
-    rewards = rewards_of(terms, Scoring(), file="", execute=False)
+    terms = parse_terms("exact + 0.2*format + -0.1*own:long(high=5)", file="")
+    rewards = build_rewards(terms, Scoring(), file="", execute=False)
     assert decisive(rewards).name == "exact"
     assert is_right(rewards, {"exact": 1.0, "format": 0.0, "own:long": 5.0})
     assert not is_right(rewards, {"exact": 0.5, "format": 1.0, "own:long": 0.0})

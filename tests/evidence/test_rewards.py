@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence.rewards import Attempt, Reward, reward_parts, rewards_of, total_reward
+from evidence.rewards import (
+    Attempt,
+    Reward,
+    advantages,
+    build_rewards,
+    find_unusable_rows,
+    pass_rates,
+    score_parts,
+    total_reward,
+)
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 
@@ -22,7 +31,7 @@ GOLD_TEXT = "<reasoning>2 + 3 = 5</reasoning>\n<answer>5</answer>"
 
 
 def one(name: str, scoring: Scoring = WHOLE, **options: object) -> Reward:
-    [reward] = rewards_of([{"name": name, "weight": 1, "options": options}], scoring, file="config.yaml")
+    [reward] = build_rewards([{"name": name, "weight": 1, "options": options}], scoring, file="config.yaml")
     return reward
 
 
@@ -115,9 +124,12 @@ def test_the_form_of_the_evaluation(text, worth):
 
 def test_a_form_of_other_tags():
     reward = one("format", tags=["think", "type", "answer"])
-    assert one("format", tags="think type answer").rule.value.keywords == reward.rule.value.keywords
+    assert (
+        one("format", tags="think type answer").score(attempt("<think>a</think>\n<type>b</type>\n<answer>5</answer>"))
+        == 1.0
+    )
     text = "<think>a\nb</think>\n<type>bar</type>\n<answer>5</answer>"
-    assert reward.score(attempt(text)) == 1.0
+    assert reward.score(attempt(text)) == one("format", tags="think type answer").score(attempt(text)) == 1.0
     for broken in (text.replace("type", "kind"), text + "\n", text.replace("a\nb", "<answer>"), text[1:]):
         assert reward.score(attempt(broken)) == 0.0
 
@@ -140,18 +152,6 @@ def test_a_pattern_matches_the_whole_text(pattern, text, worth):
 
 
 @pytest.mark.parametrize(
-    ("lines", "worth"),
-    [([], 0.0), (["a"], 0.5), (["a", "a"], 0.5), (["a", "b"], 1.0), (list("abcd"), 1.0), (list("abcde"), 0.0)],
-)
-def test_steps_count_different_lines_up_to_a_bound(lines, worth):
-    # A published reward sets itself to zero above its bound after it was given, which changes nothing.
-    reward = one("steps", least=2, most=4)
-    for order in itertools.islice(itertools.permutations(lines), 10):
-        assert reward.score(attempt(f"<reasoning>{chr(10).join(order)}</reasoning>")) == worth
-    assert reward.score(attempt("\n".join(lines))) == 0.0
-
-
-@pytest.mark.parametrize(
     ("length", "worth"), [(0, 0.0), (5, 0.5), (10, 1.0), (100, 1.0), (125, 0.5), (150, 0.0), (10_000, 0.0)]
 )
 def test_length_is_bounded(length, worth):
@@ -159,45 +159,6 @@ def test_length_is_bounded(length, worth):
     assert reward.score(attempt("x" * length)) == worth
     assert reward.score(attempt("x" * length, finished=False)) == 0.0
     assert one("length", most=100).score(attempt("x" * 101)) == 0.0
-
-
-STEPS = {
-    "prompt": "?",
-    "final_answer": "6",
-    "steps": [{"i": i, "type": "compute", "content": text} for i, text in enumerate(("2 + 3 = 5", "5 + 1 = 6"))],
-}
-
-
-@pytest.mark.parametrize(
-    ("written", "worth"),
-    [
-        ("2 + 3 = 5\n5 + 1 = 6", 1.0),
-        ("5 + 1 = 6\n2 + 3 = 5", 1.0),
-        ("first 5 = 3 + 2\nthen 6 = 1 + 5", 1.0),
-        ("2 + 3 = 5", 1 / 3),  # F1 2·3/(3+6), half the lines
-        ("2 + 3 = 5\n5 + 1 = 6\n9 9 9 9 9 9", 4 / 9),  # F1 2·6/(6+12), two thirds of the lines
-        ("2 3 5 5 1 6", 0.5),
-        ("no number\nat all", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_agreement_with_reference_steps(written, worth):
-    reward = one("reference_steps")
-    assert reward.score(attempt(f"<reasoning>{written}</reasoning>", STEPS)) == pytest.approx(worth)
-
-
-def test_repeating_the_reference_earns_less_than_writing_it_once():
-    reward, text = one("reference_steps"), "2 + 3 = 5\n5 + 1 = 6"
-    worths = [reward.score(attempt(f"<reasoning>{chr(10).join([text] * n)}</reasoning>", STEPS)) for n in (1, 2, 3)]
-    assert worths == sorted(worths, reverse=True)
-    assert len(set(worths)) == 3
-
-
-def test_words_count_where_the_steps_have_no_number():
-    row = {"prompt": "?", "steps": [{"i": 0, "type": "compute", "content": "Tom is taller than Ann."}]}
-    reward = one("reference_steps")
-    assert reward.score(attempt("<reasoning>TOM is taller than Ann</reasoning>", row)) == 1.0
-    assert reward.score(attempt("<reasoning>Tom</reasoning>", row)) == pytest.approx(1 / 3)
 
 
 COUNTDOWN = {"prompt": "numbers 3 7 2 target 13 = ", "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}
@@ -255,34 +216,32 @@ ALL = [
     {"name": "exact"},
     {"name": "numeric", "options": {"tolerance": 0.1}},
     {"name": "format"},
-    {"name": "steps", "options": {"most": 9}},
     {"name": "length", "options": {"most": 80, "margin": 20}},
-    {"name": "reference_steps"},
 ]
 
 
 def test_gold_gets_the_maximum_of_every_reward_and_a_row_is_never_changed():
-    rewards = rewards_of(ALL, Scoring(), file="c")
+    rewards = build_rewards(ALL, Scoring(), file="c")
     before = repr(GOLD)
-    assert reward_parts(rewards, attempt(GOLD_TEXT)) == {reward.name: reward.high for reward in rewards}
+    assert score_parts(rewards, attempt(GOLD_TEXT)) == {reward.name: reward.high for reward in rewards}
     assert repr(GOLD) == before  # a published reward changes its gold answer
 
 
 def test_any_text_is_worth_a_number_of_the_range():
-    rewards = rewards_of([*ALL, {"name": "countdown"}], Scoring(), file="c")
+    rewards = build_rewards([*ALL, {"name": "countdown"}], Scoring(), file="c")
     pieces = ["<reasoning>", "</reasoning>", "<answer>", "</answer>", "\n", "5", "2 + 3", "(", "/0", "é", "−", "1e999"]
     draw = random.Random(3)
     row = GOLD | COUNTDOWN
     for _ in range(2_000):
         text = "".join(draw.choices(pieces, k=draw.randrange(12)))
-        parts = reward_parts(rewards, attempt(text, row, finished=draw.random() < 0.8))
+        parts = score_parts(rewards, attempt(text, row, finished=draw.random() < 0.8))
         assert all(reward.low <= parts[reward.name] <= reward.high for reward in rewards)
 
 
 def test_the_total_is_the_weighted_sum():
-    rewards = rewards_of([{"name": "exact"}, {"name": "format", "weight": 0.25}], Scoring(), file="c")
-    assert total_reward(rewards, reward_parts(rewards, attempt(GOLD_TEXT))) == 1.25
-    assert total_reward(rewards, reward_parts(rewards, attempt("<answer>5</answer>"))) == 1.0
+    rewards = build_rewards([{"name": "exact"}, {"name": "format", "weight": 0.25}], Scoring(), file="c")
+    assert total_reward(rewards, score_parts(rewards, attempt(GOLD_TEXT))) == 1.25
+    assert total_reward(rewards, score_parts(rewards, attempt("<answer>5</answer>"))) == 1.0
 
 
 def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, monkeypatch):
@@ -305,9 +264,9 @@ def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, mo
         assert '"out"' in problem.what
         said[name] = problem.what.partition(", for the prompt")[0]
     assert said == {
-        "high": "The reward bad_rewards_module:high gives 1.5, which is outside 0 to 1",
-        "nan": "The reward bad_rewards_module:nan gives nan, which is not a finite number",
-        "text": "The reward bad_rewards_module:text gives 'good', which is not a finite number",
+        "high": "The reward bad_rewards_module:high returns 1.5, which is outside 0 to 1",
+        "nan": "The reward bad_rewards_module:nan returns nan, which is not a finite number",
+        "text": "The reward bad_rewards_module:text returns 'good', which is not a finite number",
         "raises": "The reward bad_rewards_module:raises raises ZeroDivisionError: division by zero",
     }
     good = one("bad_rewards_module:good", low=-1, high=10)
@@ -366,7 +325,7 @@ def test_what_is_no_finite_number_is_refused_with_its_type(gives, value, kind):
         gives.score(acting(value))
     [problem] = raised.value.problems
     assert "which is not a finite number, for the prompt" in problem.what
-    assert problem.what.endswith(f" It is of type {kind}.")
+    assert problem.what.endswith(f" The type is {kind}.")
 
 
 @pytest.mark.parametrize(
@@ -399,7 +358,172 @@ def test_a_module_that_exits_when_it_is_imported_is_a_reward_that_cannot_be_call
     assert {problem.code for problem in raised.value.problems} == {"TP904"}
 
 
-def test_a_division_by_zero_is_worth_nothing():
-    row = {"prompt": "?", "task": {"kind": "countdown", "numbers": [3, 3, 7], "target": 0}}
-    assert one("countdown").score(attempt("7 / (3 - 3)", row)) == 0.0
-    assert one("countdown").score(attempt("7 * (3 - 3)", row)) == 1.0
+def refused(settings: list, scoring: Scoring | None = None) -> list[tuple[str, str | None, str]]:
+    with pytest.raises(ProblemError) as raised:
+        build_rewards(settings, scoring or Scoring(), file="config.yaml")
+    assert raised.value.exit_code == 2
+    assert {problem.file for problem in raised.value.problems} == {"config.yaml"}
+    return [(problem.code, problem.pointer, problem.what) for problem in raised.value.problems]
+
+
+def test_all_problems_are_said_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_build_rewards_a_test.py").write_text("def two(attempt, row): return 0.0\nnumber = 3\n")
+    found = refused(
+        [
+            {"name": "exactly", "weight": 0},
+            {"name": "no_such_module_at_all:score", "weight": 0},
+            {"name": "own_build_rewards_a_test:nothing", "weight": 0},
+            {"name": "own_build_rewards_a_test:two", "weight": 0},
+            {"name": "own_build_rewards_a_test:number", "weight": 0},
+            {"name": "numeric", "weight": -1, "options": {"tolerance": True, "relative": True}},
+            {"name": "numeric", "weight": float("inf")},
+        ]
+    )
+    assert [(code, pointer) for code, pointer, _ in found] == [
+        ("TP901", "/objective/rewards/0/name"),
+        ("TP904", "/objective/rewards/1/name"),
+        ("TP904", "/objective/rewards/2/name"),
+        ("TP904", "/objective/rewards/3/name"),
+        ("TP904", "/objective/rewards/4/name"),
+        ("TP903", "/objective/rewards/5/options/tolerance"),
+        ("TP903", "/objective/rewards/5/options"),
+        ("TP902", "/objective/rewards/6"),
+        ("TP902", "/objective/rewards/6"),
+    ]
+    said = [what for _, _, what in found]
+    assert said[0] == "There is no reward exactly."
+    assert "ModuleNotFoundError" in said[1]
+    assert "missing a required argument: 'row'" in said[3]
+    assert said[5] == "tolerance of the reward numeric is true."
+    assert said[6] == 'The reward numeric does not know "relative"; it takes tolerance.'
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ([], "There is no reward."),
+        ([{"name": "exact", "weight": 0}], "No reward has a weight above 0."),
+        ([{"name": "exact", "weight": -1}], "No reward has a weight above 0."),
+        (["exact", "exact"], "The reward exact is listed twice."),
+        ([{"name": "exact", "options": {"a": 1}}], 'The reward exact does not know "a"; it takes no options.'),
+        ([{"name": "format", "options": {"regex": "(a+"}}], "missing ): (a+"),
+        ([{"name": "format", "options": {"regex": r"(a)\1"}}], "regex of the reward format is"),
+        ([{"name": "format", "options": {"tags": ["a", "a"]}}], "tags of the reward format is a list of 2 items."),
+        ([{"name": "length"}], "The reward length needs the option most"),
+        ([{"name": "length", "options": {"most": 5, "least": 6}}], "most of the reward length is 5, but least is 6."),
+        (
+            [{"name": "length", "options": {"most": 0}}],
+            "most of the reward length is 0, but must be from 1 to 1,000,000.",
+        ),
+        ([{"name": "length", "options": {"most": True}}], "most of the reward length is true."),
+        ([{"name": "math:sqrt", "options": {"low": 1, "high": 1}}], "high of the reward math:sqrt is 1, but low is 1."),
+    ],
+)
+def test_settings_that_are_refused(settings, what):
+    assert any(what in said for _, _, said in refused(settings))
+
+
+def test_format_needs_a_form_where_the_evaluation_reads_no_tags():
+    [(code, _, what)] = refused(["format"], Scoring(answer="last_number", compare="numeric"))
+    assert code == "TP903"
+    assert "needs regex or tags, because answers are read as last_number" in what
+
+
+def test_reasoning_gym_is_refused_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr("evidence.rewards.GYM_PACKAGE", "no_package_of_this_name")
+    [(code, _, what)] = refused(["reasoning_gym"])
+    assert (code, what) == (
+        "TP907",
+        "The reward reasoning_gym needs the package reasoning-gym, which is not installed.",
+    )
+
+
+def test_a_checker_reads_the_settings_of_any_reward_and_imports_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reward_with_an_effect.py").write_text("open('executed', 'w').close()\ndef score(attempt): return 1\n")
+    settings = [{"name": "reward_with_an_effect:score"}, "reasoning_gym", "exact"]
+    rewards = build_rewards(settings, Scoring(), file="config.yaml", execute=False)
+    assert [(reward.name, reward.is_ours) for reward in rewards] == [
+        ("reward_with_an_effect:score", False),
+        ("reasoning_gym", False),
+        ("exact", True),
+    ]
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "row", "what"),
+    [
+        ("exact", {}, {"prompt": "?", "completion": "a\nb"}, "has no gold answer"),
+        ("exact", {}, {"prompt": "?", "task": {"kind": "mine"}}, "has no gold answer"),
+        ("numeric", {}, {"prompt": "?", "final_answer": "five"}, 'has the gold answer "five", which is not a number'),
+        ("countdown", {}, {"prompt": "?", "completion": "5"}, "has no task of the kind countdown"),
+        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [], "target": 1}}, "without numbers"),
+        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2.5], "target": 1}}, "without numbers"),
+        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2]}}, "without a target"),
+    ],
+)
+def test_rows_that_lack_what_a_reward_needs(name, options, row, what):
+    rewards = build_rewards([{"name": name, "options": options}], Scoring(), file="c")
+    fine = {
+        "prompt": "?",
+        "final_answer": "5",
+        "task": {"kind": "countdown", "numbers": [2, 3], "target": 5},
+    }
+    assert find_unusable_rows(rewards, [fine], file="rows.jsonl", lines=[1]) == []
+    [problem] = find_unusable_rows(rewards, [fine, row], file="rows.jsonl", lines=[1, 3])
+    assert (problem.code, problem.file, problem.line) == ("TP905", "rows.jsonl", 3)
+    assert problem.what.startswith(f"A row {what}" if what.startswith("has") else "A row has a countdown task")
+    assert what in problem.what
+
+
+def test_generated_rows_have_no_line_and_many_are_counted():
+    rewards = build_rewards(["exact"], Scoring(), file="c")
+    found = find_unusable_rows(rewards, [{"prompt": "?", "task": {"kind": "a"}}] * 9, file="rows.jsonl", lines=[1, 2])
+    assert [problem.line for problem in found] == [1, 2, None, None, None]
+    assert found[-1].what.endswith("There are 4 more like it.")
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_against_numpy(scale):
+    draw = np.random.default_rng(1)
+    groups = draw.random((6, 8))
+    by = {
+        "group": groups.std(axis=1, ddof=1, keepdims=True) + 1e-4,
+        "batch": groups.std(ddof=1) + 1e-4,
+        "none": 1.0,
+    }[scale]
+    right = (groups - groups.mean(axis=1, keepdims=True)) / by
+    np.testing.assert_allclose(advantages(groups.tolist(), scale), right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_a_group_without_spread_gives_zeros_exactly(scale):
+    # The mean of three times 0.1 is not 0.1 in floating point.
+    assert advantages([[0.1] * 3, [0.0, 1.0]], scale)[0] == [0.0, 0.0, 0.0]
+    assert advantages([[0.1] * 3], scale) == [[0.0] * 3]
+    assert advantages([[4.0]], scale) == [[0.0]]
+    assert advantages([[]], scale) == [[]]
+
+
+def test_the_order_of_groups_and_of_samples_does_not_matter():
+    groups = [[0.0, 1.0, 0.25], [0.5, 0.5, 1.0], [0.0, 0.0, 1.0]]
+    for scale in ("group", "batch", "none"):
+        found = advantages(groups, scale)
+        assert advantages(groups[::-1], scale) == found[::-1]
+        turned = advantages([group[::-1] for group in groups], scale)
+        assert turned == [each[::-1] for each in found]
+
+
+def test_pass_rates_are_those_of_a_hand_worked_case():
+    # Four completions to each of three prompts; none, one and all are right. One of the twelve: 0, 1 and 4 quarters.
+    assert pass_rates([0, 1, 4], 4) == {"pass_1": pytest.approx(5 / 12), "pass_k": pytest.approx(2 / 3)}
+    for samples in (1, 3, 5):
+        for count in range(samples + 1):
+            answers = [True] * count + [False] * (samples - count)
+            ones = [any(one) for one in itertools.combinations(answers, 1)]
+            assert pass_rates([count], samples) == {
+                "pass_1": pytest.approx(sum(ones) / samples),
+                "pass_k": float(any(answers)),
+            }

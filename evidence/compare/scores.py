@@ -1,0 +1,424 @@
+"""Compare runs: their settings, figures and scores, and whether a difference in score is significant."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from evidence.compare.settings import (
+    ABSENT,
+    ComparedSetting,
+    SettingsDiff,
+    all_equal,
+    diff_settings,
+    list_settings,
+)
+from evidence.compare.smoke import SmokeCheck, check_smoke_pair
+from evidence.judge.grade import Grade
+from evidence.judge.headlines import Headline, headlines
+from evidence.judge.record import JudgedRecord, record_of
+from evidence.judge.report import RunReport
+from evidence.proof.verification import standing_of
+from evidence.records.facts import Document, Facts, facts_of
+from evidence.records.ours import Run
+from evidence.run import layout
+from evidence.scores.intervals import (
+    MeanInterval,
+    PairedTable,
+    clustered_detectable_difference,
+    clustered_difference,
+    find_clusters,
+    holm,
+    mcnemar_exact,
+    mean_interval,
+    minimum_detectable_difference,
+    paired_difference_interval,
+)
+from evidence.scores.reading import accepted_answers, read_scoring
+from evidence.scores.recompute import compute_scores, count_right, describe_form_gain, is_right
+
+Word = Literal["better", "worse", "cannot tell", "not compared"]
+"""Whether a difference in score is significant at `ALPHA` after Holm's correction."""
+
+ALPHA = 0.05
+MAX_NAMED_ITEMS = 3
+_COSTS = ("last loss", "training time", "peak memory of one device")
+_RESULTS = ("first loss", "last loss", "best loss", "exact match")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """An item that exactly one of two runs answered correctly.
+
+    Attributes:
+        id: Id of the item.
+        prompt: The question.
+        expected: The right answer.
+        first_answer: Answer of the first run, or None if its output has none.
+        second_answer: Answer of the second run, or None.
+        kind: `fixed` if only the second run is right, `broken` if only the first is.
+    """
+
+    id: str
+    prompt: str
+    expected: str
+    first_answer: str | None
+    second_answer: str | None
+    kind: Literal["fixed", "broken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreDifference:
+    """Difference in exact match of two runs on the same items. Differences are fractions, second minus first.
+
+    Attributes:
+        table: How the two runs answered the items.
+        difference: Score of the second run minus score of the first.
+        low: Lower end of the 95 % interval: Bonett and Price's, or Student's if items are clustered.
+        high: Upper end of the interval.
+        test: Test behind the p-value. `clustered t` if items share groups or prompts.
+        p_value: Two-sided p-value of no difference.
+        adjusted_p_value: The p-value after Holm's correction for all pairs of the comparison.
+        detectable_difference: Smallest true difference detected with probability 0.8, or None if none would be.
+        clusters: Number of clusters of the items, or None if they are independent.
+        first_errors: Items without an output of the first run, which count as wrong.
+        second_errors: Items without an output of the second run.
+        output_tokens: Mean difference in output tokens, or None if no item has an output of both runs.
+        gain_of_form: Describes a gain that is only a gain in form, or None.
+        flips: Items that exactly one run answered correctly, broken before fixed, by id.
+    """
+
+    table: PairedTable
+    difference: float
+    low: float
+    high: float
+    test: Literal["exact McNemar", "clustered t"]
+    p_value: float
+    adjusted_p_value: float
+    detectable_difference: float | None
+    clusters: int | None
+    first_errors: int
+    second_errors: int
+    output_tokens: MeanInterval | None
+    gain_of_form: str | None
+    flips: tuple[Flip, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two compared runs. Exactly one of `score` and `refused` is given.
+
+    Attributes:
+        first: Name of the first run.
+        second: Name of the second run.
+        score: Difference in score, or None if it cannot be compared.
+        refused: Why the scores cannot be compared, as sentences.
+    """
+
+    first: str
+    second: str
+    score: ScoreDifference | None
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two or more runs side by side.
+
+    Attributes:
+        names: Names of the runs.
+        grades: Grade of each run.
+        statuses: Status of each run, or None if it does not state one.
+        differing: Settings whose values are not all equal, of either document.
+        equal: Settings that all runs share, of either document.
+        headlines: The same figures in the same order for each run.
+        withheld: For each run which figures are withheld and why, as sentences.
+        pairs: The first run against each of the others.
+        smoke: What a smoke run shows of a full run, or None if the runs are not one of each.
+    """
+
+    names: tuple[str, ...]
+    grades: tuple[Grade, ...]
+    statuses: tuple[str | None, ...]
+    differing: tuple[ComparedSetting, ...]
+    equal: tuple[ComparedSetting, ...]
+    headlines: tuple[tuple[Headline, ...], ...]
+    withheld: tuple[tuple[str, ...], ...]
+    pairs: tuple[Pair, ...]
+    smoke: SmokeCheck | None
+
+    def settings_diff(self) -> SettingsDiff:
+        """Return each setting once, sorted by whether it differs."""
+        return diff_settings([*self.differing, *self.equal])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairVerdict:
+    """Summary of a run against the first one.
+
+    Attributes:
+        pair: The two runs.
+        word: Whether the second run is better.
+        changed: Settings of config.yaml that a user changed.
+        derived: Other settings that differ: they follow from those, or from machine and code.
+        sameness: If no setting was changed, what is the same and what is not. Otherwise empty.
+        costs: Last loss, training time and peak memory of both runs, as far as both state them.
+    """
+
+    pair: Pair
+    word: Word
+    changed: tuple[ComparedSetting, ...]
+    derived: tuple[ComparedSetting, ...]
+    sameness: str
+    costs: tuple[tuple[Headline, Headline], ...]
+
+
+def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
+    """Compare the first of several runs with each of the others.
+
+    A figure or score that an error concerns counts as not measured (`evidence.judge.record`).
+
+    Args:
+        runs: Two or more runs. Invalid documents count as missing.
+        reports: Grade and findings of each run. By default each run is checked now.
+
+    Raises:
+        ValueError: Fewer than two runs were given.
+    """
+    if len(runs) < 2:
+        message = f"compare_runs needs at least 2 runs; got {len(runs)}"
+        raise ValueError(message)
+    names = tuple(run.path.resolve().name for run in runs)
+    if len(set(names)) < len(names):
+        names = tuple(str(run.path) for run in runs)
+    reports = reports or [standing_of(run) for run in runs]
+    records = [record_of(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    facts = [record.facts for record in records]
+    grades = [report.grade for report in reports]
+    settings = list_settings(facts)
+    pairs = [_compare_pair(names[0], records[0], *other) for other in zip(names[1:], records[1:], strict=True)]
+    return Comparison(
+        names=names,
+        grades=tuple(grades),
+        statuses=tuple(record.figures.status for record in records),
+        differing=tuple(setting for setting in settings if not all_equal(setting.values)),
+        equal=tuple(setting for setting in settings if all_equal(setting.values)),
+        headlines=tuple(headlines(record) for record in records),
+        withheld=tuple(record.withheld for record in records),
+        pairs=tuple(_adjust_p_values(pairs)),
+        smoke=check_smoke_pair(names, facts, grades),
+    )
+
+
+def _compare_pair(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> Pair:
+    reasons = _refusals(first, a, second, b)
+    score = None if reasons else score_difference(a.facts.predictions or [], b.facts.predictions or [])
+    return Pair(first=first, second=second, score=score, refused=reasons)
+
+
+def _adjust_p_values(pairs: Sequence[Pair]) -> Iterator[Pair]:
+    adjusted = iter(holm([pair.score.p_value for pair in pairs if pair.score]))
+    for pair in pairs:
+        yield replace(pair, score=replace(pair.score, adjusted_p_value=next(adjusted))) if pair.score else pair
+
+
+def _refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tuple[str, ...]:
+    """Return why the scores of two runs cannot be compared, as sentences; empty if they can."""
+    missing = [reason for name, record in ((first, a), (second, b)) if (reason := _missing(name, record))]
+    if missing:
+        return tuple(missing)
+    item_reasons = _item_reasons(first, a.facts.predictions or [], second, b.facts.predictions or [])
+    return (*item_reasons, *_generation_reasons(a.facts, b.facts), *_scoring_reasons(a.facts, b.facts))
+
+
+def _missing(name: str, record: JudgedRecord) -> str | None:
+    """Return what a run lacks for any comparison of scores, or None."""
+    facts = record.facts
+    if record.unscored:
+        return f"{name} is {record.unscored}."
+    if facts.manifest is None:
+        return f"{name} has no valid {layout.MANIFEST}; run `trainproof check` for details."
+    if layout.PREDICTIONS not in facts.files:
+        return f"{name} was not evaluated: it has no {layout.PREDICTIONS}."
+    if facts.predictions is None:
+        return f"{layout.PREDICTIONS} of {name} has errors; run `trainproof check` for details."
+    if not facts.predictions:
+        return f"{layout.PREDICTIONS} of {name} is empty."
+    if facts.eval_summary is None and layout.EVAL_SUMMARY in facts.files:
+        return f"The evaluation of {name} is invalid or contradictory; run `trainproof check` for details."
+    if facts.eval_summary is None:
+        return f"{name} has no valid {layout.EVAL_SUMMARY}."
+    counts = Counter(row["id"] for row in facts.predictions)
+    if repeated := [item for item, times in counts.items() if times > 1]:
+        return f"{name} answers {_count(repeated)} more than once ({_first_ids(repeated)})."
+    return None
+
+
+def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Document]) -> Iterator[str]:
+    """Yield how the items of two runs differ."""
+    ones, others = {row["id"]: row for row in a}, {row["id"]: row for row in b}
+    for name, only in ((first, ones.keys() - others.keys()), (second, others.keys() - ones.keys())):
+        if only:
+            yield f"Only {name} was evaluated on {_count(only)} ({_first_ids(only)})."
+    shared = sorted(ones.keys() & others.keys())
+    # Runs of older versions state no groups; then those of the other run are used.
+    grouped = [item for item in shared if ones[item].get("group") and others[item].get("group")]
+    for noun, items, get in (
+        ("prompts", shared, lambda row: row["prompt"]),
+        ("expected answers", shared, lambda row: row["expected"]),
+        ("alternative answers", shared, lambda row: accepted_answers(row)[1:]),
+        ("groups", grouped, lambda row: row["group"]),
+    ):
+        if differing := [item for item in items if get(ones[item]) != get(others[item])]:
+            yield f"The {noun} of {_count(differing)} differ ({_first_ids(differing)})."
+
+
+def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
+    one: Document = a.eval_summary["generation"] if a.eval_summary else {}
+    other: Document = b.eval_summary["generation"] if b.eval_summary else {}
+    for field in {**one, **other}:
+        # The hash follows from the other fields, and other seeds do not make another question.
+        if field not in ("sha256", "seed") and one.get(field) != other.get(field):
+            yield f"Outputs were generated with {field} {one.get(field)!r} and {other.get(field)!r}."
+
+
+def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
+    scoring = read_scoring(a.eval_summary)
+    one, other = asdict(scoring), asdict(read_scoring(b.eval_summary))
+    by_version = scoring.depends_on_version or "stop" in (a.eval_summary or {}).get("generation", ())
+    for field, value in one.items():
+        if value != other[field] and (field != "version" or by_version):
+            yield f"Answers were read with {field} {value!r} and {other[field]!r}."
+
+
+def _count(items: Collection[str]) -> str:
+    return "1 item" if len(items) == 1 else f"{len(items):,} items"
+
+
+def _first_ids(items: Collection[str]) -> str:
+    names = sorted(items)
+    return ", ".join([*names[:MAX_NAMED_ITEMS], *(["…"] if len(names) > MAX_NAMED_ITEMS else [])])
+
+
+def score_difference(first: Sequence[Document], second: Sequence[Document]) -> ScoreDifference:
+    """Compute the difference in score of two runs from prediction rows of the same items."""
+    by_id = {row["id"]: row for row in second}
+    pairs = [(row, by_id[row["id"]]) for row in first]
+    outcomes = [(is_right(a), is_right(b)) for a, b in pairs]
+    table = PairedTable(
+        both=outcomes.count((True, True)),
+        only_first=outcomes.count((True, False)),
+        only_second=outcomes.count((False, True)),
+        neither=outcomes.count((False, False)),
+    )
+    clusters = _cluster_by_id(first, second)
+    if clusters:
+        numbers = [clusters[row["id"]] for row in first]
+        differences = [int(also) - int(right) for right, also in outcomes]
+        low, high, p_value = clustered_difference(differences, numbers)
+        detectable = clustered_detectable_difference(differences, numbers)
+    else:
+        low, high = paired_difference_interval(table)
+        p_value = mcnemar_exact(table.only_first, table.only_second)
+        detectable = minimum_detectable_difference(table.items, table.only_first + table.only_second)
+    metrics = [compute_scores(rows)["metrics"] for rows in (first, second)]
+    flips = [
+        Flip(
+            id=a["id"],
+            prompt=a["prompt"],
+            expected=a["expected"],
+            first_answer=a["extracted_answer"],
+            second_answer=b["extracted_answer"],
+            kind="broken" if right else "fixed",
+        )
+        for (a, b), (right, also) in zip(pairs, outcomes, strict=True)
+        if right != also
+    ]
+    return ScoreDifference(
+        table=table,
+        difference=table.difference,
+        low=low,
+        high=high,
+        test="clustered t" if clusters else "exact McNemar",
+        p_value=p_value,
+        adjusted_p_value=p_value,
+        detectable_difference=detectable,
+        clusters=len(set(clusters.values())) if clusters else None,
+        first_errors=sum(row["error"] is not None for row in first),
+        second_errors=sum(row["error"] is not None for row in second),
+        output_tokens=_output_tokens(pairs, clusters),
+        gain_of_form=describe_form_gain(*map(count_right, metrics)),
+        flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
+    )
+
+
+def _cluster_by_id(first: Sequence[Document], second: Sequence[Document]) -> dict[str, int]:
+    """Return the cluster of each item as the first of two runs that has clusters states it; empty without clusters."""
+    for rows in (first, second):
+        clusters, method = find_clusters(rows)
+        if method != "wilson":
+            return {row["id"]: cluster for row, cluster in zip(rows, clusters, strict=True)}
+    return {}
+
+
+def _output_tokens(pairs: Sequence[tuple[Document, Document]], clusters: Mapping[str, int]) -> MeanInterval | None:
+    answered = [(a, b) for a, b in pairs if a["error"] is None and b["error"] is None]
+    if not answered:
+        return None
+    differences = [b["output_tokens"] - a["output_tokens"] for a, b in answered]
+    return mean_interval(differences, [clusters[a["id"]] for a, _ in answered] if clusters else None)
+
+
+def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
+    """Return a verdict on each run but the first."""
+    return tuple(_judge_pair(compared, place, pair) for place, pair in enumerate(compared.pairs, start=1))
+
+
+def _judge_pair(compared: Comparison, place: int, pair: Pair) -> PairVerdict:
+    settings = (*compared.differing, *compared.equal)
+    both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
+    differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
+    # A key that only one run knows is of a newer version: nobody changed it.
+    changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
+    derived = tuple(one for one in differing if one not in changed)
+    figures = list(zip(compared.headlines[0], compared.headlines[place], strict=True))
+    stated = [(one, other) for one, other in figures if one.value is not None and other.value is not None]
+    have_configs = any(setting.source == "declared" and ABSENT not in setting.values for setting in both)
+    return PairVerdict(
+        pair=pair,
+        word=_word(pair),
+        changed=changed,
+        derived=derived,
+        sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
+        costs=tuple(figure for name in _COSTS for figure in stated if figure[0].name == name),
+    )
+
+
+def _word(pair: Pair) -> Word:
+    if pair.score is None:
+        return "not compared"
+    if pair.score.adjusted_p_value >= ALPHA:
+        return "cannot tell"
+    return "better" if pair.score.difference > 0 else "worse"
+
+
+def _describe_sameness(
+    derived: Sequence[ComparedSetting], stated: Sequence[tuple[Headline, Headline]], pair: Pair
+) -> str:
+    """Describe two runs with the same settings: `Same settings, another commit, another result`."""
+    names = {setting.name for setting in derived}
+    kinds: dict[str, Any] = {
+        "another commit": {"code.commit"},
+        "other uncommitted changes": {"code.diff_sha256"},
+        "another device": {"devices.platform", "devices.kind", "devices.count"},
+        "other software": {name for name in names if name.startswith("environment.")},
+    }
+    others = [text for text, fields in kinds.items() if names & fields]
+    words = ["Same settings", *(others or ["same code and device"])]
+    results = [one.value == other.value for one, other in stated if one.name in _RESULTS]
+    if results:
+        has_flips = pair.score is not None and bool(pair.score.flips)
+        words.append("the same result" if all(results) and not has_flips else "another result")
+    return ", ".join(words)

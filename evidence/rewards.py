@@ -1,0 +1,686 @@
+"""Reward functions for reinforcement learning.
+
+The trainer rewards completions with these functions, and the checker computes the rewards again. To add a reward, write
+a function that takes the scoring and keyword-only options and returns a `Reward`, and add it to `REWARDS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import math
+import re
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from evidence.scores.forms import TOLERANCE
+from evidence.scores.reading import PatternError, Scoring, compile_pattern, matches_whole
+from evidence.scores.recompute import pass_at_k
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import first_few, problem_of
+from schemas.problems.words import listed, show
+
+Row = Mapping[str, Any]
+Scale = Literal["group", "batch", "none"]
+
+COUNTDOWN = "countdown"
+REASONING_GYM = GYM_PACKAGE = "reasoning_gym"
+MAX_BARE_ANSWER_CHARS = 200
+"""A single line up to this length is a gold answer even if it has no readable answer."""
+MAX_EXPRESSION_CHARS = 200
+MAX_LENGTH = 1_000_000
+MAX_OWN_REWARD = 1e6
+ADVANTAGE_EPSILON = 1e-4
+"""Added to the standard deviation that advantages are divided by, as in TRL."""
+LOGGED_ROLLOUTS = 20
+"""About this many roll-outs of a run are logged, and all of them if there are fewer than twice as many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A completion as reward functions see it.
+
+    Attributes:
+        prompt: The prompt, as the row states it.
+        text: The completion, without the end token.
+        row: The dataset row, as `dataset_row.schema.json` describes it.
+        finished: Whether the model wrote the end token. Otherwise the completion was cut off.
+    """
+
+    prompt: str
+    text: str
+    row: Row
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward:
+    """A reward function with its weight.
+
+    Attributes:
+        compute: Pure function from an attempt to a number from `low` to `high`.
+        name: Name in the configuration.
+        weight: Weight in the total reward.
+        missing: Returns what a row lacks for this reward as the end of a sentence ("has no …"), or None.
+        low: Lower end of the range.
+        high: Upper end of the range, which a gold answer gets.
+        needs_answer: Whether rows need a gold answer.
+        is_ours: Whether the checker computes the reward again. It never executes code of others.
+    """
+
+    compute: Callable[[Attempt], float]
+    name: str = ""
+    weight: float = 1.0
+    missing: Callable[[Row], str | None] = lambda _row: None
+    low: float = 0.0
+    high: float = 1.0
+    needs_answer: bool = False
+    is_ours: bool = True
+
+    def score(self, attempt: Attempt) -> float:
+        """Compute the reward of an attempt.
+
+        Raises:
+            ProblemError: The function raised, or returned no finite number of its range. The problem names the prompt
+                and the line that raised.
+        """
+        try:
+            value = self.compute(attempt)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's function may raise anything, SystemExit too
+            reason = f"raises {type(error).__name__}: {error}".removesuffix(": ")
+            raise ProblemError([self._problem(reason, attempt, error)]) from error
+        number = _to_finite_float(value)
+        if number is None or not self.low <= number <= self.high:
+            reason = "is not a finite number" if number is None else f"is outside {self.low:g} to {self.high:g}"
+            problem = self._problem(f"returns {value!r:.60}, which {reason}", attempt)
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            raise ProblemError([replace(problem, what=f"{problem.what} The type is {kind}.")])
+        return number
+
+    def _problem(self, reason: str, attempt: Attempt, error: BaseException | None = None) -> Problem:
+        frames = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
+        at = next((frame for frame in reversed(frames) if frame.filename == frames[0].filename), None)
+        file, line = ("", None) if at is None else (at.filename, at.lineno)
+        what = f"The reward {self.name} {reason}, for the prompt {show(attempt.prompt)} and the completion "
+        return problem_of("TP906", file=file, line=line, what=f"{what}{show(attempt.text)}.")
+
+
+def _to_finite_float(value: Any) -> float | None:
+    """Convert a number of any library, or return None for text, NaN, infinity and anything that is not a number."""
+    if isinstance(value, str | bytes | bytearray) or getattr(value, "shape", ()) != ():
+        return None
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001 - `__float__` of a library may raise anything
+        return None
+    return number if math.isfinite(number) else None
+
+
+def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
+    """Return the accepted answers of a dataset row, or an empty tuple if it has none.
+
+    This is `final_answer`, or the answer in the completion that the row teaches, or the whole completion if it is a
+    single short line in which no answer can be read.
+
+    >>> gold_answers({"prompt": "2+2?", "completion": "<answer>4</answer>"}, Scoring())
+    ('4',)
+    >>> gold_answers({"prompt": "2+2?", "completion": "4"}, Scoring()), gold_answers({"prompt": "Hi"}, Scoring())
+    (('4',), ())
+    """
+    if "final_answer" in row:
+        return (str(row["final_answer"]),)
+    if "messages" in row:
+        taught = str(row["messages"][-1]["content"])
+    elif "completion" in row:
+        taught = str(row["completion"])
+    else:
+        return ()
+    answer = scoring.read(taught)
+    bare = taught.strip()
+    if answer is None and bare and "\n" not in bare and len(bare) <= MAX_BARE_ANSWER_CHARS:
+        answer = bare
+    return () if answer is None else (answer,)
+
+
+class OptionError(Exception):
+    """Raised by a reward function for an option that it does not accept.
+
+    Args:
+        reason: The end of a sentence about the option.
+        key: The option, or None if several are concerned.
+    """
+
+    def __init__(self, reason: str, key: str | None = None) -> None:
+        super().__init__(reason)
+        self.key = key
+
+
+def exact(scoring: Scoring) -> Reward:
+    """Reward 1 for a right answer, read and compared as the evaluation does it."""
+
+    def missing(row: Row) -> str | None:
+        answers = gold_answers(row, scoring)
+        if not answers:
+            return f"has no gold answer: no final_answer, and no completion with an answer read as {scoring.describe()}"
+        if not any(map(scoring.can_compare, answers)):
+            return f"has the gold answer {show(answers[0])}, which is not a number, but answers are compared as numbers"
+        return None
+
+    def compute(attempt: Attempt) -> float:
+        return float(scoring.is_right(scoring.read(attempt.text), gold_answers(attempt.row, scoring)))
+
+    return Reward(compute=compute, missing=missing, needs_answer=True)
+
+
+def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
+    """Reward 1 for a number within a tolerance relative to the gold answer.
+
+    The sign counts, and only 0 is near 0. With a tolerance of 0.05, 97 and 104 are near 100, and −100 is not.
+    """
+    if not 0 <= tolerance <= 1:
+        reason = f"is {tolerance:g}, but must be from 0 to 1"
+        raise OptionError(reason, "tolerance")
+    numbers = replace(scoring, compare="numeric")
+
+    def missing(row: Row) -> str | None:
+        answers = gold_answers(row, scoring)
+        if not answers:
+            return "has no gold answer"
+        if not any(map(numbers.can_compare, answers)):
+            return f"has the gold answer {show(answers[0])}, which is not a number"
+        return None
+
+    def compute(attempt: Attempt) -> float:
+        answer, golds = scoring.read(attempt.text), gold_answers(attempt.row, scoring)
+        return float(answer is not None and any(scoring.is_near(answer, gold, tolerance, least=0) for gold in golds))
+
+    return Reward(compute=compute, missing=missing, needs_answer=True)
+
+
+def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | None = None) -> Reward:
+    r"""Reward 1 for a finished text that matches a pattern, or that is one block of each tag in order.
+
+    There is one line break between two blocks and no other text outside them. By default the tags are `reasoning` and
+    `answer`, if the evaluation reads tags. For the tags `think` and `answer`, the text
+    `<think>a</think>\n<answer>4</answer>` gets 1.
+    """
+    if regex is not None:
+        try:
+            compile_pattern(regex)
+        except PatternError as error:
+            reason = f"is {show(regex)}: {error}"
+            raise OptionError(reason, "regex") from error
+        return Reward(compute=lambda attempt: float(attempt.finished and matches_whole(regex, attempt.text)))
+    if scoring.answer != "tags" and tags is None:
+        reason = f"needs regex or tags, because answers are read as {scoring.describe()}"
+        raise OptionError(reason)
+    tags = tags or ("reasoning", "answer")
+    joints = [f"</{one}>\n<{other}>" for one, other in pairwise(tags)]
+    marks = [mark for tag in tags for mark in (f"<{tag}>", f"</{tag}>")]
+
+    def compute(attempt: Attempt) -> float:
+        text = attempt.text
+        is_exact = text.startswith(marks[0]) and text.endswith(marks[-1]) and all(joint in text for joint in joints)
+        return float(attempt.finished and is_exact and all(text.count(mark) == 1 for mark in marks))
+
+    return Reward(compute=compute)
+
+
+def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> Reward:
+    """Reward 1 for a length from `least` to `most` characters, decreasing to 0 below and over `margin` above.
+
+    A completion that was cut off gets 0. With 10 to 100 characters and a margin of 50: 5 characters get 0.5, 125 get
+    0.5, 150 and more get 0.
+    """
+    for key, value, lowest in (("least", least, 0), ("margin", margin, 0), ("most", most, 1)):
+        if not lowest <= value <= MAX_LENGTH:
+            reason = f"is {value:,}, but must be from {lowest} to {MAX_LENGTH:,}"
+            raise OptionError(reason, key)
+    if most < least:
+        reason = f"is {most:,}, but least is {least:,}"
+        raise OptionError(reason, "most")
+
+    def compute(attempt: Attempt) -> float:
+        characters = len(attempt.text)
+        if not attempt.finished:
+            return 0.0
+        if characters <= most:
+            return 1.0 if characters >= least else characters / least
+        return max(0.0, 1.0 - (characters - most) / margin) if margin else 0.0
+
+    return Reward(compute=compute)
+
+
+def countdown(scoring: Scoring) -> Reward:
+    """Reward 1 for an expression that computes the row's target from its numbers with + - * /, each used at most once.
+
+    Fractions are exact, division by zero gets 0, and the answer must be the expression alone. For the numbers 3, 7, 2
+    and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. A row states the task and not an
+    answer: `{"prompt": …, "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}`.
+    """
+
+    def is_count(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    def missing(row: Row) -> str | None:
+        task: Any = row.get("task")
+        if not isinstance(task, dict) or task.get("kind") != COUNTDOWN:
+            return f"has no task of the kind {COUNTDOWN}"
+        numbers = task.get("numbers")
+        if not isinstance(numbers, list) or not numbers or not all(map(is_count, numbers)):
+            return "has a countdown task without numbers, a list of integers from 0"
+        return None if is_count(task.get("target")) else "has a countdown task without a target, an integer from 0"
+
+    def compute(attempt: Attempt) -> float:
+        task, answer = attempt.row["task"], scoring.read(attempt.text)
+        tree = None if answer is None else _parse_expression(answer.strip())
+        if tree is None:
+            return 0.0
+        used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        if Counter(used) - Counter(task["numbers"]):
+            return 0.0
+        try:
+            return float(_evaluate(tree) == task["target"])
+        except ZeroDivisionError:
+            return 0.0
+
+    return Reward(compute=compute, missing=missing)
+
+
+def _parse_expression(text: str) -> ast.expr | None:
+    """Parse an expression of integers, parentheses and binary + - * /, or return None if it is anything else."""
+    if len(text) > MAX_EXPRESSION_CHARS or not re.fullmatch(r"[0-9+\-*/() ]+", text):
+        return None
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+    return tree if _is_arithmetic(tree) else None
+
+
+def _is_arithmetic(node: ast.expr) -> bool:
+    match node:
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            return _is_arithmetic(left) and _is_arithmetic(right)
+        case ast.Constant(value=int()):
+            return True
+    return False
+
+
+def _evaluate(node: ast.expr) -> Fraction:
+    match node:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _evaluate(left) + _evaluate(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _evaluate(left) - _evaluate(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _evaluate(left) * _evaluate(right)
+        case ast.BinOp(left=left, right=right):
+            return _evaluate(left) / _evaluate(right)
+        case ast.Constant(value=int(number)):
+            return Fraction(number)
+    message = f"not an arithmetic expression: {ast.dump(node)}"
+    raise TypeError(message)
+
+
+def reasoning_gym(scoring: Scoring) -> Reward:
+    """Reward what the package reasoning-gym gives an answer to one of its tasks, from 0 to 1.
+
+    Some of its scorers evaluate what the model wrote, so the checker never calls them.
+    """
+
+    def missing(row: Row) -> str | None:
+        task: Any = row.get("task")
+        has_entry = isinstance(task, dict) and task.get("kind") == REASONING_GYM and isinstance(task.get("name"), str)
+        return None if has_entry and isinstance(task.get("entry"), dict) else f"has no task of the kind {REASONING_GYM}"
+
+    def compute(attempt: Attempt) -> float:
+        task, answer = attempt.row["task"], scoring.read(attempt.text)
+        return 0.0 if answer is None else float(gym_scorer(task["name"])(answer=answer, entry=task["entry"]))
+
+    return Reward(compute=compute, missing=missing, is_ours=False)
+
+
+@cache
+def gym_scorer(task: str) -> Callable[..., Any]:
+    """Return the function of reasoning-gym that scores an answer to an entry of a task."""
+    found: Callable[..., Any] = importlib.import_module(GYM_PACKAGE).get_score_answer_fn(task)
+    return found
+
+
+def user_function(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> Reward:
+    """Reward what a user's function returns, from `low` to `high`."""
+    for key, value in (("low", low), ("high", high)):
+        if abs(value) > MAX_OWN_REWARD:
+            reason = f"is {value:g}, but must be from {-MAX_OWN_REWARD:g} to {MAX_OWN_REWARD:g}"
+            raise OptionError(reason, key)
+    if high <= low:
+        reason = f"is {high:g}, but low is {low:g}"
+        raise OptionError(reason, "high")
+
+    def not_imported(_attempt: Attempt) -> float:
+        message = "the function was not imported"
+        raise RuntimeError(message)
+
+    return Reward(compute=not_imported, low=low, high=high, is_ours=False)
+
+
+_NO_REWARD = Reward(compute=lambda _attempt: 0.0)
+
+REWARDS: dict[str, Callable[..., Reward]] = {
+    "exact": exact,
+    "numeric": numeric,
+    "format": form,
+    "length": length,
+    COUNTDOWN: countdown,
+    REASONING_GYM: reasoning_gym,
+}
+"""Reward functions by name. Any other name is `module:function`."""
+
+
+def build_rewards(
+    settings: Sequence[Mapping[str, Any] | str], scoring: Scoring, *, file: str, execute: bool = True
+) -> tuple[Reward, ...]:
+    """Build the rewards of a configuration.
+
+    Args:
+        settings: Terms with name, weight (default 1) and options, or names.
+        scoring: How the evaluation reads answers.
+        file: The configuration, for messages.
+        execute: Whether to import code of others. If not, rewards that are not `is_ours` cannot be computed.
+
+    Raises:
+        ProblemError: With exit code 2 and all problems: an unknown or repeated name, a function that cannot be
+            imported, an invalid option, no weight above 0.
+    """
+    problems: list[Problem] = []
+    rewards: list[Reward] = []
+    for number, given in enumerate(settings):
+        item: Mapping[str, Any] = {"name": given} if isinstance(given, str) else given
+        pointer = f"/objective/rewards/{number}"
+        name, weight = str(item["name"]), item.get("weight", 1.0)
+        if any(reward.name == name for reward in rewards):
+            problems.append(problem_of("TP902", file=file, pointer=pointer, what=f"The reward {name} is listed twice."))
+        if not isinstance(weight, int | float) or not math.isfinite(weight):
+            what = f"The weight of {name} is {show(weight)}."
+            problems.append(problem_of("TP902", file=file, pointer=pointer, what=what))
+            weight = 1.0
+        found, reward = _build(name, item.get("options") or {}, scoring, file, pointer, execute=execute)
+        problems += found
+        rewards.append(replace(reward, name=name, weight=float(weight)))
+    if not any(reward.weight > 0 for reward in rewards):
+        what = "No reward has a weight above 0." if rewards else "There is no reward."
+        problems.append(problem_of("TP902", file=file, pointer="/objective/rewards", what=what))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return tuple(rewards)
+
+
+def _build(
+    name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str, *, execute: bool
+) -> tuple[list[Problem], Reward]:
+    """Build one reward; with problems, it cannot be used."""
+    function = REWARDS.get(name, user_function if ":" in name else None)
+    if function is None:
+        what, expected = f"There is no reward {name}.", f"{listed(REWARDS)}, or module:function"
+        problem = problem_of("TP901", file=file, pointer=f"{pointer}/name", what=what, expected=expected)
+        return [problem], _NO_REWARD
+    problems, reward = _bind(function, name, options, scoring, file, f"{pointer}/options")
+    if execute and function is user_function:
+        try:
+            reward = replace(reward, compute=_import_function(name))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, SystemExit too
+            what = f"The reward {name} cannot be called: {type(error).__name__}: {error}."
+            problems.append(problem_of("TP904", file=file, pointer=f"{pointer}/name", what=what))
+    if execute and function is reasoning_gym and find_spec(GYM_PACKAGE) is None:
+        what = f"The reward {name} needs the package reasoning-gym, which is not installed."
+        problems.append(problem_of("TP907", file=file, pointer=pointer, what=what))
+    return problems, reward
+
+
+def _bind(
+    function: Callable[..., Reward], name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str
+) -> tuple[list[Problem], Reward]:
+    """Call a reward function with options from a configuration, checked against its signature."""
+    problems: list[Problem] = []
+
+    def refuse(key: str | None, reason: str, expected: str | None = None) -> None:
+        what = f"The reward {name} {reason}." if key is None else f"{key} of the reward {name} {reason}."
+        at = pointer if key is None else f"{pointer}/{key}"
+        problems.append(problem_of("TP903", file=file, pointer=at, what=what, expected=expected))
+
+    known = {
+        key: parameter
+        for key, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    arguments: dict[str, Any] = {}
+    for key, parameter in known.items():
+        value = options.get(key)
+        if value is None:
+            if parameter.default is parameter.empty:
+                refuse(None, f"needs the option {key}")
+            continue
+        expected, convert = _CONVERTERS[parameter.annotation.removesuffix(" | None")]
+        arguments[key] = convert(value)
+        if arguments[key] is None:
+            refuse(key, f"is {show(value)}", expected)
+    if unknown := [key for key in options if key not in known]:
+        takes = f"takes {listed(list(known), 'and')}" if known else "takes no options"
+        refuse(None, f"does not know {listed(map(show, unknown), 'and')}; it {takes}")
+    if not problems:
+        try:
+            return [], function(scoring, **arguments)
+        except OptionError as error:
+            refuse(error.key, str(error))
+    return problems, _NO_REWARD
+
+
+def _to_int(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _to_float(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return _to_finite_float(value) if is_number else None
+
+
+def _to_str(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _to_names(value: Any) -> tuple[str, ...] | None:
+    names = value.split() if isinstance(value, str) else value
+    is_list = isinstance(names, list | tuple) and bool(names) and all(isinstance(one, str) and one for one in names)
+    return tuple(names) if is_list and len(set(names)) == len(names) else None
+
+
+_CONVERTERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "int": ("an integer", _to_int),
+    "float": ("a finite number", _to_float),
+    "str": ("a text", _to_str),
+    "tuple[str, ...]": ("a list of different names", _to_names),
+}
+"""For each annotation of an option: what is expected, and a function that converts a value or returns None."""
+
+
+def _import_function(name: str) -> Callable[[Attempt], float]:
+    """Import `module:function`, looking into the working folder first as `python -m` does."""
+    module, _, attribute = name.partition(":")
+    with _working_folder_first():
+        function: Any = getattr(importlib.import_module(module), attribute)
+    inspect.signature(function).bind(object())
+    found: Callable[[Attempt], float] = function
+    return found
+
+
+@contextmanager
+def _working_folder_first() -> Iterator[None]:
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def find_unusable_rows(
+    rewards: Sequence[Reward], rows: Sequence[Row], *, file: str, lines: Sequence[int] | None = None
+) -> list[Problem]:
+    """Return problems of rows that lack what a reward needs; of each reward the first few and the number of the rest.
+
+    Args:
+        rewards: Rewards of the configuration.
+        rows: Rows of the dataset.
+        file: The dataset, for messages.
+        lines: Line numbers of the rows. Rows beyond them were generated.
+    """
+
+    def problems(reward: Reward) -> Iterator[Problem]:
+        for number, row in enumerate(rows):
+            if (reason := reward.missing(row)) is not None:
+                line = lines[number] if lines and number < len(lines) else None
+                what = f"A row {reason}; the reward {reward.name} needs it."
+                yield problem_of("TP905", file=file, line=line, what=what)
+
+    return [problem for reward in rewards for problem in first_few(problems(reward))]
+
+
+def score_parts(rewards: Sequence[Reward], attempt: Attempt) -> dict[str, float]:
+    """Compute each reward of an attempt, by name and without its weight.
+
+    Raises:
+        ProblemError: A reward cannot be computed.
+    """
+    return {reward.name: reward.score(attempt) for reward in rewards}
+
+
+def total_reward(rewards: Sequence[Reward], parts: Mapping[str, float]) -> float:
+    """Compute the weighted sum: `{"exact": 1, "format": 0.5}` with weights 1 and 0.2 gives 1.1."""
+    return math.fsum(reward.weight * parts[reward.name] for reward in rewards)
+
+
+def advantages(rewards: Sequence[Sequence[float]], scale: Scale) -> list[list[float]]:
+    """Subtract the mean of its group from each reward, and divide by a standard deviation (of n − 1) plus 1e-4.
+
+    A group in which all rewards are equal has only zeros.
+
+    Args:
+        rewards: Finite rewards of the groups of a step.
+        scale: Which deviation: of the `group`, of the whole `batch`, or `none`.
+
+    >>> advantages([[1, 0, 0, 1]], "group")[0][0], advantages([[1, 0], [1, 1]], "none")
+    (0.8658754297..., [[0.5, -0.5], [0.0, 0.0]])
+    """
+    of_batch = _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON
+    found = []
+    for group in rewards:
+        if not group or min(group) == max(group):
+            found.append([0.0] * len(group))
+            continue
+        mean = math.fsum(group) / len(group)
+        divisor = {"none": 1.0, "batch": of_batch, "group": _deviation(group) + ADVANTAGE_EPSILON}[scale]
+        found.append([(reward - mean) / divisor for reward in group])
+    return found
+
+
+def _deviation(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def pass_rates(right: Sequence[int], samples: int) -> dict[str, float]:
+    """Compute the mean pass@1 and pass@k of prompts, where k is the number of completions of each.
+
+    For 4 completions to each of 3 prompts, of which 0, 1 and 4 are right: pass@1 is 5/12 and pass@4 is 2/3.
+
+    >>> pass_rates([0, 1, 4], 4)
+    {'pass_1': 0.4166666666666667, 'pass_k': 0.6666666666666666}
+    """
+    return {
+        name: math.fsum(pass_at_k(samples, count, k) for count in right) / len(right)
+        for name, k in (("pass_1", 1), ("pass_k", samples))
+    }
+
+
+_TERM = re.compile(
+    r"\s*(?:(?P<weight>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*\*\s*)?(?P<name>[A-Za-z_][\w.]*(?::\w+)?)"
+    r"\s*(?:\((?P<options>[^()]*)\))?\s*(?P<next>\+|$)"
+)
+_OPTION = re.compile(r"\s*(?P<key>\w+)\s*=\s*(?P<value>[^,]+?)\s*(?:,|$)")
+
+
+def parse_terms(text: str | None, *, file: str) -> list[dict[str, Any]]:
+    """Parse the weighted sum in `objective.rewards` into terms with name, weight and options.
+
+    >>> parse_terms("exact + 0.2*length(most=200)", file="run")
+    [{'name': 'exact', 'weight': 1.0, 'options': {}}, {'name': 'length', 'weight': 0.2, 'options': {'most': 200}}]
+
+    Raises:
+        ProblemError: With exit code 2; the text is not such a sum.
+    """
+    found: list[dict[str, Any]] = []
+    place, text = 0, text or ""
+    while text.strip():
+        term = _TERM.match(text, place)
+        options = None if term is None else _parse_options(term["options"] or "")
+        if term is None or options is None:
+            what = f"objective.rewards is {text!r}, which cannot be parsed from {text[place:].strip()[:40]!r} on."
+            problem = problem_of("TP909", file=file, pointer="/objective/rewards", what=what)
+            raise ProblemError([problem], exit_code=2)
+        found.append({"name": term["name"], "weight": float(term["weight"] or 1), "options": options})
+        if term["next"] != "+":
+            break
+        place = term.end()
+    return found
+
+
+def _parse_options(text: str) -> dict[str, Any] | None:
+    """Parse `key=value` pairs separated by commas, or return None if they have another form."""
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(text.rstrip()):
+        option = _OPTION.match(text, place)
+        if option is None:
+            return None
+        try:
+            found[option["key"]] = json.loads(option["value"])
+        except ValueError:
+            found[option["key"]] = option["value"]
+        place = option.end()
+    return found
+
+
+def logged_rollout_steps(steps: int, updates_per_rollout: int) -> Iterator[int]:
+    """Yield the optimizer steps, from 1, whose completions are logged: the first, then evenly, and the last.
+
+    Of 100 steps with one update each these are 1, 6, 11, … 96 and 100; of 8 steps with two updates 1, 3, 5 and 7.
+
+    Args:
+        steps: Number of planned steps.
+        updates_per_rollout: Optimizer steps on the same completions.
+    """
+    count = -(-steps // updates_per_rollout)
+    apart = max(1, count // LOGGED_ROLLOUTS)
+    for number in range(0, count, apart):
+        yield number * updates_per_rollout + 1
+    if (count - 1) % apart:
+        yield (count - 1) * updates_per_rollout + 1

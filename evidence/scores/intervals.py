@@ -1,0 +1,409 @@
+"""Confidence intervals and tests for scores and means, of independent items and of items in clusters.
+
+Levels, p-values, shares and differences are fractions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist, fmean
+from typing import Any, Literal
+
+_ROUNDING = 1e-12
+"""A standard error below this fraction of the largest value is a rounding error: all clusters are alike."""
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Compute the Wilson score interval of a proportion.
+
+    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with `p = successes / n` and z the normal quantile of
+    `(1 + level) / 2` (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and
+    for small n.
+
+    For 8 of 10 at 95 %: `(0.4902, 0.9433)`. For 0 of 10: `(0, 0.2775)`.
+
+    Args:
+        successes: Number of correct items, 0 to n.
+        n: Number of items, at least 1.
+        level: Confidence level, strictly between 0 and 1.
+
+    Raises:
+        ValueError: n is below 1, or successes is out of range.
+    """
+    if n < 1 or not 0 <= successes <= n:
+        message = f"wilson_interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}"
+        raise ValueError(message)
+    return _wilson(successes / n, n, _normal_quantile(level))
+
+
+def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
+    """Compute Wilson's interval for an effective number of items, which need not be whole, and any quantile."""
+    square = quantile * quantile
+    centre = share + square / (2 * n)
+    half_width = quantile * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
+    scale = 1 + square / n
+    # At the ends the formula is exactly 0 or 1; rounding would leave 1e-17.
+    low = 0.0 if share == 0 else (centre - half_width) / scale
+    high = 1.0 if share == 1 else (centre + half_width) / scale
+    return low, high
+
+
+def standard_error(successes: int, n: int) -> float:
+    """Compute the standard error of a proportion, `sqrt(p (1 − p) / n)`. For 8 of 10: 0.1265."""
+    share = successes / n
+    return math.sqrt(share * (1 - share) / n)
+
+
+def _normal_quantile(level: float) -> float:
+    """Return z such that a standard normal value lies within ±z with probability `level`; 1.95996 for 0.95."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def t_p_value(t: float, degrees: int) -> float:
+    """Compute the two-sided p-value of Student's t by its finite series.
+
+    With `θ = atan(|t| / √ν)` the probability within ±t is `sin θ (1 + ½ cos² θ + (1·3)/(2·4) cos⁴ θ + …)` for even ν
+    and `2/π (θ + sin θ (cos θ + ⅔ cos³ θ + …))` for odd ν, up to `cos^(ν−2) θ` (M. Abramowitz and I. A. Stegun,
+    Handbook of Mathematical Functions, 26.7.3–4). For t = 2.0452 with 29 degrees of freedom: 0.05.
+    """
+    if math.isinf(t):
+        return 0.0
+    angle = math.atan2(abs(t), math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = degrees % 2
+    term = cosine if is_odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for k in range(2 + is_odd, degrees - 1, 2):
+        term *= (k - 1) / k * cosine * cosine
+        total += term
+    within = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+    return max(0.0, 1 - within)
+
+
+@cache
+def t_quantile(level: float, degrees: int) -> float:
+    """Return t such that a value of Student's distribution lies within ±t with probability `level`.
+
+    For level 0.95: 12.706 with 1 degree of freedom, 2.0452 with 29, 1.9600 with very many.
+    """
+    low, high = 0.0, 1.0
+    while t_p_value(high, degrees) > 1 - level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_p_value(middle, degrees) > 1 - level else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanInterval:
+    """A mean and its confidence interval.
+
+    Attributes:
+        mean: Mean of the values.
+        standard_error: Its standard error, or None with a single value or cluster.
+        low: Lower end of the interval, or None with a single value or cluster.
+        high: Upper end of the interval, or None likewise.
+        method: How the interval was computed, or None if there is no interval.
+        n: Number of values.
+    """
+
+    mean: float
+    standard_error: float | None
+    low: float | None
+    high: float | None
+    method: Literal["t", "clustered t"] | None
+    n: int
+
+
+def mean_interval(
+    values: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95
+) -> MeanInterval:
+    """Compute a mean with Student's interval.
+
+    For 1, 2, …, 30: 15.5 with `15.5 ± 2.0452 · 8.8034 / √30 = (12.213, 18.787)`.
+
+    Args:
+        values: At least one value.
+        clusters: Cluster of each value; the interval has G − 1 degrees of freedom for G clusters. By default the
+            values are independent.
+        level: Confidence level, strictly between 0 and 1.
+    """
+    n, mean = len(values), fmean(values)
+    error, groups = clustered_error(values, range(n) if clusters is None else clusters)
+    if error is None:
+        return MeanInterval(mean=mean, standard_error=None, low=None, high=None, method=None, n=n)
+    reach = t_quantile(level, groups - 1) * error
+    method: Literal["t", "clustered t"] = "t" if clusters is None else "clustered t"
+    return MeanInterval(mean=mean, standard_error=error, low=mean - reach, high=mean + reach, method=method, n=n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedTable:
+    """How two runs answered the same items.
+
+    Attributes:
+        both: Items that both runs answered correctly.
+        only_first: Items that only the first run answered correctly (b).
+        only_second: Items that only the second run answered correctly (c).
+        neither: Items that neither run answered correctly.
+    """
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        return self.both + self.only_first + self.only_second + self.neither
+
+    @property
+    def difference(self) -> float:
+        """Score of the second run minus score of the first: (c − b) / n."""
+        return (self.only_second - self.only_first) / self.items
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Compute the exact two-sided p-value of McNemar's test from the discordant counts b and c.
+
+    If the two runs are equally good, each discordant item falls to either side with probability ½, so
+    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact
+    form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2).
+
+    For b = 1, c = 7: `2 · (1 + 8) / 2⁸ = 0.0703`. Without discordant items: 1.
+    """
+    trials = only_first + only_second
+    tail = sum(math.comb(trials, k) for k in range(min(only_first, only_second) + 1))
+    # Integers until here: a tail of 2000 trials would underflow as floats.
+    return min(1.0, 2 * tail / (1 << trials))
+
+
+def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple[float, float]:
+    """Compute the Bonett–Price interval of the difference of two scores on the same items, second minus first.
+
+    It is Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding 1 to each discordant count (D. G. Bonett
+    and R. M. Price, Journal of Educational and Behavioral Statistics 37, 2012, p. 479–488). Without the added counts it
+    would be too short for few items and near 0 and 1. Agresti and Min's ½ is too little where hardly any item differs.
+
+    For 21 items, both 1, only first 1, only second 7, neither 12: `6/23 ± 0.248 = (0.013, 0.508)`.
+    """
+    n = table.items + 2
+    distance, discordant = table.only_second - table.only_first, table.only_first + table.only_second + 2
+    reach = _normal_quantile(level) * math.sqrt(discordant - distance * distance / n) / n
+    return max(-1.0, distance / n - reach), min(1.0, distance / n + reach)
+
+
+def minimum_detectable_difference(
+    items: int, discordant: int, *, level: float = 0.95, power: float = 0.8
+) -> float | None:
+    """Compute the smallest true difference that McNemar's test on this many items finds with the given power.
+
+    It solves `n D² = (z_level sqrt(ψ) + z_power sqrt(ψ − D²))²` for D (R. J. Connor, Biometrics 43, 1987, p. 207–211),
+    where ψ is the share of items on which the runs differ: `D = k sqrt(ψ)` with
+    `k = (z_level sqrt(n) + z_power sqrt(n + z_power² − z_level²)) / (n + z_power²)`. A true difference D needs at least
+    D of the items to differ, so ψ is the observed share or, if that is smaller than D, `ψ = D = k²`.
+
+    For 100 items of which 20 differ: 0.124. For 1,319 items of which 200 differ: 0.030.
+
+    Args:
+        items: Number of items that both runs answered, at least 1.
+        discordant: Number of items that exactly one run answered correctly.
+        level: Confidence level of the test.
+        power: Probability of finding the difference.
+
+    Returns:
+        The difference, or None if not even n items that all differ to one side are significant.
+    """
+    z_level, z_power = _normal_quantile(level), NormalDist().inv_cdf(power)
+    rest = items + z_power**2 - z_level**2
+    if mcnemar_exact(0, items) > 1 - level or rest < 0:
+        return None
+    factor = (z_level * math.sqrt(items) + z_power * math.sqrt(rest)) / (items + z_power**2)
+    difference = factor * max(factor, math.sqrt(discordant / items))
+    return difference if difference <= 1 else None
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for several comparisons by Holm's method, in the order given.
+
+    With the values sorted, the i-th of m (from 0) becomes `max over j ≤ i of min(1, (m − j) p_j)`
+    (S. Holm, Scandinavian Journal of Statistics 6, 1979).
+
+    For `[0.01, 0.04, 0.03]`: `[0.03, 0.06, 0.06]`.
+    """
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+BY_PROMPT = "prompt_clustered_wilson"
+"""Method of an interval that also treats equal prompts as one cluster. Earlier versions clustered by group only."""
+
+
+def find_clusters(rows: Sequence[Mapping[str, Any]], *, by_prompt: bool = True) -> tuple[list[int], str]:
+    """Return the cluster number of each prediction row, and the method of an interval over the clusters.
+
+    Rows of one `group` are one cluster, and so are rows with equal prompts, since a model answers them alike.
+
+    >>> find_clusters([{"prompt": "1+1?"}, {"prompt": "2+2?", "group": "a"}, {"prompt": "1+1?"}])
+    ([0, 1, 0], 'prompt_clustered_wilson')
+    """
+    groups = _join(rows, ("group",))
+    clusters = _join(rows, ("group", "prompt")) if by_prompt else groups
+    if len(set(clusters)) < len(set(groups)):
+        return clusters, BY_PROMPT
+    return groups, "wilson" if len(set(groups)) == len(rows) else "clustered_wilson"
+
+
+def _join(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[int]:
+    """Number rows so that those that share a value of any key, directly or through others, have one number."""
+    parents, first = list(range(len(rows))), dict[tuple[str, str], int]()
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = number = parents[parents[number]]
+        return number
+
+    for number, row in enumerate(rows):
+        for key in keys:
+            if (value := row.get(key)) is not None:
+                shared = (key, value.strip() if key == "prompt" else value)
+                parents[root(number)] = root(first.setdefault(shared, number))
+    return [root(number) for number in range(len(rows))]
+
+
+def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float | None, int]:
+    """Compute the cluster-robust standard error of a mean, and count the clusters.
+
+    `sqrt(G / (G − 1) · Σ_g (Σ_{i in g} (xᵢ − x̄))²) / n` with G clusters (K.-Y. Liang and S. L. Zeger, Biometrika 73,
+    1986; as in E. Miller, arXiv 2411.00640, with the correction for few clusters). If every value is its own cluster,
+    it is `s / √n`. It is None with one cluster, and exactly 0 if all clusters have the same mean.
+
+    For values 1, 1, 0, 0 in clusters a, a, b, b: residual sums 1 and −1, so `sqrt(2 · 2) / 4 = 0.5`; taken as
+    independent it would be 0.289.
+    """
+    mean = math.fsum(values) / len(values)
+    sums: dict[Hashable, float] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + value - mean
+    groups = len(sums)
+    if groups < 2:
+        return None, groups
+    spread = math.fsum(each * each for each in sums.values())
+    error = math.sqrt(groups / (groups - 1) * spread) / len(values)
+    return error if error > _ROUNDING * max(map(abs, values)) else 0.0, groups
+
+
+def clustered_wilson(error: float | None, successes: float, n: int, groups: int) -> tuple[float, float]:
+    """Compute the 95 % Wilson interval of a share of clustered items, using their effective number.
+
+    n clustered items are worth `n* = p (1 − p) / error²` independent ones, at most n, and the quantile is Student's
+    with G − 1 degrees of freedom (N. Dean and M. Pagano, Survey Research Methods 9, 2015). If every cluster has the
+    same share, the error is 0 and n* is the number of clusters. With one cluster the interval is (0, 1).
+
+    For 24 right of 40 in 4 clusters of 10 with a standard error of 0.15: n* = 10.7, interval `(0.206, 0.897)`.
+    """
+    if error is None:
+        return 0.0, 1.0
+    share = successes / n
+    effective = min(float(n), share * (1 - share) / error**2) if error else float(min(n, groups))
+    return _wilson(share, effective, t_quantile(0.95, groups - 1))
+
+
+def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float, float]:
+    """Compute the 95 % interval and the p-value of a paired difference of clustered items.
+
+    Uses Student's t with the clustered standard error. If all clusters are alike, that error is 0 and the clusters are
+    treated as the items of the Bonett–Price interval and McNemar's test. One cluster gives (−1, 1) and 1.
+
+    Args:
+        differences: 1 if only the second run is right, −1 if only the first is, else 0.
+        clusters: Cluster of each item.
+
+    Returns:
+        Lower end, upper end, p-value.
+    """
+    result = mean_interval(differences, clusters)
+    groups = len(set(clusters))
+    if result.standard_error is None or result.low is None or result.high is None:
+        return -1.0, 1.0, 1.0
+    if result.standard_error == 0:
+        count = round(result.mean * groups)
+        table = PairedTable(both=groups - abs(count), only_first=max(0, -count), only_second=max(0, count), neither=0)
+        return (*paired_difference_interval(table), mcnemar_exact(table.only_first, table.only_second))
+    p_value = t_p_value(result.mean / result.standard_error, groups - 1)
+    return max(-1.0, result.low), min(1.0, result.high), p_value
+
+
+def clustered_detectable_difference(
+    differences: Sequence[int], clusters: Sequence[Hashable], power: float = 0.8
+) -> float | None:
+    """Compute the smallest true difference that the clustered test finds with the given power at the 5 % level.
+
+    `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995). It is None if
+    the error is unknown or 0, or if the difference would exceed 1.
+    """
+    error, groups = clustered_error(differences, clusters)
+    if not error:
+        return None
+    reach = (t_quantile(0.95, groups - 1) + t_quantile(2 * power - 1, groups - 1)) * error
+    return reach if reach <= 1 else None
+
+
+REFUTATION_LEVEL = 0.001
+"""Significance level at which a stated score is called impossible: one honest run in 1,000."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactMatch:
+    """Number of right answers among at least one item."""
+
+    correct: int
+    n: int
+
+    @property
+    def value(self) -> float:
+        """Share of right answers."""
+        return self.correct / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the share."""
+        return wilson_interval(self.correct, self.n)
+
+    def document(self) -> dict[str, Any]:
+        """Return value, n, low and high as a receipt states them."""
+        low, high = self.interval
+        return {"value": self.value, "n": self.n, "low": low, "high": high}
+
+
+def fisher_exact_less(claimed: ExactMatch, found: ExactMatch) -> float:
+    """Compute the probability of finding so few right answers if both sets of items are equally hard.
+
+    Fisher's one-sided exact test: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, those of the second set
+    are `X ~ Hypergeometric(N, K, n₂)`, and the p-value is `P(X ≤ x₂)` (R. A. Fisher, Journal of the Royal Statistical
+    Society 98, 1935, p. 39–82; A. Agresti, Categorical Data Analysis, 3rd ed., §3.5.1).
+
+    For 3 of 4 claimed and 1 of 4 found: `(1 + 16) / 70 = 0.243`.
+    """
+    right, wrong = claimed.correct + found.correct, claimed.n + found.n - claimed.correct - found.correct
+    of_all = _ln_choose(right + wrong, found.n)
+    terms = (
+        math.exp(_ln_choose(right, x) + _ln_choose(wrong, found.n - x) - of_all)
+        for x in range(max(0, found.n - wrong), found.correct + 1)
+    )
+    return min(1.0, math.fsum(terms))
+
+
+def _ln_choose(n: int, k: int) -> float:
+    """Return the natural logarithm of a binomial coefficient, which itself may have millions of digits."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

@@ -1,0 +1,320 @@
+"""A smoke run beside the full run that it rehearses: questions, stages, figures, and which runs belong together."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mutations import apply
+from synthetic import STARTED, write_rows, write_run
+
+from evidence.compare.scores import compare_runs
+from evidence.compare.smoke import (
+    STAGES,
+    SmokeCheck,
+    SmokeFigure,
+    check_smoke_run,
+    find_counterparts,
+    find_full_runs,
+    find_lineage,
+    find_smoke_runs,
+    newest_smoke_pair,
+)
+from evidence.index.runs import RunSummary, index_runs
+from evidence.judge.grade import Grade
+from evidence.judge.report import RunReport
+from evidence.proof.verification import standing_of
+from evidence.records.ours import read_run
+from evidence.run.layout import LOG
+
+
+def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
+    """Return runs a, b, c … of 30 items that differ in their seeds."""
+    return [
+        write_run(root, name, **{"items": 30, "seed": seed} | setting)
+        for seed, (name, setting) in enumerate(zip("abcdef", settings, strict=False))
+    ]
+
+
+def compared(*folders: Path):
+    """Return the comparison as if nothing were wrong with the runs, so that a test may change one thing of one."""
+    grade = Grade(name="consistent", reasons=("So it is said.",))
+    runs = [read_run(folder) for folder in folders]
+    return compare_runs(runs, [RunReport(path=run.path, grade=grade, findings=()) for run in runs])
+
+
+def test_smoke_against_full(tmp_path: Path):
+    smoke, full = runs_of(
+        tmp_path,
+        {"mode": "smoke", "steps": 2},
+        {
+            "seed": 0,
+            "manifest": {
+                "devices": {"platform": "tpu", "kind": "TPU v5e", "count": 8},
+                "dataset": {"sha256": "0" * 64},
+            },
+        },
+    )
+    check = compared(full, smoke).smoke
+    assert check is not None
+    assert (check.smoke, check.full) == ("a", "b")
+    assert {answer.question: answer.same for answer in check.answers} == {
+        "same model": True,
+        "same first parameters": True,
+        "same training data": False,
+        "same code": True,
+        "same kind of device": False,
+        "same number of devices": False,
+        "same method and optimizer": True,
+        "same number formats": True,
+        "same shape of a step": True,
+        "same settings apart from model, rows, batch and length": True,
+    }
+    assert check.proved[0] == "The pipeline runs to the end and seals its evidence: 2 of 2 steps on 1 × cpu."
+    assert check.not_proved == (
+        "That the model learns: 2 steps say nothing about 20.",
+        (
+            "That the full run compiles and fits in memory: its program differs (devices.platform tpu, not cpu; "
+            "devices.kind TPU v5e, not cpu; devices.count 8, not 1)."
+        ),
+        "That the data of the full run can be read: it differs, or is unknown.",
+    )
+
+
+def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
+    smoke, full = runs_of(
+        tmp_path,
+        {"seed": 1, "mode": "smoke", "steps": 2, "items": 0, "config": {"optimizer": {"learning_rate": 0.01}}},
+        {"seed": 1, "items": 8},
+    )
+    check = compared(smoke, full).smoke
+    assert check is not None
+    answer = check.answers[-1]
+    assert (answer.same, answer.smoke, answer.full) == (
+        False,
+        ("optimizer.learning_rate = 0.01",),
+        ("optimizer.learning_rate = 0.001",),
+    )
+    assert check.not_proved[-2:] == (
+        "That the settings of the full run work together: they differ in more than size, or are unknown.",
+        "That the evaluation works: the smoke run was not evaluated.",
+    )
+
+
+def test_a_smoke_run_that_failed_proves_nothing(tmp_path: Path):
+    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4}, {})
+    check = compared(smoke, full).smoke
+    assert check is not None
+    assert check.proved == ("Nothing: the smoke run did not succeed (status failed).",)
+
+
+def test_code_that_is_not_known_is_not_the_same(tmp_path: Path):
+    unknown = {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}}
+    smoke, full = runs_of(tmp_path, {"mode": "smoke", "steps": 2} | unknown, unknown)
+    check = compared(smoke, full).smoke
+    assert check is not None
+    assert [answer.same for answer in check.answers if answer.question == "same code"] == [None]
+    assert "That the code of the full run works: it differs, or is unknown." in check.not_proved
+
+
+def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(tmp_path: Path):
+    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4, "items": 0}, {})
+    apply(smoke, {"file": "run_manifest.json", "pointer": "/model", "value": None})
+    apply(smoke, {"file": "run_manifest.json", "pointer": "/training", "value": None})
+    check = compare_runs([read_run(smoke), read_run(full)]).smoke
+    assert check is not None
+    assert check.proved == ("Nothing: the smoke run did not succeed (status failed).",)
+    assert check.not_proved[0] == "That the model learns: 0 steps say nothing about 20."
+    assert check.answers[0].same is None
+    check = compare_runs([read_run(full), read_run(smoke)]).smoke
+    assert check is not None
+
+
+@pytest.mark.parametrize("forged", ["smoke", "full"])
+def test_nothing_is_proved_by_or_about_a_run_that_contradicts_itself(forged: str, tmp_path: Path):
+    runs = dict(zip(("smoke", "full"), runs_of(tmp_path, {"mode": "smoke", "steps": 2}, {}), strict=True))
+    apply(runs[forged], {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
+    check = compare_runs([read_run(run) for run in runs.values()]).smoke
+    assert check is not None
+    if forged == "smoke":
+        assert check.proved == ("Nothing: the smoke run contradicts itself; run `trainproof check` for details.",)
+    else:
+        assert check.not_proved[0] == (
+            "Anything about the full run: it contradicts itself; run `trainproof check` for details."
+        )
+
+
+def told(smoke: Path, full: Path) -> SmokeCheck:
+    ours, theirs = read_run(smoke), read_run(full)
+    return check_smoke_run(ours, standing_of(ours), theirs, standing_of(theirs))
+
+
+def pair(root: Path, **smoke: Any) -> SmokeCheck:
+    return told(write_run(root, "s", mode="smoke", **({"steps": 2} | smoke)), write_run(root, "f", steps=200))
+
+
+def figures(found: SmokeCheck) -> dict[str, SmokeFigure]:
+    return {figure.name: figure for figure in found.figures}
+
+
+def test_a_sound_smoke_run_passes_all_but_what_it_did_not_do(tmp_path: Path) -> None:
+    found = pair(tmp_path)
+    assert [stage.name for stage in found.smoke_stages] == [*STAGES[:3], "2 steps", *STAGES[4:]]
+    assert [stage.state for stage in found.smoke_stages] == [
+        "passed",
+        "passed",
+        "passed",
+        "passed",
+        "not exercised",
+        "not exercised",
+        "passed",
+        "passed",
+    ]
+    assert found.smoke_stages[1].seconds == 4.0
+    assert found.summary == "The smoke run rehearsed 6 of 8 stages of f, but with different first loss."
+
+
+def test_seconds_are_read_from_the_log(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "s", mode="smoke", steps=2)
+    times = {"run_started": 0, "planned": 3, "checkpoint_saved": 5, "trained": 6, "evaluated": 8, "run_sealed": 9}
+    records = [
+        {
+            "time": f"2026-11-20T12:00:0{second}.000+00:00",
+            "level": "info",
+            "event": event,
+            "message": event,
+            "fields": {"seconds": 0.25},
+        }
+        for event, second in times.items()
+    ]
+    write_rows(folder / LOG, records)
+    stages = {stage.name: stage for stage in told(folder, write_run(tmp_path, "f", steps=200, seed=1)).smoke_stages}
+    assert [stages[name].seconds for name in ("load", "save", "evaluate", "seal")] == [3.0, 0.25, 2.0, 1.0]
+    assert stages["save"].state == "passed"
+
+
+def test_a_failed_smoke_run_failed_at_one_stage(tmp_path: Path) -> None:
+    found = pair(tmp_path, steps=10, status="failed")
+    assert [stage.state for stage in found.smoke_stages].count("failed") == 1
+    assert found.smoke_stages[3].state == "failed"
+    assert found.smoke_stages[3].name == "5 steps"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [({"parameters": 7}, "parameters"), ({"dtypes": {"compute": "bfloat16"}}, "number types")],
+)
+def test_what_must_agree_and_does_not_is_found(tmp_path: Path, model: dict[str, Any], name: str) -> None:
+    assert figures(pair(tmp_path, manifest={"model": model}))[name].agrees is False
+
+
+def test_first_losses_are_held_against_each_other_only_from_one_start_and_rows(tmp_path: Path) -> None:
+    found = figures(pair(tmp_path, manifest={"model": {"weights_sha256": "a" * 64}}))["first loss"]
+    assert (found.agrees, found.remark) == (None, "other first parameters")
+
+
+def test_a_first_loss_agrees_within_the_rounding_of_its_products(tmp_path: Path) -> None:
+    smoke, full = (write_run(tmp_path, name, steps=40, mode=mode) for name, mode in (("s", "smoke"), ("f", "full")))
+    for folder in (smoke, full):
+        assert json.loads((folder / "run_manifest.json").read_text("utf-8"))["model"]["weights_sha256"]
+    assert figures(told(smoke, full))["first loss"].agrees is True
+
+
+def test_another_program_is_named_with_what_differs(tmp_path: Path) -> None:
+    found = pair(tmp_path, manifest={"devices": {"kind": "TPU v5e", "count": 8}})
+    assert any("devices.kind cpu, not TPU v5e; devices.count 1, not 8" in line for line in found.not_proved)
+
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def runs(root: Path, **configs: dict[str, Any]) -> dict[str, RunSummary]:
+    for seed, (name, config) in enumerate(configs.items()):
+        mode = "smoke" if "smoke" in name else "full"
+        steps = config.pop("steps", 2 if mode == "smoke" else 200)
+        write_run(root, name, steps=steps, mode=mode, items=0, seed=seed, config={"seed": 0} | config)
+    return {summary.path.name: summary for summary in index_runs(root)}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, "same configuration"),
+        ({"evaluation": {"eval_set": "eval_v1"}, "mesh": {"device": "cpu"}}, "same configuration"),
+        ({"model": {"name": "tiny-gpt2"}, "batch": {"microbatch_size": 4}}, "same but for size"),
+        ({"optimizer": {"learning_rate": 0.5}}, None),
+        ({"optimizer": {"weight_decay": 0.3}}, None),
+        ({"steps": 200}, None),
+    ],
+    ids=["same", "other machine", "smaller", "other rate", "other decay", "as long"],
+)
+def test_lineage_follows_from_the_settings(tmp_path: Path, config: dict[str, Any], expected: str | None) -> None:
+    found = runs(tmp_path, full={}, smoke=config)
+    assert find_lineage(found["smoke"], found["full"]) == expected
+    assert find_lineage(found["full"], found["smoke"]) is None
+
+
+def test_a_model_of_the_same_name_is_no_lineage(tmp_path: Path) -> None:
+    found = runs(tmp_path, full={}, smoke={"optimizer": {"schedule": "cosine"}})
+    assert found["smoke"].model == found["full"].model
+    assert newest_smoke_pair(list(found.values())) is None
+
+
+def test_the_same_configuration_goes_before_a_newer_smaller_one(tmp_path: Path) -> None:
+    day, same = timedelta(days=1), {"seed": 0}
+    write_run(tmp_path, "own", steps=2, mode="smoke", seed=1, started=STARTED - 3 * day, config=same)
+    small = {"model": {"name": "tiny-gpt2"}}
+    write_run(tmp_path, "small", steps=2, mode="smoke", seed=2, started=STARTED - 2 * day, config=small)
+    write_run(tmp_path, "full", steps=200, started=STARTED - day)
+    write_run(tmp_path, "later", steps=2, mode="smoke", seed=3, started=STARTED, config=same)
+    write_run(tmp_path, "failed", steps=200, status="failed", seed=4, started=STARTED + day, config=same)
+    found = {summary.path.name: summary for summary in index_runs(tmp_path)}
+    assert [run.path.name for run in find_smoke_runs(found["full"], found.values())] == ["own", "later", "small"]
+    assert [run.path.name for run in find_full_runs(found["own"], found.values())] == ["full", "failed"]
+    assert newest_smoke_pair(list(found.values())) == ("own", "full")
+
+
+def test_the_committed_runs_of_an_earlier_version_pair_by_what_they_state() -> None:
+    found = {summary.path.name: summary for summary in index_runs(REPOSITORY / "submission_runs")}
+    assert find_lineage(found["demo-smoke"], found["demo-full"]) in ("same configuration", "same but for size")
+
+
+LIKE = {"model.name": "demo", "data.dataset": "arithmetic", "evaluation.eval_set": "arithmetic"}
+
+
+def summary(name: str, day: int, **more) -> RunSummary:
+    stated = {"grade": "consistent", "mode": "full", "settings": LIKE, "started_at": f"2026-11-{day:02}T10:00:00Z"}
+    return RunSummary(path=Path(name), run_id=name, reasons=(), **(stated | more))
+
+
+def counterpart_ids(one: RunSummary, *others: RunSummary) -> dict[str, str]:
+    return {what: other.run_id for what, other in find_counterparts(one, [one, *others]).items()}
+
+
+def test_the_previous_run_is_the_newest_before_it_of_its_model_and_data() -> None:
+    one = summary("c", 3)
+    late, other_model = summary("d", 4), summary("x", 2, settings=LIKE | {"model.name": "gemma"})
+    assert counterpart_ids(one, late, other_model, summary("b", 2), summary("a", 1)) == {"previous run": "b"}
+    assert "previous run" not in counterpart_ids(one, summary("s", 2, mode="smoke"))
+
+
+def test_the_best_is_of_other_runs_on_the_same_items_whatever_their_model() -> None:
+    one = summary("c", 1, score=0.9)
+    other_items = summary("x", 2, score=1.0, settings=LIKE | {"evaluation.eval_set": "own.jsonl"})
+    gemma = summary("g", 2, score=0.8, settings=LIKE | {"model.name": "gemma"})
+    assert counterpart_ids(one, other_items, gemma, summary("b", 2, score=0.7)) == {"best on its items": "g"}
+
+
+def test_a_run_that_contradicts_itself_is_nothing_to_compare_with() -> None:
+    assert counterpart_ids(summary("c", 3), summary("b", 2, score=1.0, grade="contradictory")) == {}
+
+
+def test_parent_and_rehearsal_are_found_by_id_and_by_settings() -> None:
+    one = summary("c", 3, parent="a", steps_planned=100)
+    assert counterpart_ids(one, summary("a", 1)) == {"parent": "a", "previous run": "a"}
+    smoke = summary("s", 2, mode="smoke", steps_planned=2)
+    assert counterpart_ids(one, smoke) == {"smoke run": "s"}
+    assert counterpart_ids(smoke, one) == {"full run": "c"}
