@@ -19,8 +19,8 @@ import numpy as np
 from leaves import Forger, Forgery
 
 from evidence.run.hashes import Chain, sha256_json, sha256_lines
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.recompute import result_of, scores_of
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import compute_result, compute_scores
 from schemas.reading.times import moment
 
 Values = dict[str, Any]
@@ -84,7 +84,7 @@ def losses(change: Callable[[list[float]], list[float]], *, deep: bool = True) -
         for row, loss in zip(values[METRICS], change([row["loss"] for row in values[METRICS]]), strict=True):
             row["loss"] = float(np.float32(loss))
         if deep:
-            values[MANIFEST]["result"] |= result_of(values[METRICS])
+            values[MANIFEST]["result"] |= compute_result(values[METRICS])
 
     return lie
 
@@ -96,10 +96,10 @@ def answers(change: Callable[[Row], object], *files: str) -> Tell:
         for file in files or (PREDICTIONS,):
             for row in values[file]:
                 change(row)
-                verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+                verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_answers(row))
                 row |= {key: value for key, value in verdict.items() if key in row}
             holder = values[SUMMARY] if file == PREDICTIONS else values[SUMMARY]["baseline"]
-            holder |= scores_of(values[file])
+            holder |= compute_scores(values[file])
             holder["predictions"]["rows"] = len(values[file])
         stated = values[SUMMARY]["eval_set"]
         stated["items"] = len(values[PREDICTIONS])

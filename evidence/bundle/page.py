@@ -19,7 +19,7 @@ from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
-from evidence.compare.comparison import Pair, compare_runs
+from evidence.compare.scores import Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.judge.headlines import headlines, score_headline
 from evidence.judge.record import record_of
@@ -32,8 +32,7 @@ from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST, RECEIPTS
 from evidence.run.notes import Notes
 from evidence.run.write import write_bytes
-from evidence.scores.gain import form_of_run, gain_of_run
-from evidence.scores.recompute import GROUPINGS
+from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
 from schemas.problems import formats
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
@@ -288,9 +287,9 @@ def _notes(notes: Notes) -> str:
 
 def _caveats(facts: Facts) -> Iterator[str]:
     """Yield how far the score can be trusted: gains in form only, answers in another form, impossible items."""
-    caveats = (gain_of_run(facts.eval_summary), *(caveat for _, caveat in caveats_of(facts.eval_summary)))
+    caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in caveats_of(facts.eval_summary)))
     yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
-    yield from form_of_run(facts.eval_summary, facts.log)
+    yield from describe_form_losses(facts.eval_summary, facts.log)
 
 
 def _loss(facts: Facts) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from evidence.compare.scores import Comparison
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.scores.recompute import compute_result, compute_scores
@@ -127,7 +127,7 @@ def check_requirements(
 ) -> Iterator[GateLine]:
     """Yield the result of every requirement for every run."""
     for name, run in zip(names, runs, strict=True):
-        grade = standing_of(run).grade.name if requirements else ""
+        grade = grade_run(run).grade.name if requirements else ""
         figures = _figures(run) if requirements and grade not in WORTHLESS else {}
         for requirement in requirements:
             met = False

@@ -20,7 +20,7 @@ from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines
 from evidence.judge.record import JudgedRecord, record_of
 from evidence.judge.report import RunReport
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.facts import Document, Facts, facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
@@ -193,7 +193,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
     names = tuple(run.path.resolve().name for run in runs)
     if len(set(names)) < len(names):
         names = tuple(str(run.path) for run in runs)
-    reports = reports or [standing_of(run) for run in runs]
+    reports = reports or [grade_run(run) for run in runs]
     records = [record_of(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
     facts = [record.facts for record in records]
     grades = [report.grade for report in reports]

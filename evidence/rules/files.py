@@ -15,7 +15,7 @@ import numpy as np
 
 from evidence.records.facts import Document, Facts, finding, where
 from evidence.records.ours import Run
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from evidence.rules.checker import Checker, ValidRun, rule, shorten
 from evidence.rules.contradiction.scores import each_answer
 from evidence.rules.identity import SEALED, events
@@ -260,7 +260,7 @@ def recorded_files(run: ValidRun, check: Checker) -> None:
     first = (run.manifest["parent"] or {"step": 0})["step"]
     if run.draws_completions:
         check.require(layout.ROLLOUTS in run.files, layout.ROLLOUTS, "rollouts.jsonl is missing.")
-        steps = written_steps(run.training["steps_planned"], config["objective"].get("updates_per_rollout", 1))
+        steps = logged_rollout_steps(run.training["steps_planned"], config["objective"].get("updates_per_rollout", 1))
         _require_steps(check, layout.ROLLOUTS, run.rollouts, [step for step in steps if first < step <= done])
     planned, limit = at(config, "limits", "steps"), at(config, "recording", "params_mib")
     if run.chain and planned is not None:

@@ -8,9 +8,8 @@ from evidence.records.facts import Document
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.contradiction.rollouts import scoring_in
 from evidence.run.layout import ANSWERS_OVER_STEPS, METRICS
-from evidence.scores.held_out import drawn_ids
-from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import accepted_of
+from evidence.scores.reading import PatternError, accepted_answers
+from evidence.scores.recompute import draw_ids
 from schemas.reading.values import at
 
 
@@ -38,7 +37,7 @@ def held_out_verdicts(run: ValidRun, check: Checker) -> None:
     except PatternError:
         return  # Reported for the evaluation.
     for line, row in enumerate(run.answers_over_steps, start=1):
-        expected = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
+        expected = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
         for key in ("extracted_answer", "correct"):
             source = f"the output of {row['id']} at step {row['step']}"
             check.equal(ANSWERS_OVER_STEPS, f"/{key}", row[key], expected[key], source, line=line)
@@ -51,7 +50,7 @@ def held_out_items(run: ValidRun, check: Checker) -> None:
     # Which items would be drawn is unknown if the set is incomplete.
     if not settings.get("every_steps") or len(items) != run.eval_summary["eval_set"]["items"]:
         return
-    drawn = drawn_ids(list(items), settings.get("during_items", 0), run.config.get("seed", 0))
+    drawn = draw_ids(list(items), settings.get("during_items", 0), run.config.get("seed", 0))
     for step, answers in _answers_by_step(run).items():
         ids = [row["id"] for row in answers]
         if ids != drawn and (run.is_sealed or ids != drawn[: len(ids)]):
@@ -60,7 +59,7 @@ def held_out_items(run: ValidRun, check: Checker) -> None:
             return
         for row in answers:
             item = items[row["id"]]
-            is_same = (row["prompt"], accepted_of(row)) == (item["prompt"], accepted_of(item))
+            is_same = (row["prompt"], accepted_answers(row)) == (item["prompt"], accepted_answers(item))
             what = f"Prompt or expected answer of {row['id']} at step {step} differ from the evaluation."
             check.require(is_same, ANSWERS_OVER_STEPS, what)
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import numpy as np
 
 from evidence.records.facts import Document, Facts, where
-from evidence.rewards.headroom import pass_rates
+from evidence.rewards import pass_rates
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from schemas.problems.words import listed, show

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from evidence.scores.held_out import drawn_ids
-from evidence.scores.reading import accepted_of
+from evidence.scores.reading import accepted_answers
+from evidence.scores.recompute import draw_ids
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import prediction_row, unanswered_row
 from trainer.evaluation.one_pass import follow_texts
@@ -102,7 +102,7 @@ def answer_costs(sampler: Sampler, params: Params, items: RowFile) -> list[tuple
     form = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
     texts, asked = [], []
     for item, prompt in zip(items.rows, sampler.prompts_of(items), strict=True):
-        answer = sampler.tokenizer.encode(form.format(accepted_of(item)[0]), add_special_tokens=False)
+        answer = sampler.tokenizer.encode(form.format(accepted_answers(item)[0]), add_special_tokens=False)
         if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
             asked.append(item)
             texts.append((prompt, answer))

@@ -26,7 +26,7 @@ from evidence.compare.smoke import (
 from evidence.index.runs import RunSummary, index_runs
 from evidence.judge.grade import Grade
 from evidence.judge.report import RunReport
-from evidence.proof.verification import standing_of
+from evidence.proof.verification import grade_run
 from evidence.records.ours import read_run
 from evidence.run.layout import LOG
 
@@ -149,7 +149,7 @@ def test_nothing_is_proved_by_or_about_a_run_that_contradicts_itself(forged: str
 
 def told(smoke: Path, full: Path) -> SmokeCheck:
     ours, theirs = read_run(smoke), read_run(full)
-    return check_smoke_run(ours, standing_of(ours), theirs, standing_of(theirs))
+    return check_smoke_run(ours, grade_run(ours), theirs, grade_run(theirs))
 
 
 def pair(root: Path, **smoke: Any) -> SmokeCheck:

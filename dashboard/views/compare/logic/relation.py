@@ -17,7 +17,7 @@ from dashboard.shared.charts.strokes import in_ink
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
 from evidence.bundle.secrets import strip_invisible
-from evidence.compare.settings import NO_SETTINGS, place
+from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.runs import RunSummary
 
 Value = str | float | None
@@ -99,7 +99,9 @@ def scale(runs: Sequence[RunSummary], name: str) -> Scale:
     rest = setting_rank.get(OTHER, 0.0)
     return Scale(
         name=name,
-        places=tuple(None if value is None else place.get(strip_invisible(str(value)), rest) for value in values),
+        places=tuple(
+            None if value is None else setting_rank.get(strip_invisible(str(value)), rest) for value in values
+        ),
         words=words,
     )
 

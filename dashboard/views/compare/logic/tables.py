@@ -8,7 +8,7 @@ from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.words.grades import GRADES, STATUSES, label
 from dashboard.shared.words.text import csv_text, shorten
 from evidence.bundle.secrets import strip_invisible
-from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
+from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeAnswer
 from evidence.judge.headlines import Headline
