@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from evidence.imports.grade import tool_figures
+from evidence.imports.run import ImportedRun
 from evidence.records.facts import Document, Facts
 from evidence.run import layout
 from evidence.run.figures import Figures
 from evidence.scores.recompute import result_of
-from foreign.checks.judgement import figures_of
-from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 from schemas.reading.columns import column
@@ -47,7 +47,7 @@ class JudgedRecord:
     facts: Facts
     figures: Figures
     withheld: tuple[str, ...]
-    sources: ForeignRun | None
+    sources: ImportedRun | None
     unscored: str
     findings: tuple[Problem, ...]
 
@@ -60,7 +60,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
         figures, unscored = _figures_of_ours(shown), ""
     else:
         shown, withheld = facts, ()
-        figures = replace(figures_of(view), run_id=text_at(facts.run.imported, "run_id"))
+        figures = replace(tool_figures(view), run_id=text_at(facts.run.imported, "run_id"))
         unscored = "another tool's run: its answers were not scored here"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.problems.rule import all_rules
 
-PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
+PACKAGES = ("schemas", "evidence", "trainer", "launch", "dashboard", "trainproof")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import evidence
-import foreign
 import schemas
 from evidence.bundle.format.layout import RUNS
 from evidence.run.hashes import sha256_file
@@ -58,10 +57,10 @@ def program_build() -> str:
     Two commits of one version can differ in a word of a finding; each would else call the other's report forged.
     """
     lines = {}
-    for package in (evidence, foreign, schemas):
+    for package in (evidence, schemas):
         root = Path(package.__path__[0])
         for file in sorted(root.rglob("*")):
-            if file.suffix in {".py", ".json"}:
+            if file.suffix in {".py", ".json", ".toml"}:
                 lines[f"{root.name}/{file.relative_to(root).as_posix()}"] = sha256_file(file)
     return hashlib.sha256(hash_lines(lines).encode("utf-8")).hexdigest()
 

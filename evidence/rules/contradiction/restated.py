@@ -11,10 +11,27 @@ from dataclasses import dataclass
 
 from evidence.records.facts import Document, Facts, finding, same, value_at
 from evidence.run import layout
-from foreign.readers.statement import Citation, Kind, Statement
 from schemas.problems.problem import Problem, key_path
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """Place of a value: file, line of a log, JSON Pointer."""
+
+    file: str
+    line: int | None
+    pointer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """Value of a fact at one place."""
+
+    fact: str
+    value: str | int | float | bool | None
+    source: Citation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +193,7 @@ def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
             value = _value(text)
             if not isinstance(value, dict | list):
                 pointer = f"/command/{index}"
-                yield lead, _statement(lead.fact, value, layout.MANIFEST, pointer, kind="declared")
+                yield lead, _statement(lead.fact, value, layout.MANIFEST, pointer)
 
 
 def _value(text: str) -> object:
@@ -197,11 +214,9 @@ def _document(facts: Facts, name: str) -> Document | None:
     return documents[name]
 
 
-def _statement(
-    name: str, value: object, file: str, pointer: str, *, line: int | None = None, kind: Kind = "effective"
-) -> Statement:
+def _statement(name: str, value: object, file: str, pointer: str, *, line: int | None = None) -> Statement:
     scalar = value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)
-    return Statement(fact=name, value=scalar, source=Citation(file=file, line=line, pointer=pointer), kind=kind)
+    return Statement(fact=name, value=scalar, source=Citation(file=file, line=line, pointer=pointer))
 
 
 def repetitions_agree(facts: Facts) -> Iterator[Problem]:
