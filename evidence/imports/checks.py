@@ -23,7 +23,7 @@ from evidence.imports.run import (
     Score,
     are_nested,
     continues,
-    course_of,
+    longest_course,
     loss_series,
 )
 from evidence.imports.text import count_decimals, rounds_to
@@ -50,7 +50,7 @@ def contradictions(run: ImportedRun) -> Iterator[Problem]:
 
 
 def is_finished(status: object) -> bool:
-    """Return whether a status states that a run did what it was to do."""
+    """Return whether a status means that the run finished."""
     return isinstance(status, str) and _SAME_VALUES.get(status.strip().lower()) == "finished"
 
 
@@ -96,11 +96,11 @@ _CHIP = re.compile(r"\b(?:[ahb][12]0{1,2}0?|v100|p100|k80|t4|l4|l40s?|a10g?|a40|
 _CPU_OR_TPU = {"cpu", "tpu"}
 
 _END_FILES = {"trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"}
-"""Files of the Hugging Face Trainer whose `epoch` is that of the end."""
+"""Files of the Hugging Face Trainer that state the last `epoch`."""
 
 
 def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
-    """Yield a problem for the first two sources that have no value of a fact in common."""
+    """Yield a problem for the first two sources that state different values of a fact."""
     asked = [fact for fact in run.facts_named("training.steps_planned") if "trainer_state" not in fact.source.file]
     if name == "training.epochs_planned" and asked:
         return  # Steps decide when a training ends; a number of epochs beside them is not used, or computed.
@@ -146,7 +146,7 @@ def _are_of_one_run(one: Fact, two: Fact) -> bool:
 
 
 def _are_related(one: str, two: str) -> bool:
-    """Return whether one file lies in the folder of the other, or in one below it."""
+    """Return whether one file is in the other's folder or in a subfolder of it."""
     return are_nested(one.rpartition("/")[0], two.rpartition("/")[0])
 
 
@@ -216,7 +216,7 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
 def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
     """Yield name, value and place of each evaluation in rows.
 
-    One that ends before the training is left out: it may have been repeated elsewhere, with another result.
+    Evaluations that stop before the end of the training are skipped: the final one may be in another file.
     """
     for reading in run.files.values():
         steps = [row.values.get("step") or row.values.get("epoch") or 0.0 for row in reading.metrics]
@@ -231,7 +231,7 @@ def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
 
 
 def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
-    """Return metric, split and the words that tell its evaluation apart.
+    """Return metric, split and the words that distinguish the evaluation from others.
 
     Example:
         >>> metric, split, words = _identify("gsm8k.exact_match.strict_match", "math/all_results.json")
@@ -259,7 +259,7 @@ def _split_off(part: str) -> tuple[str, str]:
 
 
 def _label(file: str) -> frozenset[str]:
-    """Return the words of a path that tell one evaluation from another."""
+    """Return the words of a path that distinguish evaluations."""
     if "tfevents" in file or re.search(r"[0-9a-f]{32}/metrics/", file):
         return frozenset()  # The name of an event file holds a machine's name, and MLflow's folders name nothing.
     path = re.sub(r"(?:offline-)?run-\d{8}_\d{6}-\w+|version_\d+(?=/)", "", file).rpartition(".")[0].lower()
@@ -267,7 +267,7 @@ def _label(file: str) -> frozenset[str]:
 
 
 def _same_score(one: float, two: float) -> bool:
-    """Return whether two scores agree, one of them rounded or in percent."""
+    """Return whether two scores agree, also if one is rounded or a percentage."""
     small, large = sorted((one, two), key=abs)
     is_percent = abs(small) <= 1 < abs(large)
     return rounds_to(one, two) or (is_percent and rounds_to(large / 100, small, min_decimals=count_decimals(large) + 2))
@@ -307,7 +307,7 @@ def _check_rows(run: ImportedRun) -> Iterator[Problem]:
 def _check_final_loss(run: ImportedRun) -> Iterator[Problem]:
     """Yield a problem for a final loss with which no series ends, and a warning for a mean called `loss`."""
     ends = [rows[-1].values["loss"] for rows in loss_series(run.metrics).values()]
-    last = next(reversed(course_of(run.metrics)), None)
+    last = next(reversed(longest_course(run.metrics)), None)
     loss = last.values["loss"] if last else None
     shows = (
         f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else show(loss)}"

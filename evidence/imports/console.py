@@ -63,7 +63,7 @@ _TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 
 def read_log(text: Text, file: str, where: str) -> FileReading:
-    """Read a log; parts that are examples or empty templates are left out and named.
+    """Read a log, except for the parts that are examples or empty templates.
 
     Args:
         text: Text of the file.
@@ -76,7 +76,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
         kept, template, opening = [], lines, opening or next(iter(lines), None)
     log = _Log(file)
     for line in kept:
-        log.read(line)
+        log.read_line(line)
     problems = list(text.problems)
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
@@ -96,7 +96,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
 
 @dataclass
 class _Log:
-    """What was read of a log so far.
+    """A log that is being read.
 
     Attributes:
         file: Path inside the folder.
@@ -104,7 +104,7 @@ class _Log:
         facts: Facts by name and value, each at its first place.
         scores: Scores.
         stage_ended: Whether the next row belongs to another training.
-        in_evaluation: Whether the lines are about an evaluation: below its heading, up to the next row.
+        in_evaluation: Whether the lines after an evaluation's heading are read, up to the next row.
         in_traceback: Whether the lines are part of a traceback.
     """
 
@@ -116,7 +116,7 @@ class _Log:
     in_evaluation: bool = False
     in_traceback: bool = False
 
-    def read(self, line: Line) -> None:
+    def read_line(self, line: Line) -> None:
         """Read one line."""
         if "Traceback (most recent call last)" in line.text:
             self.in_traceback = True
@@ -174,7 +174,7 @@ class _Log:
 
     def _read_result(self, line: Line) -> None:
         """Read scores, losses and settings."""
-        if score := _score_in(line.text):
+        if score := _parse_score(line.text):
             name, value, note = score
             source = Citation(file=self.file, line=line.number)
             self.scores.append(Score(name=name, value=value, source=source, note=note))
@@ -183,7 +183,7 @@ class _Log:
                 self.add(f"result.{_LOSS_KINDS.get(final.group(1).lower(), 'mean')}_loss", number, line)
         else:
             for piece in _PIECES.split(line.text):
-                if setting := _setting_in(piece):
+                if setting := _parse_setting(piece):
                     self.add(*setting, line)
 
     def _read_device(self, line: Line) -> None:
@@ -248,11 +248,11 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
     return values, int(total.replace(",", "")) if total else None
 
 
-def _setting_in(text: str) -> tuple[str, Scalar] | None:
+def _parse_setting(text: str) -> tuple[str, Scalar] | None:
     """Return the fact that `key: value` states, or None.
 
     Example:
-        >>> _setting_in("   Model: gpt2 (revision: main)"), _setting_in("  Num examples = 1,000")
+        >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
         (('model.name', 'gpt2'), ('dataset.rows', 1000))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None
@@ -271,11 +271,11 @@ def _setting_in(text: str) -> tuple[str, Scalar] | None:
     return None if number is None else (name, number)
 
 
-def _score_in(text: str) -> tuple[str, float, str | None] | None:
+def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     """Return name, value and note of a score.
 
     Example:
-        >>> _score_in("Accuracy: 12/50 (24.00%)"), _score_in("Exact match = 41.5%")
+        >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
         (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None

@@ -85,7 +85,7 @@ def is_weights(name: str) -> bool:
 
 
 def walk_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the regular files below a folder by path, in order; append a problem for what is left out.
+    """Yield the regular files below a folder by path, in order, and append a problem for skipped ones.
 
     Hidden and temporary files, runs of trainproof inside the folder and the notes that trainproof keeps are not the
     other tool's.

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from evidence.imports.checks import contradictions, is_finished, values_agree
-from evidence.imports.run import ImportedRun, MetricRow, Scalar, course_of, loss_series
+from evidence.imports.run import ImportedRun, MetricRow, Scalar, longest_course, loss_series
 from evidence.run.figures import Figures
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
@@ -29,7 +29,7 @@ _STOPPED = {
 }
 
 
-def findings_of(run: ImportedRun) -> list[Problem]:
+def tool_findings(run: ImportedRun) -> list[Problem]:
     """Return every finding, worst first: of reading, contradictions, and that nothing was measured."""
     problems = [*run.problems, *(problem for reading in run.files.values() for problem in reading.problems)]
     problems += contradictions(run)
@@ -102,11 +102,11 @@ def _missing_reasons(run: ImportedRun) -> Iterator[str]:
 
 def tool_figures(run: ImportedRun) -> Figures:
     """Return the figures of a run as far as its sources agree on them."""
-    series = course_of(run.metrics)
+    series = longest_course(run.metrics)
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
     # Lightning counts the first step as 0.
     counted = max(steps) + all(_counts_from_zero(run, row) for row in series) if steps else None
-    done, status = _whole(run, "training.steps_done"), _text(run, "run.status")
+    done, status = _integer(run, "training.steps_done"), _text(run, "run.status")
     losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
     seconds = _number(run, "result.train_seconds")
     return Figures(
@@ -117,9 +117,9 @@ def tool_figures(run: ImportedRun) -> Figures:
         commit=_text(run, "code.commit"),
         status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()),
         started_at=_text(run, "run.started_at"),
-        steps_done=next((n for n in (done, counted, _whole(run, "training.step")) if n is not None), None),
-        steps_planned=_whole(run, "training.steps_planned"),
-        tokens_seen=_whole(run, "result.tokens_seen"),
+        steps_done=next((n for n in (done, counted, _integer(run, "training.step")) if n is not None), None),
+        steps_planned=_integer(run, "training.steps_planned"),
+        tokens_seen=_integer(run, "result.tokens_seen"),
         losses=losses,
         first_loss=float(losses[0]) if len(losses) else None,
         best_loss=float(losses.min()) if len(losses) else None,
@@ -131,7 +131,7 @@ def tool_figures(run: ImportedRun) -> Figures:
 
 
 def _counts_from_zero(run: ImportedRun, row: MetricRow) -> bool:
-    """Return whether a row is of Lightning, whose loggers write hparams.yaml beside it and an epoch with each step."""
+    """Return whether Lightning wrote the row: next to hparams.yaml, with an epoch for each step."""
     folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
     beside = f"{folder}/hparams.yaml".removeprefix("/")
     return beside in run.files and step is not None and epoch is not None and (step > epoch or step == 0)
@@ -151,6 +151,6 @@ def _number(run: ImportedRun, name: str) -> float | None:
     return float(value) if isinstance(value := _agreed(run, name), int | float) else None
 
 
-def _whole(run: ImportedRun, name: str) -> int | None:
+def _integer(run: ImportedRun, name: str) -> int | None:
     number = _number(run, name)
     return int(number) if number is not None and number == int(number) and abs(number) < 2**53 else None

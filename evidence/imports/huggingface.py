@@ -38,21 +38,21 @@ def is_trainer_state(value: Any) -> bool:
 def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileReading:
     """Read the settings and the log; the last row of a finished run holds the mean loss, not the last one."""
 
-    def facts_of(part: Mapping[str, Any], names: Mapping[str, str], place: str) -> Iterator[Fact]:
+    def collect_facts(part: Mapping[str, Any], names: Mapping[str, str], place: str) -> Iterator[Fact]:
         for key, name in names.items():
             number, pointer = as_number(part.get(key)), f"{place}/{key}"
             if number is not None and not (name == "result.tokens_seen" and number == 0):
                 source = Citation(file=file, line=lines(pointer), pointer=pointer)
                 yield Fact(name=name, value=number, source=source, note=MEAN_NOTE if key == "train_loss" else None)
 
-    facts = list(facts_of(value, _STATE_FACTS, ""))
+    facts = list(collect_facts(value, _STATE_FACTS, ""))
     rows = []
     for index, item in enumerate(value["log_history"]):
         pointer = f"/log_history/{index}"
         if not isinstance(item, dict):
             continue
         if is_trainer_summary(item):
-            facts += facts_of(item, SUMMARY_FACTS, pointer)
+            facts += collect_facts(item, SUMMARY_FACTS, pointer)
         elif values := row_values(item):
             rows.append(MetricRow(values=values, source=Citation(file=file, line=lines(pointer), pointer=pointer)))
     return FileReading(tool=TRAINER, facts=tuple(facts), metrics=tuple(rows))

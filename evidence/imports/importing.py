@@ -1,4 +1,4 @@
-"""Import a folder of another tool: keep its files under `original/` and write what they state to `import.json`.
+"""Import a folder of another tool: copy its files to `original/` and write their contents to `import.json`.
 
 There is no `run_manifest.json`, because trainproof did not carry the run out. The folder appears whole or not at all.
 """
@@ -96,7 +96,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
 
 
 def contents(view: ImportedRun) -> dict[str, Any]:
-    """Return what import.json holds of the originals."""
+    """Return the part of import.json that is read from the originals."""
     return {
         "tools": [{"name": name, "files": files} for name, files in view.tools.items()],
         "templates": view.templates,

@@ -79,7 +79,7 @@ def is_unused_device(name: str, value: object) -> bool:
 
 
 def is_evaluation(name: str) -> bool:
-    """Return whether the name of a group, a file or a heading is that of an evaluation."""
+    """Return whether a group, a file or a heading is named after an evaluation."""
     return _EVALUATION.search(name.lower()) is not None
 
 

@@ -19,8 +19,8 @@ _ANSWER_FILE = re.compile(r"pred|output|generat|respons|answer|eval|result|sampl
 """Names of files in which `answer` and `final_answer` are the model's output."""
 
 
-def predictions_in(value: Any, file: str, lines: Lines) -> tuple[str | None, tuple[Prediction, ...]]:
-    """Read the answers of a document that is a list of them or holds one under a usual name.
+def find_predictions(value: Any, file: str, lines: Lines) -> tuple[str | None, tuple[Prediction, ...]]:
+    """Read the answers of a document that is a list of answers or has one under a usual key.
 
     Returns:
         Key of the list (empty for the document itself, None if there is none) and the answers.

@@ -102,7 +102,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class FileReading:
-    """What one file gave.
+    """Contents of one file.
 
     Attributes:
         tool: What wrote it, or None if it was not recognised.
@@ -208,7 +208,7 @@ class ImportedRun:
 
 
 def are_nested(one: str, two: str) -> bool:
-    """Return whether one folder lies in the other, or both are the same; siblings may hold different runs."""
+    """Return whether one folder contains the other or equals it; sibling folders may hold different runs."""
     first, second = (f"{folder}/".removeprefix("/") for folder in (one, two))
     return first.startswith(second) or second.startswith(first)
 
@@ -219,8 +219,7 @@ Rows = list[MetricRow]
 def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], Rows]:
     """Group the rows that have this loss by file and stage.
 
-    A training loss that is not finite counts, because a run may end in NaN. A null beside the loss of an evaluation
-    does not.
+    A training loss that is not finite counts, because a run may end in NaN; a null in a row of an evaluation does not.
     """
     series: dict[tuple[str, int], Rows] = defaultdict(list)
     for row in metrics:
@@ -231,7 +230,7 @@ def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[
     return series
 
 
-def course_of(metrics: Sequence[MetricRow]) -> Rows:
+def longest_course(metrics: Sequence[MetricRow]) -> Rows:
     """Return the longest series of losses, joined with the logs that precede and continue it."""
     parts = list(loss_series(metrics).values())
     course = max(parts, key=len, default=[])
@@ -258,6 +257,6 @@ def _join(one: Rows, other: Rows) -> Rows:
 
 
 def _steps(rows: Sequence[MetricRow]) -> list[float]:
-    """Return the sorted steps of rows, or an empty list if a row has none."""
+    """Return the sorted steps of rows, or an empty list if a step is missing."""
     steps = [step for row in rows if (step := row.values.get("step")) is not None]
     return sorted(steps) if len(steps) == len(rows) else []

@@ -1,4 +1,4 @@
-"""Read JSON, JSON lines, YAML and CSV of any shape: every value counts whose key states what it is."""
+"""Read JSON, JSON lines, YAML and CSV of any shape by the keys in `keys.toml`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evidence.imports.huggingface import (
     read_trainer_state,
 )
 from evidence.imports.keys import RESULTS, TABLE, plain
-from evidence.imports.predictions import predictions_in, read_predictions
+from evidence.imports.predictions import find_predictions, read_predictions
 from evidence.imports.run import CONFIGURATION, TRAINER, Citation, Fact, FileReading, MetricRow, Scalar, Score
 from evidence.imports.text import PLACEHOLDER, Text, as_number, is_example_file, placeholders, template_remark
 from schemas.problems.problem import Lines, Problem, pointer_to
@@ -146,7 +146,7 @@ def read_value(value: Any, lines: Lines, file: str, where: str, *, tool: str = "
         places = [(index, row, Citation(file=file, pointer=f"/loss/{index}")) for index, row in enumerate(rows)]
         history = [MetricRow(values={"epoch": index, **keys.row_values(row)}, source=at) for index, row, at in places]
         return FileReading(tool=tool, metrics=tuple(history))
-    key_of_answers, answers = predictions_in(value, file, lines)
+    key_of_answers, answers = find_predictions(value, file, lines)
     remark = template_remark(value)
     is_summary = isinstance(value, dict) and is_trainer_summary(value)
     document = _Document(
@@ -184,7 +184,7 @@ def _is_evaluation(value: Any, file: str) -> bool:
 
 @dataclass
 class _Document:
-    """A document and what it gave so far.
+    """A document that is being read.
 
     Attributes:
         file: Path inside the folder.
@@ -244,7 +244,7 @@ class _Document:
             if key.lower().strip("_") in _COMMANDS and isinstance(item, list | str) and "--" in str(item)
         }
         for key, command in commands.items():
-            for name, given in _settings_in(command):
+            for name, given in _parse_command(command):
                 self._add_fact(name, given, (*path, key))
         return {key: item for key, item in value.items() if key not in commands}
 
@@ -321,7 +321,7 @@ class _Document:
         return Citation(file=self.file, line=self.lines(pointer), pointer=pointer)
 
     def template_problems(self, remark: str | None, gaps: list[tuple[str, str]], where: str) -> Iterator[Problem]:
-        """Yield why the document is a template or an example, and what is missing in it."""
+        """Yield why the document is a template or an example, and which values are missing."""
         if not self.has_results:
             what = "The document calls itself a template or an example" if remark else "The file is named as an example"
             left = f"; not read: {quantity(self.withheld, 'result')}." if self.withheld else "."
@@ -334,11 +334,11 @@ class _Document:
             yield problem_of("TP518", file=where, what=what, pointer=self.missing[0])
 
 
-def _settings_in(command: Any) -> Iterator[tuple[str, Scalar]]:
+def _parse_command(command: Any) -> Iterator[tuple[str, Scalar]]:
     """Yield the facts that a command line sets, by our names.
 
     Example:
-        >>> list(_settings_in(["train.py", "--model_name_or_path", "gpt2", "--seed=3", "--fp16"]))
+        >>> list(_parse_command(["train.py", "--model_name_or_path", "gpt2", "--seed=3", "--fp16"]))
         [('model.name', 'gpt2'), ('training.seed', 3)]
     """
     try:

@@ -187,7 +187,7 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
     """Yield each record, joined from its chunks.
 
     Raises:
-        ValueError: The file is no record file, or a chunk is cut off or damaged.
+        ValueError: The file is not a record file, or a chunk is cut off or damaged.
     """
     if not data.startswith(WANDB_HEADER):
         message = "it does not begin as the record file of a W&B run"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.imports.grade import findings_of
+from evidence.imports.grade import tool_findings
 from evidence.imports.importing import READERS, contents
 from evidence.imports.run import ImportedRun
 from evidence.records.facts import Facts, finding
@@ -32,7 +32,7 @@ def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
             yield from _check_contents(run, run.imported, view, {name for name, _ in changed})
     else:
         yield _not_imported(run, view)
-    yield from findings_of(view)
+    yield from tool_findings(view)
 
 
 def imports_stand_alone(facts: Facts) -> Iterator[Problem]:

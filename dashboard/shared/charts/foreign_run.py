@@ -19,7 +19,7 @@ from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets.masking import mask
 from evidence.imports.grade import tool_figures
 from evidence.imports.keys import is_score
-from evidence.imports.run import ImportedRun, MetricRow, course_of, loss_series
+from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
@@ -33,7 +33,7 @@ _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
     """Return the line of a run, and where its losses stand; empty where it states none."""
-    rows = course_of(view.metrics)
+    rows = longest_course(view.metrics)
     evaluated = _evaluated_rows(view, rows)
     line = RunLine(
         name=name,

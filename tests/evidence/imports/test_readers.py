@@ -19,9 +19,9 @@ from event_files import block, event, record, varint
 from evidence.imports import tensorboard
 from evidence.imports.console import read_log
 from evidence.imports.folder import MAX_BYTES, read_tool_folder
-from evidence.imports.grade import findings_of, tool_figures
+from evidence.imports.grade import tool_figures, tool_findings
 from evidence.imports.importing import import_run
-from evidence.imports.run import Citation, MetricRow, course_of
+from evidence.imports.run import Citation, MetricRow, longest_course
 from evidence.imports.text import decode_text
 from evidence.imports.trackers import WANDB_HEADER, read_wandb_records, wandb_records
 from evidence.judge.judgement import report_of
@@ -84,7 +84,7 @@ def test_only_series_that_continue_are_joined(
         for step in steps
     ]
     evaluated = MetricRow(values={"step": 99, "loss": None, "eval_loss": 2.5}, source=Citation(file="a.log"))
-    assert [row.values["step"] for row in course_of([*rows, evaluated])] == expected
+    assert [row.values["step"] for row in longest_course([*rows, evaluated])] == expected
 
 
 # TensorBoard
@@ -138,7 +138,7 @@ def test_without_tensorboard_the_message_names_the_extra(tmp_path: Path, monkeyp
     run = import_run(tmp_path / "theirs", name="x", root=tmp_path / "runs", now=NOW).path
     monkeypatch.setitem(sys.modules, "tensorboard.data_compat", None)
     view = read_tool_folder(run / "original")
-    (problem,) = (problem for problem in findings_of(view) if problem.code == "TP521")
+    (problem,) = (problem for problem in tool_findings(view) if problem.code == "TP521")
     assert "pip install 'trainproof[tensorboard]'" in problem.next
     assert "TP375" not in {problem.code for problem in report_of(read_run(run)).findings}
 
