@@ -126,10 +126,8 @@ def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
     if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in _END_FILES:
         return False
     # A log states the end of one of several parts, and a summary of W&B the last loss that was logged.
-    if (name == "run.status" and run.files[fact.source.file].tool == CONSOLE) or (name, fact.how) == (
-        "result.last_loss",
-        "inferred",
-    ):
+    is_of_part = name == "run.status" and run.files[fact.source.file].tool == CONSOLE
+    if is_of_part or (name == "result.last_loss" and fact.how == "inferred"):
         return False
     is_of_training = "log_history" in groups or plain(groups[-1] if groups else "") in TABLE["paths"]["training_groups"]
     return is_of_training or not name.startswith(("training.", "result.", "run.status"))
@@ -139,10 +137,9 @@ def _are_of_one_run(one: Fact, two: Fact) -> bool:
     """Return whether two facts are about one run: of one folder and those above it, under keys of one meaning."""
     if one.name in COMPARED["same_key"] and _key(one) != _key(two):
         return False
-    is_of_items = one.name == "evaluation.items"
-    return _are_related(one.source.file, two.source.file) and not (
-        is_of_items and _label(one.source.file) != _label(two.source.file)
-    )
+    if one.name == "evaluation.items" and _label(one.source.file) != _label(two.source.file):
+        return False
+    return _are_related(one.source.file, two.source.file)
 
 
 def _are_related(one: str, two: str) -> bool:

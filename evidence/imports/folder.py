@@ -14,7 +14,7 @@ from evidence.imports.keys import is_set
 from evidence.imports.run import FileReading, ImportedRun
 from evidence.imports.tables import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.imports.tensorboard import is_event_file, read_events
-from evidence.imports.text import decode_text
+from evidence.imports.text import Text, decode_text
 from evidence.imports.trackers import (
     is_mlflow_file,
     read_mlflow,
@@ -151,34 +151,32 @@ def _read_file(path: Path, name: str) -> FileReading:
     is_known = has_records or is_mlflow_file(name) or path.suffix.lower() in _READERS
     if not is_known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
         return FileReading()
-    limit = MAX_BYTES if has_records else LARGEST_DOCUMENT
+    limit, what, reading = MAX_BYTES if has_records else LARGEST_DOCUMENT, "", FileReading()
     try:
         size = path.stat().st_size
-        what = f"The file has {size:,} bytes, more than the {limit:,} that are read." if size > limit else ""
-        data = b"" if what or is_event_file(name) else path.read_bytes()
-        values = 0 if has_records else values_in(data) + data.count(b"\n") + data.count(b"\r")
-        if values > MOST_VALUES:
-            what = f"The file has about {values:,} values and lines, more than the {MOST_VALUES:,} that are read."
-        if what:
-            return FileReading(problems=(problem_of("TP521", file=str(path), what=what),))
-        reading = _parse(path, name, data)
+        if size > limit:
+            what = f"The file has {size:,} bytes, more than the {limit:,} that are read."
+        elif is_event_file(name):
+            reading = read_events(path, name)
+        elif has_records:
+            reading = read_wandb_records(path.read_bytes(), name, str(path))
+        else:
+            data = path.read_bytes()
+            values = values_in(data) + data.count(b"\n") + data.count(b"\r")
+            if values > MOST_VALUES:
+                what = f"The file has about {values:,} values and lines, more than the {MOST_VALUES:,} that are read."
+            elif is_mlflow_file(name) or data.strip():
+                reading = _read_text(decode_text(data, file=str(path)), name, str(path))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
+    if what:
         return FileReading(problems=(problem_of("TP521", file=str(path), what=what),))
     return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
 
 
-def _parse(path: Path, name: str, data: bytes) -> FileReading:
-    where, suffix = str(path), path.suffix.lower()
-    if is_event_file(name):
-        return read_events(path, name)
-    if name.endswith(".wandb"):
-        return read_wandb_records(data, name, where)
-    text = decode_text(data, file=where)
+def _read_text(text: Text, name: str, where: str) -> FileReading:
     if is_mlflow_file(name):
         return read_mlflow(text, name)
-    if not data.strip():
-        return FileReading()
     if name.endswith("wandb-summary.json"):
         return read_wandb_summary(text, name, where)
-    return _READERS[suffix](text, name, where)
+    return _READERS[Path(name).suffix.lower()](text, name, where)

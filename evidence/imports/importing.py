@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -140,7 +139,7 @@ def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
     """Return a problem that names the first store of another tracker that cannot be read."""
     for path in paths:
         try:
-            store = name_store(path.as_posix(), partial(_read_ends, path))
+            store = name_store(path)
         except OSError:
             continue
         if store:
@@ -148,14 +147,6 @@ def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
             then = f"Export its metrics as CSV{store[1]}, and import the folder with that file."
             return [_refusal(folder, f"{name} is {store[0]}, which trainproof cannot read.", then)]
     return []
-
-
-def _read_ends(path: Path) -> bytes:
-    """Return the first and the last bytes of a file; a zip has its list of names at the end."""
-    with path.open("rb") as file:
-        head = file.read(_BLOCK)
-        file.seek(max(len(head), path.stat().st_size - _BLOCK))
-        return head + file.read()
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:

@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 
 _YEAR_2100 = 4_102_444_800
+_END_BYTES = 1 << 20
 
 _STORES = (
     (r"\.wandb$", b"", "a damaged W&B run", " after `wandb sync`, or download its config.yaml and wandb-summary.json"),
@@ -35,15 +36,16 @@ _STORES = (
 """Stores of trackers that are not read: path, content, name, and how to export it."""
 
 
-def name_store(file: str, read_ends: Callable[[], bytes]) -> tuple[str, str] | None:
-    """Return name and way of export of a tracker's store that cannot be read, or None for any other file.
-
-    Args:
-        file: Path of the file.
-        read_ends: Reads its beginning and its end.
-    """
-    matching = [store for store in _STORES if re.search(store[0], file)]
-    content = read_ends() if any(store[1] for store in matching) else b""
+def name_store(path: Path) -> tuple[str, str] | None:
+    """Return name and way of export of a tracker's store that cannot be read, or None for any other file."""
+    matching = [store for store in _STORES if re.search(store[0], path.as_posix())]
+    content = b""
+    if any(store[1] for store in matching):
+        with path.open("rb") as file:
+            content = file.read(_END_BYTES)
+            # A zip has its list of names at the end.
+            file.seek(max(len(content), path.stat().st_size - _END_BYTES))
+            content += file.read()
     return next(((what, how) for _, mark, what, how in matching if mark in content), None)
 
 
@@ -300,7 +302,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
         matches = {name: match.group("run") for name in readings if (match := pattern.match(name))}
         if not matches:
             continue
-        latest = max(matches, key=lambda name: (*_progress(readings[name]), -name.count("/"), name))
+        latest = max(matches, key=lambda name: (*_progress(readings[name], name), -name.count("/"), name))
         # Below a run and above it are parts of it: checkpoints, and the summary of the whole.
         others = {run for run in matches.values() if not are_nested(run, matches[latest])}
         left_out |= {name for name in readings if name.startswith(tuple(f"{run}/" for run in others))}
@@ -314,8 +316,9 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
     return left_out, problems
 
 
-def _progress(reading: FileReading) -> tuple[str, float]:
-    """Return when a run started and how many steps it did, as far as a file states it."""
-    started = [str(fact.value) for fact in reading.facts if fact.name == "run.started_at"]
+def _progress(reading: FileReading, name: str) -> tuple[str, float]:
+    """Return when a run started (W&B's folders state it) and how many steps it did, as far as a file states it."""
+    started = [match.group() for match in re.finditer(r"(?<=run-)\d{8}_\d{6}", name)]
+    started += [str(fact.value) for fact in reading.facts if fact.name == "run.started_at" and not started]
     steps = [as_number(fact.value) for fact in reading.facts if fact.name == "training.steps_done"]
     return max(started, default=""), max((step for step in steps if step is not None), default=0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,39 +26,30 @@ CASES = Path(__file__).parents[2] / "cases" / "foreign"
 FILES = sorted(path for path in CASES.glob("*/folder/**/*") if path.is_file())
 RUN = "mlruns/1/" + "a" * 32
 
-NAMES = (
-    *("train.log", "trainer_state.json", "all_results.json", "x.json", "x.jsonl", "x.csv", "config.yaml", "x.yml"),
-    *("predictions.json", "eval_outputs.jsonl", "events.out.tfevents.1", f"{RUN}/meta.yaml", f"{RUN}/metrics/loss"),
-    *(f"{RUN}/params/lr", "wandb/run-20260102_050412-ab12cd34/files/wandb-summary.json", "run_manifest.json"),
-    *("eval_summary.json", "metrics.jsonl", "import.json"),
-)
-
-UNHURRIED = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-
+NAMES = f"""
+train.log trainer_state.json all_results.json x.jsonl x.csv config.yaml predictions.json eval_outputs.jsonl
+events.out.tfevents.1 {RUN}/meta.yaml {RUN}/metrics/loss {RUN}/params/lr run_manifest.json eval_summary.json import.json
+wandb/run-20260102_050412-ab12cd34/files/wandb-summary.json
+""".split()
 LINES = """\
 Step 10/200 loss: 2.5
 {'loss': 1.0, 'epoch': nan}
 100%|##| 3/4 [00:01<00:00, loss=2]
 Model: gpt2
-Accuracy: 3/0
 Accuracy: 99999999999999999999/1
-<PENDING>
 loss: X.XXXX
 Traceback (most recent call last):
 ValueError: x
 Training completed!
 Paste output below
-Expected output:
 [CpuDevice(id=0)]
-trainable params: 1 || all params: 2
 final loss = 1e999
 step 1e5 loss -inf
-epoch 1 loss .
 Step 99999999999999999999999 loss 1
-É€≡ƒÜÇ
 """
+UNHURRIED = settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 words = st.sampled_from([*LINES.splitlines(), "\r", "\x00", "\ufeff"])
 texts = st.lists(words | st.text(max_size=20), max_size=12).map("\n".join)
 KEYS = """
@@ -96,28 +86,20 @@ def survives(name: str, content: bytes) -> None:
         assert check_value("import", {**frame, "source": "s", "originals": [], **document}, file="import.json") == []
 
 
+contents_of_files = (
+    st.binary(max_size=200)
+    | st.builds(str.encode, texts, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be"]), st.just("replace"))
+    | values.map(lambda value: json.dumps(value).encode())
+    | st.lists(st.dictionaries(keys, values, max_size=5), max_size=5).map(
+        lambda rows: "\n".join(map(json.dumps, rows)).encode()
+    )
+)
+
+
 @UNHURRIED
-@given(name=st.sampled_from(NAMES), content=st.binary(max_size=200))
-def test_any_bytes(name: str, content: bytes) -> None:
+@given(name=st.sampled_from(NAMES), content=contents_of_files)
+def test_any_content(name: str, content: bytes) -> None:
     survives(name, content)
-
-
-@UNHURRIED
-@given(name=st.sampled_from(NAMES), text=texts, codec=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be"]))
-def test_any_text_in_any_encoding(name: str, text: str, codec: str) -> None:
-    survives(name, text.encode(codec, "replace"))
-
-
-@UNHURRIED
-@given(name=st.sampled_from(NAMES), value=values)
-def test_any_value(name: str, value: Any) -> None:
-    survives(name, json.dumps(value).encode())
-
-
-@UNHURRIED
-@given(rows=st.lists(st.dictionaries(keys, values, max_size=5), max_size=5))
-def test_any_rows(rows: list[dict[str, Any]]) -> None:
-    survives("eval_outputs.jsonl", "\n".join(map(json.dumps, rows)).encode())
 
 
 @UNHURRIED
