@@ -64,9 +64,8 @@ def values_agree(one: Fact, two: Fact) -> bool:
             return not any(_differ(left, right, words) for words in (_CHIP, _PLATFORM))
         if one.name == "model.name" and not all(_BASE_KEY.search(_key(fact)) for fact in (one, two)):
             # One model may be derived from the other, but not from another family or size.
-            return not any(
-                _differ(re.sub("[-_.]", "", left), re.sub("[-_.]", "", right), words) for words in (_FAMILY, _SIZE)
-            )
+            families = (re.sub("[-_.]", "", name) for name in (left, right))
+            return not _differ(*families, _FAMILY) and not _differ(left, right, _SIZE)
         is_prefix = left.startswith(right) or right.startswith(left)
         return left == right or (is_prefix and one.name in ("code.commit", "training.schedule"))
     if isinstance(left, str) or isinstance(right, str):
@@ -306,11 +305,8 @@ def _check_final_loss(run: ImportedRun) -> Iterator[Problem]:
     ends = [rows[-1].values["loss"] for rows in loss_series(run.metrics).values()]
     last = next(reversed(longest_course(run.metrics)), None)
     loss = last.values["loss"] if last else None
-    shows = (
-        f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else show(loss)}"
-        if last
-        else ""
-    )
+    ending = "a loss that is not finite" if loss is None else show(loss)
+    shows = f"the last row, {last.source}, has {ending}" if last else "no row shows the last one"
     for fact in (*run.facts_named("result.last_loss"), *run.facts_named("result.loss")):
         # W&B's summary may be of a row that other files logged earlier.
         shown = [*ends, *(row.values.get("loss") for row in run.metrics if fact.how == "inferred")]
@@ -330,7 +326,8 @@ def _check_end(run: ImportedRun) -> Iterator[Problem]:
     """Yield a problem for a run that claims more steps than its rows show, or success after an error."""
     steps = [step for row in run.metrics if (step := row.values.get("step")) is not None]
     series = ([row.values.get("step") or 0.0 for row in rows] for rows in loss_series(run.metrics).values())
-    gap = max((after - before for places in series for before, after in pairwise(places)), default=0.0)
+    gaps = [after - before for places in series for before, after in pairwise(places)]
+    gap = max([*gaps, *sorted(steps)[:1]], default=0.0)  # The first row is one interval after the start.
     finished = next((fact for fact in run.facts_named("run.status") if is_finished(fact.value)), None)
     done, planned = run.facts_named("training.steps_done"), run.facts_named("training.steps_planned")
     # Where each epoch or training counts anew, the last step does not tell how many were done.
@@ -381,13 +378,12 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
     scores = [score for score in run.scores if _is_of_answers(run, score, len(judged))]
     for score in scores:
         # A log may state several evaluations. Letter for letter and by a grader are two scores of the same answers.
+        beside = [one for one in scores if one.source.file == score.source.file and _gives(one, share)]
+        is_of_log = score.source.pointer is None
         is_explained = any(
-            _gives(other, share)
-            and other.source.file == score.source.file
-            and (other.name == score.name or (other.name in EXACT) != (score.name in EXACT))
-            for other in scores
+            (one.name == score.name and is_of_log) or (one.name in EXACT) != (score.name in EXACT) for one in beside
         )
-        if not is_explained:
+        if score not in beside and not is_explained:
             counts = f"{sum(judged)} of {len(judged)} answers in {file} are right"
             what = f"{score.name} is stated as {show(score.value)}; {counts}."
             yield _problem(run, score.source, "TP373", what, f"{share:.6g}")

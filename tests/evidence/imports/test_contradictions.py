@@ -47,6 +47,11 @@ def resumed() -> tools.Folder:
     return {"trainer_state.json": tools.document(state)}
 
 
+def logged_once() -> tools.Folder:
+    """A single row at step 500 of 900, because the Trainer logs every 500 steps."""
+    return {"trainer_state.json": tools.document(tools.trainer_state(steps=900, every=500, evals=False))}
+
+
 def evaluated_elsewhere() -> tools.Folder:
     """Evaluations during training at other steps than the one at the end."""
     state = tools.trainer_state(evals=False)
@@ -158,7 +163,16 @@ def other_subjects() -> tools.Folder:
 
 HONEST: list[Case] = [
     *(tools.hf_trainer, tools.lm_eval, tools.mlflow, tools.wandb, tools.axolotl, tools.llama_factory, tools.unsloth),
-    *(tools.keras, tools.tensorboard, rounded, resumed, evaluated_elsewhere, best_not_last, several_evaluations),
+    *(
+        tools.keras,
+        tools.tensorboard,
+        rounded,
+        resumed,
+        logged_once,
+        evaluated_elsewhere,
+        best_not_last,
+        several_evaluations,
+    ),
     *(two_harness_runs, smoothed, several_batches, single_precision, training_accuracy, numbered_logs, sweep),
     other_subjects,
 ]
