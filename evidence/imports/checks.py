@@ -64,8 +64,8 @@ def values_agree(one: Fact, two: Fact) -> bool:
             return not any(_differ(left, right, words) for words in (_CHIP, _PLATFORM))
         if one.name == "model.name" and not all(_BASE_KEY.search(_key(fact)) for fact in (one, two)):
             # One model may be derived from the other, but not from another family or size.
-            families = (re.sub("[-_.]", "", name) for name in (left, right))
-            return not _differ(*families, _FAMILY) and not _differ(left, right, _SIZE)
+            bare, other = (re.sub("[-_.]", "", name) for name in (left, right))
+            return not _differ(bare, other, _FAMILY) and not _differ(left, right, _SIZE)
         is_prefix = left.startswith(right) or right.startswith(left)
         return left == right or (is_prefix and one.name in ("code.commit", "training.schedule"))
     if isinstance(left, str) or isinstance(right, str):
