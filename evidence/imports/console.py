@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from evidence.imports import keys
 from evidence.imports.huggingface import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
 from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
-from evidence.imports.text import NUMBER, Line, Text, as_number, is_example_file, split_templates
+from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
 from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity
 
@@ -179,7 +179,7 @@ class _Log:
             source = Citation(file=self.file, line=line.number)
             self.scores.append(Score(name=name, value=value, source=source, note=note))
         elif final := _FINAL_LOSS.search(line.text):
-            if (number := as_number(final.group(2).rstrip(",;)"))) is not None:
+            if (number := to_number(final.group(2).rstrip(",;)"))) is not None:
                 self.add(f"result.{_LOSS_KINDS.get(final.group(1).lower(), 'mean')}_loss", number, line)
         else:
             for piece in _PIECES.split(line.text):
@@ -216,7 +216,7 @@ def _dict_numbers(text: str) -> dict[str, float | None]:
     match = _DICT.search(text) if "{" in text else None
     members = dict(_MEMBER.findall(match.group()) if match else ())
     is_row = len(members) > 1 and not _ROW_KEYS.isdisjoint(members)
-    return {name: as_number(number) for name, number in members.items()} if is_row else {}
+    return {name: to_number(number) for name, number in members.items()} if is_row else {}
 
 
 def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | None:
@@ -237,13 +237,13 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
     if place := step or bar:
         values["step"] = int(place.group(1).replace(",", ""))
     elif epoch:
-        values["epoch"] = as_number(epoch.group(1))
+        values["epoch"] = to_number(epoch.group(1))
     for loss in losses:
         name = "mean_loss" if loss.group("mean") else keys.metric_name(loss.group("name"))
-        values.setdefault(name, as_number(loss.group("value")))
+        values.setdefault(name, to_number(loss.group("value")))
     for name, number in _PAIR.findall(text):
         if keys.metric_name(name) in _BESIDE_LOSS:
-            values.setdefault(keys.metric_name(name), as_number(number))
+            values.setdefault(keys.metric_name(name), to_number(number))
     total = step.group(2) if step and not epoch else None  # Beside an epoch, it may be the epoch's.
     return values, int(total.replace(",", "")) if total else None
 
@@ -267,7 +267,7 @@ def _parse_setting(text: str) -> tuple[str, Scalar] | None:
     if name in keys.TEXT_FACTS:
         is_name = " " not in word or name in ("device.kind", "device.gpu")
         return (name, word) if is_name and 0 < len(word) <= 100 and not word.endswith((":", "...")) else None
-    number = as_number(word.split()[0].rstrip(",;")) if word.split() else None
+    number = to_number(word.split()[0].rstrip(",;")) if word.split() else None
     return None if number is None else (name, number)
 
 
@@ -285,7 +285,7 @@ def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     if (ratio := _RATIO.match(value)) and int(ratio.group(2)) > 0:
         return name, int(ratio.group(1)) / int(ratio.group(2)), f"{ratio.group(1)} of {ratio.group(2)}."
     percent = _PERCENT.match(value)
-    number = as_number(percent.group(1)) if percent else None
+    number = to_number(percent.group(1)) if percent else None
     if percent is None or number is None:
         return None
     if percent.group(2):

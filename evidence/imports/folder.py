@@ -101,7 +101,7 @@ def walk_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.
             shown = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names[:_MAX_NAMED]]
             more = [quantity(len(names) - _MAX_NAMED, "other")] if len(names) > _MAX_NAMED else []
             verb = "was" if len(names) == 1 else "were"
-            what = f"{listed([*shown, *more], last='and')} {verb} left out: {why}."
+            what = f"{listed([*shown, *more], last='and')} {verb} skipped: {why}."
             severity: Severity = "warning" if names is bad_names else "note"
             problems.append(problem_of("TP524", file=str(folder), what=what, severity=severity))
 

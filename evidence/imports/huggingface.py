@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence.imports.keys import row_values
 from evidence.imports.run import TRAINER, Citation, Fact, FileReading, MetricRow
-from evidence.imports.text import as_number
+from evidence.imports.text import to_number
 from schemas.problems.problem import Lines
 
 MEAN_NOTE = "The Hugging Face Trainer's train_loss is the mean over the whole run, not the loss of its last step."
@@ -40,7 +40,7 @@ def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileRe
 
     def collect_facts(part: Mapping[str, Any], names: Mapping[str, str], place: str) -> Iterator[Fact]:
         for key, name in names.items():
-            number, pointer = as_number(part.get(key)), f"{place}/{key}"
+            number, pointer = to_number(part.get(key)), f"{place}/{key}"
             if number is not None and not (name == "result.tokens_seen" and number == 0):
                 source = Citation(file=file, line=lines(pointer), pointer=pointer)
                 yield Fact(name=name, value=number, source=source, note=MEAN_NOTE if key == "train_loss" else None)

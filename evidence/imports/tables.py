@@ -21,7 +21,7 @@ from evidence.imports.huggingface import (
 from evidence.imports.keys import RESULTS, TABLE, plain
 from evidence.imports.predictions import find_predictions, read_predictions
 from evidence.imports.run import CONFIGURATION, TRAINER, Citation, Fact, FileReading, MetricRow, Scalar, Score
-from evidence.imports.text import PLACEHOLDER, Text, as_number, is_example_file, placeholders, template_remark
+from evidence.imports.text import PLACEHOLDER, Text, is_example_file, placeholders, template_remark, to_number
 from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import quantity, show
@@ -270,7 +270,7 @@ class _Document:
         groups = [part for part in path[:-1] if isinstance(part, str)]
         if any(keys.is_example_key(part) for part in (*groups, key)):
             return
-        name, number = keys.fact_name(key, groups[-1] if groups else None), as_number(value)
+        name, number = keys.fact_name(key, groups[-1] if groups else None), to_number(value)
         if value is None and (keys.is_score(key) or name in RESULTS):
             self.missing.append(pointer_to(path))
         in_scores = bool(groups) and re.search(r"(?:^|_)scores$", plain(groups[-1])) is not None
@@ -353,6 +353,6 @@ def _parse_command(command: Any) -> Iterator[tuple[str, Scalar]]:
         name = keys.fact_name(key.replace("-", "_").rpartition(".")[2]) if word.startswith("--") else None
         if name is None or not value or value.startswith("--") or name in RESULTS or name.startswith("run."):
             continue
-        number = as_number(value)
+        number = to_number(value)
         if name in keys.TEXT_FACTS or number is not None:
             yield name, value if name in keys.TEXT_FACTS or number is None else number

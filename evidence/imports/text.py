@@ -47,7 +47,7 @@ def finite(value: float) -> float | None:
         return None
 
 
-def as_number(value: Any) -> int | float | None:
+def to_number(value: Any) -> int | float | None:
     """Return a finite number, also from text (YAML reads `1e-5` as text), or None for anything else."""
     if isinstance(value, str):
         value = parse_number(value)

@@ -16,7 +16,7 @@ from evidence.imports.huggingface import MEAN_NOTE
 from evidence.imports.keys import TEXT_FACTS, fact_name, is_score, metric_name, plain
 from evidence.imports.run import MLFLOW, TRAINER, WANDB, Citation, Fact, FileReading, MetricRow, Score, are_nested
 from evidence.imports.tables import parse_json, read_rows, read_value
-from evidence.imports.text import Text, as_number, finite, parse_number
+from evidence.imports.text import Text, finite, parse_number, to_number
 from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
@@ -71,7 +71,7 @@ def read_mlflow(text: Text, file: str) -> FileReading:
     if part == "meta.yaml":
         return replace(reading, facts=tuple(_meta_facts(text, file)))
     value, fact = text.text.strip(), fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
-    given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else as_number(value)
+    given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
     if fact is None or not value or given is None:
         return reading
     return replace(reading, facts=(Fact(name=fact, value=given, source=Citation(file=file, line=1)),))
@@ -85,7 +85,7 @@ def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
             yield Fact(name="run.status", value=_MLFLOW_STATUS.get(value, value.lower()), source=source)
         elif key == "run_name" and value:
             yield Fact(name="run.id", value=value, source=source)
-        elif key in ("start_time", "end_time") and (time := _time(as_number(value), 1000)):
+        elif key in ("start_time", "end_time") and (time := _time(to_number(value), 1000)):
             name = "run.started_at" if key == "start_time" else "run.finished_at"
             yield Fact(name=name, value=time, source=source, note="Milliseconds in the source.")
 
@@ -125,7 +125,7 @@ def _read_summary(summary: dict[str, Any], lines: Lines, file: str, where: str) 
     facts = [fact for fact in reading.facts if not fact.name.startswith(("training.", "result.loss", "result.mean"))]
     for key, value in summary.items():
         is_mean = key == "train/train_loss" or (key == "train_loss" and "train/loss" in summary)
-        number, pointer = as_number(value), "/" + key.replace("~", "~0").replace("/", "~1")
+        number, pointer = to_number(value), "/" + key.replace("~", "~0").replace("/", "~1")
         if number is not None and (is_mean or (metric_name(key) == "loss" and key != "train_loss")):
             name, note = (
                 ("mean", MEAN_NOTE) if is_mean else ("last", "W&B's summary keeps the last value of each metric.")
@@ -320,5 +320,5 @@ def _progress(reading: FileReading, name: str) -> tuple[str, float]:
     """Return when a run started (W&B's folders state it) and how many steps it did, as far as a file states it."""
     started = [match.group() for match in re.finditer(r"(?<=run-)\d{8}_\d{6}", name)]
     started += [str(fact.value) for fact in reading.facts if fact.name == "run.started_at" and not started]
-    steps = [as_number(fact.value) for fact in reading.facts if fact.name == "training.steps_done"]
+    steps = [to_number(fact.value) for fact in reading.facts if fact.name == "training.steps_done"]
     return max(started, default=""), max((step for step in steps if step is not None), default=0.0)

@@ -166,8 +166,8 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
         (theirs / name).write_text("step 1 loss: 2.0\n")
     made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
     assert [(note.code, note.severity, note.what) for note in made.notes] == [
-        ("TP524", "warning", "back\\slash.log and bad\\xff.log were left out: not every system allows such a name."),
-        ("TP524", "note", ".hidden, venv/ and x.tmp were left out: hidden, temporary or of packages."),
+        ("TP524", "warning", "back\\slash.log and bad\\xff.log were skipped: not every system allows such a name."),
+        ("TP524", "note", ".hidden, venv/ and x.tmp were skipped: hidden, temporary or of packages."),
     ]
     assert [problem.what for problem in report_of(read_run(theirs)).findings if problem.code == "TP524"] == [
         note.what for note in made.notes
