@@ -12,7 +12,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 """The folder that holds the packages."""
 
-NAMES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard")
+NAMES = ("schemas", "evidence", "trainer", "launch", "dashboard")
 
 
 def stranger() -> str | None:

@@ -76,7 +76,7 @@ def _path_of(name: bytes) -> Path:
 MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
 
-_PACKAGES = ("evidence", "foreign", "schemas")
+_PACKAGES = ("evidence", "schemas")
 """The packages that decide what an entry states."""
 
 
@@ -138,7 +138,7 @@ def _maker() -> str:
     digest = hashlib.sha256(sys.version.encode())
     for package in _PACKAGES:
         for path in sorted((home / package).rglob("*")):
-            if path.suffix in (".py", ".json"):
+            if path.suffix in (".py", ".json", ".toml"):
                 status = path.stat()
                 digest.update(f"{path.relative_to(home)} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from evidence.imports.run import ImportedRun
 from evidence.records.facts import Facts
 from evidence.rules.identity import SEALED
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
-from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem
 from schemas.reading.values import text_at
@@ -70,7 +70,7 @@ class DocumentState:
         return "valid" if self.schema else "another tool's"
 
 
-def documents_of(facts: Facts, view: ForeignRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
+def documents_of(facts: Facts, view: ImportedRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
     """Return the documents of `CARDS` in their order, or what another tool's run has `IN_THEIR_PLACE`.
 
     Args:

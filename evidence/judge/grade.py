@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from evidence.imports.grade import grade_tool_run
+from evidence.imports.run import ImportedRun
 from evidence.records.facts import Facts
 from evidence.records.ours import Run
 from evidence.rules import files
 from evidence.rules.imported import NOT_INTACT
 from evidence.run import layout
-from foreign.checks.judgement import worth_of
-from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.reading.columns import column
 
@@ -118,14 +118,14 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
     return Grade(name="consistent", reasons=(CONSISTENT, *_never_stated(facts)))
 
 
-def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
+def grade_of_foreign(view: ImportedRun, findings: Sequence[Problem]) -> Grade:
     """Return what a folder of another tool, or an import of one, is worth: `measured` at best."""
-    changed = [problem for problem in findings if problem.code in NOT_INTACT]
+    changed = [problem for problem in findings if problem.code in TAMPERED]
     if changed:
         return Grade(name="contradictory", reasons=sentences(changed))
     if unreadable := [problem for problem in findings if problem.severity == "error" and _is_about_shape(problem.code)]:
         return Grade(name="partial", reasons=sentences(unreadable))
-    name, reasons = worth_of(view, findings)
+    name, reasons = grade_tool_run(view, findings)
     return Grade(name=name, reasons=reasons)
 
 

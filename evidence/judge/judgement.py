@@ -40,7 +40,7 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
         excused: Whether a finding is passed over.
     """
     facts, view = facts_of(run), run.foreign()
-    found = _found_in_ours(run, facts) if view is None else foreign_findings(run, view)
+    found = _found_in_ours(run, facts) if view is None else import_findings(run, view)
     findings = worst_first(run.with_line(problem) for problem in found if not excused(problem))
     grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
     sha256 = sha256_file(run.path / layout.MANIFEST) if grade.name == "consistent" else None

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from evidence.imports.grade import tool_figures
+from evidence.imports.run import ImportedRun
 from evidence.records.facts import Document, Facts
 from evidence.run import layout
 from evidence.run.figures import Figures
@@ -47,7 +49,7 @@ class JudgedRecord:
     facts: Facts
     figures: Figures
     withheld: tuple[str, ...]
-    sources: ForeignRun | None
+    sources: ImportedRun | None
     unscored: str
     findings: tuple[Problem, ...]
 
@@ -60,7 +62,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
         figures, unscored = _figures_of_ours(shown), ""
     else:
         shown, withheld = facts, ()
-        figures = replace(figures_of(view), run_id=text_at(facts.run.imported, "run_id"))
+        figures = replace(tool_figures(view), run_id=text_at(facts.run.imported, "run_id"))
         unscored = "another tool's run: its answers were not scored here"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)

@@ -1,1 +1,1 @@
-"""What a run folder states, as values: ours (`ours`), another tool's (`foreign_run`), both as `facts` for rules."""
+"""What a run folder states, as values (`ours`), and as `facts` for rules."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from evidence.records.foreign_run import read_foreign
+from evidence.imports.folder import read_tool_folder
+from evidence.imports.run import ImportedRun
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import no_such_run, too_deep
-from foreign.readers.view import ForeignRun
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -83,7 +83,7 @@ class Run:
     problems: tuple[Problem, ...]
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
-    _views: list[ForeignRun | None] = field(default_factory=list, repr=False, compare=False)
+    _views: list[ImportedRun | None] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def status(self) -> str | None:
@@ -122,18 +122,18 @@ class Run:
             return True
         return any(self.rows(name).values for name in ROW_FILES)
 
-    def foreign(self) -> ForeignRun | None:
+    def foreign(self) -> ImportedRun | None:
         """Return what another tool's folder, or the originals of an import, state; None for a run of trainproof."""
         if not self._views:
             self._views.append(self._read_foreign())
         return self._views[0]
 
-    def _read_foreign(self) -> ForeignRun | None:
+    def _read_foreign(self) -> ImportedRun | None:
         if self.is_import:
-            return read_foreign(self.path / layout.ORIGINAL)
+            return read_tool_folder(self.path / layout.ORIGINAL)
         if self.alive or self.is_ours:
             return None
-        view = read_foreign(self.path)
+        view = read_tool_folder(self.path)
         return view if view.looks_like_run else None
 
     def metrics(self) -> Rows:

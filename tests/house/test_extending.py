@@ -14,7 +14,7 @@ from recipes import Recipe, recipes
 
 REPOSITORY = Path(__file__).parents[2]
 COPIED = (
-    *("trainproof", "schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "docs"),
+    *("trainproof", "schemas", "evidence", "trainer", "launch", "dashboard", "docs"),
     *("tests/support", "tests/cases/models/mistral-no-window", "tests/cases/runs"),
     *("tests/conftest.py", "tests/dashboard/conftest.py", "tests/evidence/rules/test_broken_runs.py", "pyproject.toml"),
 )

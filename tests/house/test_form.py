@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recipes import new_files
 
-PACKAGES = ("trainproof", "schemas", "foreign", "evidence", "trainer", "launch", "dashboard")
+PACKAGES = ("trainproof", "schemas", "evidence", "trainer", "launch", "dashboard")
 SOURCES = [path for name in PACKAGES for path in sorted(Path(name).rglob("*.py"))]
 DOCUMENTS = [Path("README.md"), Path("CONTRIBUTING.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob("*.md"))]
 

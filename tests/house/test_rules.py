@@ -5,7 +5,7 @@ from pathlib import Path
 
 from schemas.problems.rule import all_rules
 
-PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
+PACKAGES = ("schemas", "evidence", "trainer", "launch", "dashboard", "trainproof")
 
 
 def codes_in_use() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from schemas.catalog import schema
 
-PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard")
+PACKAGES = ("schemas", "evidence", "trainer", "launch", "dashboard")
 
 
 @contextmanager

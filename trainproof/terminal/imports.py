@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from evidence.imports.importing import ImportResult
+from evidence.imports.run import Fact, ImportedRun, loss_series
 from evidence.judge.judgement import report_of
 from evidence.judge.record import JudgedRecord
 from evidence.judge.report import RunReport
-from evidence.records.importing import ImportResult
 from evidence.records.ours import Run, read_run
 from evidence.run.figures import Figures
-from foreign.readers.rows import loss_series
-from foreign.readers.statement import Fact
-from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
@@ -91,7 +89,7 @@ def _report(imported: ImportResult) -> RunReport:
     return report_of(read_run(imported.path))
 
 
-def _counts(view: ForeignRun) -> str:
+def _counts(view: ImportedRun) -> str:
     parts = (
         quantity(len(view.facts), "fact"),
         quantity(len(view.metrics), "metric row"),
@@ -101,7 +99,7 @@ def _counts(view: ForeignRun) -> str:
     return ", ".join(parts)
 
 
-def _identity(run: Run, view: ForeignRun) -> list[tuple[str, str]]:
+def _identity(run: Run, view: ImportedRun) -> list[tuple[str, str]]:
     tools = ", ".join(view.tools) or NOTHING
     if not run.is_import:
         return [("read from", tools)]
@@ -138,7 +136,7 @@ def _last_loss(figures: Figures) -> str:
     return f"not finite; the last that is: {figures.losses[-1]:.4f}" if len(figures.losses) else NOTHING
 
 
-def _facts(view: ForeignRun) -> list[str]:
+def _facts(view: ImportedRun) -> list[str]:
     scores = [
         Fact(name=f"score {score.name}", value=score.value, source=score.source, how=score.how, note=score.note)
         for score in view.scores

@@ -21,7 +21,7 @@ def import_(
     """Make a run folder from another tool's folder: the original files with hashes, and what they state."""
     from datetime import UTC, datetime
 
-    from evidence.records.importing import import_run
+    from evidence.imports.importing import import_run
     from trainproof.terminal.imports import import_json, import_text
 
     imported = import_run(folder, name=name, root=root, now=datetime.now(UTC))

@@ -18,10 +18,6 @@ from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
-from foreign.checks.judgement import figures_of
-from foreign.readers.keys import is_score
-from foreign.readers.rows import course_of, loss_series
-from foreign.readers.view import ForeignRun, MetricRow
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
 from schemas.problems.words import quantity
@@ -32,9 +28,9 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "
 _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
-def line_of(name: str, view: ForeignRun) -> tuple[RunLine, str]:
+def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
     """Return the line of a run, and where its losses stand; empty where it states none."""
-    rows = course_of(view.metrics)
+    rows = longest_course(view.metrics)
     evaluated = _evaluated_rows(view, rows)
     line = RunLine(
         name=name,
@@ -61,7 +57,7 @@ def _series(rows: Sequence[MetricRow], loss: str) -> Series:
     return Series(columns=columns, unread=0)
 
 
-def _evaluated_rows(view: ForeignRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
+def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
     """Return the rows with a loss of an evaluation at a known step, one at a step.
 
     Of the file and the stage that the curve is drawn from: another file may be of another run. Nothing where the losses
@@ -82,7 +78,7 @@ def _evaluated_rows(view: ForeignRun, losses: Sequence[MetricRow]) -> list[Metri
     return list(found.values())
 
 
-def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
+def _score_marks(view: ImportedRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
     """Return where the run was scored, as far as its sources state at which step: scores from 0 to 1, one at a step.
 
     Nothing where the losses state no steps, as of `_evaluated`.
@@ -98,9 +94,9 @@ def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, .
     return tuple(marks[step] for step in sorted(marks))
 
 
-def figures(view: ForeignRun) -> list[HeadlineFigure]:
+def figures(view: ImportedRun) -> list[HeadlineFigure]:
     """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
-    found = figures_of(view)
+    found = tool_figures(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
     planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
     first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
@@ -115,7 +111,7 @@ def figures(view: ForeignRun) -> list[HeadlineFigure]:
     ]
 
 
-def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
+def fact_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str]]:
     """Return every fact: name, value, stated or inferred, source, note."""
     return [
         (
@@ -129,7 +125,7 @@ def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
+def score_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str, str]]:
     """Return every score: name, value, of which checkpoint, stated or inferred, source, note."""
     return [
         (
@@ -144,7 +140,7 @@ def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
     ]
 
 
-def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
+def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return every file: path, what wrote it, and what it gave."""
     return [
         (
@@ -166,13 +162,13 @@ def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
     ]
 
 
-def files_of(view: ForeignRun, what: str) -> list[str]:
+def files_of(view: ImportedRun, what: str) -> list[str]:
     """Return the files that gave facts, scores, rows or answers (`evidence.judge.documents`)."""
     given = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}[what]
     return [name for name, reading in view.files.items() if getattr(reading, given) and not reading.template]
 
 
-def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:
+def prediction_rows(view: ImportedRun) -> list[dict[str, Any]]:
     """Return the answers in the shape of our own prediction rows; what a source does not state is missing."""
     return [
         {
@@ -209,9 +205,7 @@ def _value(row: MetricRow, name: str) -> float:
 def _origin(rows: Sequence[MetricRow]) -> str:
     first, last = rows[0].source, rows[-1].source
     lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
-    inferred = sorted({name for row in rows for name in row.inferred})
-    said = f" Inferred, not stated: {', '.join(inferred)}." if inferred else ""
-    return f"Read from {first.file}{lines}.{said}"
+    return f"Read from {first.file}{lines}."
 
 
 def _how(how: str) -> str:

@@ -97,9 +97,9 @@ def _rows(lines: Sequence[RunLine]) -> Iterator[tuple[object, ...]]:
         for part, series in line.parts():
             drawn = [series.columns[name].tolist() for name in columns()]
             for values in zip(*drawn, strict=True):
-                yield line.name, PARTS[part], *map(_whole, values)
+                yield line.name, PARTS[part], *map(_integer, values)
 
 
-def _whole(value: float) -> float:
+def _integer(value: float) -> float:
     """Return a whole number as one: bytes and steps are counted, and are read as columns of fractions here."""
     return int(value) if value.is_integer() else value

@@ -18,6 +18,7 @@ from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
+from evidence.imports.run import ImportedRun
 from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
@@ -131,7 +132,7 @@ def _facts(run: Run) -> tuple[Facts, Sequence[str]]:
 
 
 def _sections(
-    name: str, run: Run, view: ForeignRun | None, known: Mapping[str, RunSummary], *, running: bool
+    name: str, run: Run, view: ImportedRun | None, known: Mapping[str, RunSummary], *, running: bool
 ) -> Mapping[str, Callable[[], None]]:
     """Return the tabs of a run; what another tool wrote has sources where ours has documents."""
     first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from evidence.bundle.build import build_bundle
+from evidence.imports.importing import import_run
 from evidence.index.check import check_paths
 from evidence.judge.report import report_text
-from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError

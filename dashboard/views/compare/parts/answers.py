@@ -71,7 +71,7 @@ def _item(pair: Pair, flip: Flip, outputs: Sequence[str | None]) -> str:
     )
     columns = "".join(
         f"<div><p><b>{markup.safe(name)}</b> {'✓' if is_right else '✕'} {markup.safe(tables.answer_said(answer))}</p>"
-        f'<pre tabindex="0" role="group" aria-label="Output of {markup.safe(name)}">{_whole(output)}</pre></div>'
+        f'<pre tabindex="0" role="group" aria-label="Output of {markup.safe(name)}">{_integer(output)}</pre></div>'
         for (name, answer, is_right), output in zip(sides, outputs, strict=True)
     )
     return (
@@ -82,5 +82,5 @@ def _item(pair: Pair, flip: Flip, outputs: Sequence[str | None]) -> str:
     )
 
 
-def _whole(output: str | None) -> str:
+def _integer(output: str | None) -> str:
     return markup.safe(both_ends(output or "", _LONGEST))

@@ -84,7 +84,7 @@ def headlines(compared: Comparison) -> None:
             markup.note(f"{name}: {' '.join(withheld)}")
 
 
-def of_other_tools(views: Mapping[str, ForeignRun]) -> None:
+def of_other_tools(views: Mapping[str, ImportedRun]) -> None:
     """Say where the figures of other tools' runs come from, by the names of the runs; nothing for none."""
     if views:
         whose = "is another tool's run: its" if len(views) == 1 else "are runs of other tools: their"
@@ -124,7 +124,7 @@ def _draw_folded(title: str, names: Sequence[str], rows: Sequence[ComparedSettin
             _settings(names, rows)
 
 
-def scores_of_other_tools(views: Mapping[str, ForeignRun]) -> None:
+def scores_of_other_tools(views: Mapping[str, ImportedRun]) -> None:
     """Draw the scores that files of other tools' runs state, by the names of the runs; nothing for none."""
     if rows := [(name, *row) for name, view in views.items() for row in foreign_run.score_rows(view)]:
         markup.note("Scores as files of other tools state them, not computed again here:")

@@ -48,7 +48,7 @@ def grid(answer: Mapping[str, Any] | None) -> Grid | None:
     """Return the map of an answer, or None if it is missing."""
     found: dict[tuple[int, int], Cell] = {}
     for one in objects_at(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
-        batch, length = _whole(one, "microbatch_size"), _whole(one, "max_length")
+        batch, length = _integer(one, "microbatch_size"), _integer(one, "max_length")
         if batch and length:
             need, verdict = bytes_at(one, "need_bytes"), verdict_at(one, "verdict")
             found[batch, length] = Cell(batch=batch, length=length, verdict=verdict, need=need, method=method_at(one))
@@ -176,7 +176,7 @@ def _unit(found: Grid) -> tuple[int, str]:
     return next(one for one in units if needs[-1] / one[0] < _MOST_IN_CELL)
 
 
-def _whole(one: Mapping[str, Any], key: str) -> int | None:
+def _integer(one: Mapping[str, Any], key: str) -> int | None:
     value = number_at(one, key)
     return int(value) if value is not None and 0 < value <= _LARGEST and value == int(value) else None
 

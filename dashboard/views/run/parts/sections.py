@@ -15,12 +15,12 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
+from evidence.imports.run import ImportedRun
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
-from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.formats import count
 from schemas.problems.words import quantity
@@ -80,7 +80,7 @@ def configuration(run: Run) -> None:
     markup.note("Effective values were read back from the program that ran; a dash: cannot be read back.")
 
 
-def sources(view: ForeignRun) -> None:
+def sources(view: ImportedRun) -> None:
     """Draw the facts, the scores and the files of a run that trainproof did not carry out."""
     tools = ", ".join(view.tools) or "no tool that is known here"
     markup.note(f"Written by {tools}. ≈ inferred, not stated.")

@@ -21,8 +21,8 @@ from synthetic import STARTED, write_rows, write_run
 from dashboard.shared.charts.line import RunLine, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
+from evidence.imports.importing import import_run
 from evidence.index.runs import index_runs
-from evidence.records.importing import import_run
 from evidence.run.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import NotesEdit, change_notes

@@ -1,0 +1,293 @@
+"""Read console logs: printed loss rows, settings, devices, scores, errors and the end of the run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from evidence.imports import keys
+from evidence.imports.huggingface import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
+from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
+from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
+from schemas.problems.rule import problem_of
+from schemas.problems.words import quantity
+
+_LONGEST_LINE = 5000
+_ROW_KEYS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}
+
+_DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
+_MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
+_STEP = re.compile(
+    r"\b(?:global[_ ]?step|train(?:ing)?[_ ]step|step|iteration|iter)\b\s*[:=#]?\s*[\[(]?\s*(\d[\d,]{0,19})(?![\d,]*\d)"
+    r"(?:\s*(?:/|of)\s*(\d[\d,]{0,19})(?![\d,]*\d))?",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(r"^\W*\[\s*(\d{1,20})\s*/\s*(\d{1,20})\s*\]")
+_BAR = re.compile(r"\d+%\|[^|]*\|\s*(\d{1,15})/(\d{1,15})\s*\[")
+_EPOCH = re.compile(r"\bepoch\b\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_LOSS = re.compile(
+    r"(?P<mean>\b(?:avg|average|mean|running|smoothed)[ _.]*)?(?P<name>\b(?:(?:train(?:ing)?|eval(?:uation)?|"
+    rf"val(?:idation)?|valid|test)[ _/]?)?loss)\b\s*(?:at step \d+\s*)?(?:[:=]|is|->)?\s*(?P<value>{NUMBER})",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(rf"\b([A-Za-z][\w./@]*(?: [a-z]\w*)?)\s*[:=]\s*({NUMBER})(?![\w%/])", re.IGNORECASE)
+_BESIDE_LOSS = {
+    "learning_rate",
+    "grad_norm",
+    "reward",
+    "kl",
+    "perplexity",
+    "accuracy",
+    "eval_loss",
+    "mean_reward",
+    "epoch",
+}
+_SETTING = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
+_PIECES = re.compile(r"\s+\|\s+|\s{3,}|\.\s+(?=[A-Z][\w ]{1,30}[:=])")
+_RATIO = re.compile(r"(\d{1,15})\s*(?:/|of|out of)\s*(\d{1,15})\b")
+_PERCENT = re.compile(rf"({NUMBER})\s*(%?)", re.IGNORECASE)
+_FINAL_LOSS = re.compile(
+    r"\b(final|last|mean|average|avg|best|lowest)[ _](?:train(?:ing)?[ _])?loss\b\s*[:=]\s*(\S+)", re.IGNORECASE
+)
+_LOSS_KINDS = {"final": "last", "last": "last", "best": "best", "lowest": "best"}
+_PLATFORM_WORD = re.compile(r"\b(?:cpu|gpu|tpu|cuda|rocm|metal|mps|xla)\b", re.IGNORECASE)
+_JAX_DEVICE = re.compile(r"\b(Tpu|Cuda|Rocm|Gpu|Cpu)Device\(id=\d+")
+_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|CUDA out of memory|Ran out of memory in memory space|OutOfMemoryError")
+_RUN_ENDED = re.compile(
+    r"^\W*(?:\w+ )?(?:training|run|fine-?tuning) (?:(?:is )?(completed?|finished|succeeded|done)|(?:has )?failed)\b",
+    re.I,
+)
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b")
+_HEADING = re.compile(r"(?:\*{3,}|={3,}|#{2,}|-{3,})\s*([A-Za-z][^*=#\n]{1,60})")
+_TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
+
+
+def read_log(text: Text, file: str, where: str) -> FileReading:
+    """Read a log, except for the parts that are examples or empty templates.
+
+    Args:
+        text: Text of the file.
+        file: Path inside the folder.
+        where: Name of the file in problems.
+    """
+    lines = [replace(line, text=line.text[:_LONGEST_LINE]) for line in text.lines()]
+    kept, template, opening = split_templates(lines)
+    if is_example_file(file):
+        kept, template, opening = [], lines, opening or next(iter(lines), None)
+    log = _Log(file)
+    for line in kept:
+        log.read_line(line)
+    problems = list(text.problems)
+    if opening is not None:
+        quoted = f"“{opening.text.strip()[:60]}” marks a template"
+        opens = "The file is named as an example" if is_example_file(where) else quoted
+        what = f"{opens}; not read: {quantity(len(template), 'line')}."
+        problems.append(problem_of("TP518", file=where, what=what, line=opening.number))
+    return FileReading(
+        tool=CONSOLE if log.rows or log.facts or log.scores or opening else None,
+        encoding=text.encoding,
+        template=opening is not None,
+        facts=tuple(log.facts.values()),
+        metrics=tuple(log.rows),
+        scores=tuple(log.scores),
+        problems=tuple(problems),
+    )
+
+
+@dataclass
+class _Log:
+    """A log that is being read.
+
+    Attributes:
+        file: Path inside the folder.
+        rows: Metric rows.
+        facts: Facts by name and value, each at its first place.
+        scores: Scores.
+        stage_ended: Whether the next row belongs to another training.
+        in_evaluation: Whether the lines after an evaluation's heading are read, up to the next row.
+        in_traceback: Whether the lines are part of a traceback.
+    """
+
+    file: str
+    rows: list[MetricRow] = field(default_factory=list)
+    facts: dict[tuple[str, Scalar], Fact] = field(default_factory=dict)
+    scores: list[Score] = field(default_factory=list)
+    stage_ended: bool = False
+    in_evaluation: bool = False
+    in_traceback: bool = False
+
+    def read_line(self, line: Line) -> None:
+        """Read one line."""
+        if "Traceback (most recent call last)" in line.text:
+            self.in_traceback = True
+        elif self.in_traceback and _ERROR.match(line.text):
+            self.in_traceback = False
+            self.add("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
+        if heading := _HEADING.search(line.text):
+            is_training = _TRAINING.search(heading.group(1)) is not None
+            self.in_evaluation = not is_training and (self.in_evaluation or keys.is_evaluation(heading.group(1)))
+            self.stage_ended |= "Running training" in heading.group(1)
+        if members := _dict_numbers(line.text):
+            self._add_dict(members, line)
+        elif row := _row_in_words(line.text):
+            values, planned = row
+            if planned is not None:
+                self.add("training.steps_planned", planned, line, inferred_from="The number behind the step.")
+            self._add_row(values, line)
+        else:
+            self._read_result(line)
+            self._read_device(line)
+
+    def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, inferred_from: str = "") -> None:
+        """Add a fact, unless the same was stated before."""
+        name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
+        name = "device.remark" if keys.is_unused_device(name, value) else name
+        how: How = "inferred" if inferred_from else "stated"
+        source = Citation(file=self.file, line=line.number)
+        fact = Fact(name=name, value=value, source=source, how=how, note=inferred_from or note)
+        self.facts.setdefault((name, value), fact)
+
+    def _add_dict(self, members: dict[str, float | None], line: Line) -> None:
+        if not is_trainer_summary(members):
+            self._add_row({keys.metric_name(key): value for key, value in members.items()}, line)
+            return
+        for key, name in SUMMARY_FACTS.items():
+            if (value := members.get(key)) is not None:
+                self.add(name, value, line, note=MEAN_NOTE if key == "train_loss" else None)
+        self.stage_ended = True
+
+    def _add_row(self, values: dict[str, float | None], line: Line) -> None:
+        """Add a row; a new stage begins after a summary, and where the step or the epoch goes back."""
+        last = self.rows[-1] if self.rows else None
+        self.in_evaluation = False
+        self.facts = {key: fact for key, fact in self.facts.items() if key[0] != "failure.error"}
+        if last is not None and last.values == values:
+            return  # Printed twice, by the program and by its logger.
+        if last is not None and _BAR.search(line.text) and last.values.get("step") == values.get("step"):
+            self.rows.pop()  # A bar is drawn again with the same count.
+        goes_back = last is not None and any(
+            _is_below(values.get(key), last.values.get(key)) for key in ("step", "epoch")
+        )
+        stage = 1 if last is None else last.stage + (self.stage_ended or goes_back)
+        self.stage_ended = False
+        self.rows.append(MetricRow(values=values, source=Citation(file=self.file, line=line.number), stage=stage))
+
+    def _read_result(self, line: Line) -> None:
+        """Read scores, losses and settings."""
+        if score := _parse_score(line.text):
+            name, value, note = score
+            source = Citation(file=self.file, line=line.number)
+            self.scores.append(Score(name=name, value=value, source=source, note=note))
+        elif final := _FINAL_LOSS.search(line.text):
+            if (number := to_number(final.group(2).rstrip(",;)"))) is not None:
+                self.add(f"result.{_LOSS_KINDS.get(final.group(1).lower(), 'mean')}_loss", number, line)
+        else:
+            for piece in _PIECES.split(line.text):
+                if setting := _parse_setting(piece):
+                    self.add(*setting, line)
+
+    def _read_device(self, line: Line) -> None:
+        """Read the devices that JAX prints, and how the run ended."""
+        if found := _JAX_DEVICE.search(line.text):
+            word = found.group(1).lower()
+            platform = {"cuda": "gpu", "rocm": "gpu"}.get(word, word)
+            self.add("device.platform", platform, line, inferred_from="The kind of device that JAX prints.")
+            if "[" in line.text[: found.start()]:
+                count = len(_JAX_DEVICE.findall(line.text))
+                self.add("device.count", count, line, inferred_from="Devices in the list that JAX prints.")
+        if _OUT_OF_MEMORY.search(line.text):
+            self.add("failure.out_of_memory", line.text.strip()[:200], line)
+        if ended := _RUN_ENDED.search(line.text):
+            status = "completed" if ended.group(1) else "failed"
+            self.add("run.status", status, line, note=f"The log says: {line.text.strip()[:80]}")
+
+
+def _is_below(one: float | None, two: float | None) -> bool:
+    return one is not None and two is not None and one < two
+
+
+def _dict_numbers(text: str) -> dict[str, float | None]:
+    """Return the numbers of a printed dict or JSON object of metrics, or an empty dict.
+
+    Example:
+        >>> _dict_numbers("{'loss': 1.2, 'grad_norm': nan, 'epoch': '0.5'}")
+        {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
+    """
+    match = _DICT.search(text) if "{" in text else None
+    members = dict(_MEMBER.findall(match.group()) if match else ())
+    is_row = len(members) > 1 and not _ROW_KEYS.isdisjoint(members)
+    return {name: to_number(number) for name, number in members.items()} if is_row else {}
+
+
+def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | None:
+    """Return the values of a line with a step or an epoch and a loss, and the total of `step 10/200`.
+
+    Example:
+        >>> _row_in_words("Step 10/200 | loss: 2.31 | lr: 1e-05")
+        ({'step': 10, 'loss': 2.31, 'learning_rate': 1e-05}, 200)
+        >>> _row_in_words("iter 250: train loss 1.9, val loss 2.1")
+        ({'step': 250, 'loss': 1.9, 'eval_loss': 2.1}, None)
+    """
+    losses, epoch = list(_LOSS.finditer(text)), _EPOCH.search(text)
+    step = _STEP.search(text) or _COUNTED.search(text)
+    bar = _BAR.search(text) if not step and not epoch and "%|" in text else None
+    if not losses or not (step or epoch or bar):
+        return None
+    values: dict[str, float | None] = {}
+    if place := step or bar:
+        values["step"] = int(place.group(1).replace(",", ""))
+    elif epoch:
+        values["epoch"] = to_number(epoch.group(1))
+    for loss in losses:
+        name = "mean_loss" if loss.group("mean") else keys.metric_name(loss.group("name"))
+        values.setdefault(name, to_number(loss.group("value")))
+    for name, number in _PAIR.findall(text):
+        if keys.metric_name(name) in _BESIDE_LOSS:
+            values.setdefault(keys.metric_name(name), to_number(number))
+    total = step.group(2) if step and not epoch else None  # Beside an epoch, it may be the epoch's.
+    return values, int(total.replace(",", "")) if total else None
+
+
+def _parse_setting(text: str) -> tuple[str, Scalar] | None:
+    """Return the fact that `key: value` states, or None.
+
+    Example:
+        >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
+        (('model.name', 'gpt2'), ('dataset.rows', 1000))
+    """
+    match = _SETTING.match(text) if len(text) <= 200 else None
+    if match is None:
+        return None
+    key, value = match.groups()
+    is_platform = keys.plain(key) == "platform" and _PLATFORM_WORD.search(value)
+    name = "device.platform" if is_platform else keys.fact_name(key)
+    if name is None or name.startswith("run."):
+        return None
+    word = value.split(" (")[0].strip().strip("`'\"")
+    if name in keys.TEXT_FACTS:
+        is_name = " " not in word or name in ("device.kind", "device.gpu")
+        return (name, word) if is_name and 0 < len(word) <= 100 and not word.endswith((":", "...")) else None
+    number = to_number(word.split()[0].rstrip(",;")) if word.split() else None
+    return None if number is None else (name, number)
+
+
+def _parse_score(text: str) -> tuple[str, float, str | None] | None:
+    """Return name, value and note of a score.
+
+    Example:
+        >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
+        (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
+    """
+    match = _SETTING.match(text) if len(text) <= 200 else None
+    if match is None or not keys.is_score(match.group(1)):
+        return None
+    name, value = keys.plain(match.group(1)), match.group(2)
+    if (ratio := _RATIO.match(value)) and int(ratio.group(2)) > 0:
+        return name, int(ratio.group(1)) / int(ratio.group(2)), f"{ratio.group(1)} of {ratio.group(2)}."
+    percent = _PERCENT.match(value)
+    number = to_number(percent.group(1)) if percent else None
+    if percent is None or number is None:
+        return None
+    if percent.group(2):
+        return name, round(number / 100, 12), f"{percent.group(1)} % in the source."
+    return name, float(number), None

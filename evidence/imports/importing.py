@@ -1,0 +1,186 @@
+"""Import a folder of another tool: copy its files to `original/` and write their contents to `import.json`.
+
+There is no `run_manifest.json`, because trainproof did not carry the run out. The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from evidence.imports.folder import is_weights, read_tool_folder, walk_files
+from evidence.imports.run import ImportedRun
+from evidence.imports.trackers import name_store
+from evidence.records.ours import read_run
+from evidence.run import layout
+from evidence.run.write import not_written, write_json
+from schemas.catalog import VERSION, schema
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from schemas.validate import read_rows
+
+READERS = 5
+"""Version of the readers: raised whenever the same files would be read in another way."""
+
+_BLOCK = 1 << 20
+_OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportResult:
+    """Result of an import.
+
+    Attributes:
+        path: The new run folder.
+        view: What was read from its originals.
+        document: Value of its import.json.
+        notes: What was not copied, and why.
+    """
+
+    path: Path
+    view: ImportedRun
+    document: dict[str, Any]
+    notes: tuple[Problem, ...]
+
+
+def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportResult:
+    """Make a run folder of a folder that another tool wrote.
+
+    Args:
+        folder: Folder to import; it is only read.
+        name: Beginning of the new run's id.
+        root: Folder of runs; missing folders are made.
+        now: Present time in UTC.
+
+    Raises:
+        ProblemError: Exit code 2 for a missing or unreadable folder, a bad name, and a root inside the folder or
+            that cannot be written. Exit code 1 for a run of trainproof and a folder in which nothing is recognised.
+    """
+    folder, root = Path(folder), Path(root)
+    run_id = layout.new_run_id(name, now)
+    _refuse(folder, name, run_id, root)
+    target, making = root / run_id, root / f".{run_id}.tmp"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        originals, notes = _copy(folder, making / layout.ORIGINAL)
+        view = read_tool_folder(making / layout.ORIGINAL)
+        for original in originals:
+            original["encoding"] = view.files[original["path"]].encoding if original["kept"] else None
+        document = {
+            "schema_version": VERSION,
+            "run_id": run_id,
+            "imported_at": now.isoformat(timespec="seconds"),
+            "readers": READERS,
+            "source": folder.resolve().name or "root",
+            "originals": originals,
+            **contents(view),
+        }
+        _keep_rows(view, making)
+        write_json(making / layout.IMPORT, document)
+        making.rename(target)
+    except BaseException as error:
+        shutil.rmtree(making, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise not_written(error, root, what="The import") from error
+        raise
+    view = read_tool_folder(target / layout.ORIGINAL)
+    return ImportResult(path=target, view=view, document=document, notes=tuple(notes))
+
+
+def contents(view: ImportedRun) -> dict[str, Any]:
+    """Return the part of import.json that is read from the originals."""
+    return {
+        "tools": [{"name": name, "files": files} for name, files in view.tools.items()],
+        "templates": view.templates,
+        "facts": [asdict(fact) for fact in view.facts],
+        "metrics": [{**asdict(row), "inferred": []} for row in view.metrics],
+        "scores": [asdict(score) for score in view.scores],
+        "predictions": [asdict(prediction) for prediction in view.predictions],
+    }
+
+
+def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
+    problems = []
+    if not folder.is_dir():
+        then = "Pass the folder that the other tool wrote."
+        problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", then)]
+    elif root.resolve().is_relative_to(folder.resolve()):
+        problems.append(
+            _refusal(folder, f"The root {root} lies inside {folder}, which is only read.", "Pass another --root.")
+        )
+    if not re.search(schema("types")["$defs"]["run_id"]["pattern"], run_id):
+        then = "Use letters, digits, dot, underscore and hyphen, and begin with a letter or a digit."
+        problems.append(_refusal(folder, f"{name!r} cannot be the beginning of a run's name.", then))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    if read_run(folder).is_ours:
+        then = f"Use it as it is: `trainproof check {folder}`."
+        raise ProblemError([_refusal(folder, f"{folder} is already a run of trainproof.", then)])
+    view = read_tool_folder(folder)
+    if not view.looks_like_run:
+        what = f"Nothing in {folder} is recognised as part of a run ({len(view.files)} files were read)."
+        then = "Pass the folder that holds the log, the metrics or the answers of the run."
+        paths = islice(filter(Path.is_file, folder.rglob("*")), 5000)
+        raise ProblemError(_unread_stores(folder, paths) or [_refusal(folder, what, then)])
+
+
+def _refusal(folder: Path, what: str, then: str) -> Problem:
+    return problem_of("TP096", file=str(folder), what=what, why=None, next=then)
+
+
+def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
+    """Return a problem that names the first store of another tracker that cannot be read."""
+    for path in paths:
+        try:
+            store = name_store(path)
+        except OSError:
+            continue
+        if store:
+            name = path.relative_to(folder).as_posix() if path != folder else path.name
+            then = f"Export its metrics as CSV{store[1]}, and import the folder with that file."
+            return [_refusal(folder, f"{name} is {store[0]}, which trainproof cannot read.", then)]
+    return []
+
+
+def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Copy the files and return the list of originals; weights are only hashed."""
+    originals: list[dict[str, Any]] = []
+    notes: list[Problem] = []
+    for name, _ in walk_files(folder, notes):
+        try:
+            source = (folder / name).open("rb")
+        except OSError as error:
+            what = f"{folder / name} cannot be read: {error.strerror or error}."
+            then = "Make it readable, or take it out of the folder, and import again."
+            raise ProblemError([_refusal(folder / name, what, then)], exit_code=2) from error
+        kept, digest, size = not is_weights(name), hashlib.sha256(), 0
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        with source, (target / name).open("wb") as copy:
+            while block := source.read(_BLOCK):
+                digest.update(block)
+                size += len(block)
+                if kept:
+                    copy.write(block)
+        if not kept:
+            (target / name).unlink()
+            what = f"{name} ({size:,} bytes) was not copied."
+            notes.append(problem_of("TP523", file=str(folder / name), what=what))
+        originals.append({"path": name, "bytes": size, "sha256": digest.hexdigest(), "kept": kept})
+    return originals, notes
+
+
+def _keep_rows(view: ImportedRun, run: Path) -> None:
+    """Copy a file of rows to its place in a run if every row satisfies our schema as it stands."""
+    for kind, name in _OUR_ROWS.items():
+        paths = [run / layout.ORIGINAL / file for file in view.files if file.endswith(".jsonl")]
+        read = [(path, read_rows(path, kind)) for path in paths]
+        fitting = [path for path, rows in read if rows.values and not rows.problems]
+        if len(fitting) == 1:
+            shutil.copyfile(fitting[0], run / name)

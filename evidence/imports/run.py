@@ -1,0 +1,262 @@
+"""What the files of another tool's run state: facts, metric rows, scores and predictions, each with its source."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from schemas.problems.problem import Problem, key_path
+
+Scalar = str | int | float | bool
+How = Literal["stated", "inferred"]
+
+CONSOLE, TRAINER, TENSORBOARD = "console log", "Hugging Face Trainer", "TensorBoard"
+MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """Place of a value.
+
+    Attributes:
+        file: Path inside the folder, with forward slashes.
+        line: Line counted from 1, or None if it is not known.
+        pointer: JSON Pointer in a document, or the step in an event file.
+    """
+
+    file: str
+    line: int | None = None
+    pointer: str | None = None
+
+    def __str__(self) -> str:
+        """Format the place for messages: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
+        if self.pointer is None:
+            return f"{self.file} line {self.line}" if self.line else self.file
+        return f"{self.file} at {key_path(self.file, self.pointer)}" + (f" (line {self.line})" if self.line else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One statement about the run under our name (`model.name`), with an optional note on how to read it."""
+
+    name: str
+    value: Scalar
+    source: Citation
+    how: How = "stated"
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """One row of measurements.
+
+    Attributes:
+        values: Numbers by our names (`step`, `epoch`, `loss`, `learning_rate`); None for NaN and infinity.
+        source: Where the row is.
+        stage: Number of the training within its file, counted from 1.
+    """
+
+    values: dict[str, float | None]
+    source: Citation
+    stage: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One score of an evaluation.
+
+    Attributes:
+        name: Name in lower case with underscores, after the groups that it is in: `gsm8k.exact_match`.
+        value: Value as the file has it; a value with a percent sign as a fraction.
+        source: Where it is stated.
+        checkpoint: Checkpoint or step that was evaluated, or None if it is not stated.
+        how: Whether it is stated or inferred.
+        note: How to read it.
+    """
+
+    name: str
+    value: float
+    source: Citation
+    checkpoint: str | None = None
+    how: How = "stated"
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One answer of the model. Fields are None if the file does not state them."""
+
+    source: Citation
+    id: str | None = None
+    prompt: str | None = None
+    expected: str | None = None
+    output_text: str | None = None
+    extracted_answer: str | None = None
+    correct: bool | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileReading:
+    """Contents of one file.
+
+    Attributes:
+        tool: What wrote it, or None if it was not recognised.
+        encoding: Encoding of a text file.
+        template: Whether the file is an example or has placeholders that nobody filled in.
+        needs_package: Whether it was not read because an optional package is missing.
+        facts: Facts about the run.
+        metrics: Metric rows in the order of the file.
+        scores: Scores.
+        predictions: Answers of the model.
+        problems: Findings about the file.
+    """
+
+    tool: str | None = None
+    encoding: str | None = None
+    template: bool = False
+    needs_package: bool = False
+    facts: tuple[Fact, ...] = ()
+    metrics: tuple[MetricRow, ...] = ()
+    scores: tuple[Score, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """A folder of another tool as it was read.
+
+    Attributes:
+        path: The folder.
+        files: Every regular file by its path inside the folder.
+        problems: Findings about the folder itself.
+    """
+
+    path: Path
+    files: dict[str, FileReading] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def tools(self) -> dict[str, list[str]]:
+        """Recognised tools with their files."""
+        found: dict[str, list[str]] = {}
+        for name, reading in self.files.items():
+            if reading.tool:
+                found.setdefault(reading.tool, []).append(name)
+        return found
+
+    @property
+    def templates(self) -> list[str]:
+        """Files that are examples or have placeholders."""
+        return [name for name, reading in self.files.items() if reading.template]
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Facts of all files."""
+        return tuple(fact for reading in self.files.values() for fact in reading.facts)
+
+    @property
+    def metrics(self) -> tuple[MetricRow, ...]:
+        """Metric rows of all files."""
+        return tuple(row for reading in self.files.values() for row in reading.metrics)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Scores of all files."""
+        return tuple(score for reading in self.files.values() for score in reading.scores)
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Predictions of all files."""
+        return tuple(prediction for reading in self.files.values() for prediction in reading.predictions)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any file holds a loss, a score, a prediction or another measured value."""
+        measured = (
+            row.values[name] for row in self.metrics for name in row.values.keys() - {"step", "epoch", "learning_rate"}
+        )
+        losses = (fact for fact in self.facts if fact.name.startswith("result.") and fact.name.endswith("loss"))
+        return bool(self.scores or self.predictions) or any(value is not None for value in measured) or any(losses)
+
+    @property
+    def shows_a_run(self) -> bool:
+        """Whether the folder shows that a program ran: console output, or anything measured."""
+        return self.is_measured or any(one.tool == CONSOLE and one.facts for one in self.files.values())
+
+    @property
+    def looks_like_run(self) -> bool:
+        """Whether the folder holds more than configurations and documents about something else."""
+        if self.shows_a_run or self.templates or self.tools.keys() & {TENSORBOARD, MLFLOW, WANDB}:
+            return True
+        subjects = ("model.", "training.", "dataset.", "result.", "run.")
+        documents = (reading for reading in self.files.values() if reading.tool != CONFIGURATION)
+        return any(fact.name.startswith(subjects) for reading in documents for fact in reading.facts)
+
+    def facts_named(self, name: str) -> list[Fact]:
+        """Return every fact with this name."""
+        return [fact for fact in self.facts if fact.name == name]
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the values of every numeric fact with this name."""
+        return [fact.value for fact in self.facts_named(name) if not isinstance(fact.value, str)]
+
+
+def are_nested(one: str, two: str) -> bool:
+    """Return whether one folder contains the other or equals it; sibling folders may hold different runs."""
+    first, second = (f"{folder}/".removeprefix("/") for folder in (one, two))
+    return first.startswith(second) or second.startswith(first)
+
+
+Rows = list[MetricRow]
+
+
+def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], Rows]:
+    """Group the rows that have this loss by file and stage.
+
+    A training loss that is not finite counts, because a run may end in NaN; a null in a row of an evaluation does not.
+    """
+    series: dict[tuple[str, int], Rows] = defaultdict(list)
+    for row in metrics:
+        others = (value for key, value in row.values.items() if key != "loss" and "loss" in key)
+        is_nan = name == "loss" and "loss" in row.values and all(value is None for value in others)
+        if row.values.get(name) is not None or is_nan:
+            series[row.source.file, row.stage].append(row)
+    return series
+
+
+def longest_course(metrics: Sequence[MetricRow]) -> Rows:
+    """Return the longest series of losses, joined with the logs that precede and continue it."""
+    parts = list(loss_series(metrics).values())
+    course = max(parts, key=len, default=[])
+    while later := next((rows for rows in parts if continues(course, rows)), None):
+        course = _join(course, later)
+    while earlier := next((rows for rows in parts if continues(rows, course)), None):
+        course = _join(earlier, course)
+    return course
+
+
+def continues(one: Sequence[MetricRow], other: Sequence[MetricRow]) -> bool:
+    """Return whether the second series resumes the first: it starts in its second half or later and ends after it."""
+    first, second = _steps(one), _steps(other)
+    if not first or not second:
+        return False
+    starts_anew = second[0] <= min((after - before for before, after in pairwise(second)), default=0.0)
+    return not starts_anew and second[0] > (first[0] + first[-1]) / 2 and second[-1] > first[-1]
+
+
+def _join(one: Rows, other: Rows) -> Rows:
+    """Join two series; a resumed run repeats some steps of the first."""
+    start = _steps(other)[0]
+    return [*(row for row in one if (row.values.get("step") or 0) < start), *other]
+
+
+def _steps(rows: Sequence[MetricRow]) -> list[float]:
+    """Return the sorted steps of rows, or an empty list if a step is missing."""
+    steps = [step for row in rows if (step := row.values.get("step")) is not None]
+    return sorted(steps) if len(steps) == len(rows) else []

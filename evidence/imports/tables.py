@@ -1,0 +1,358 @@
+"""Read JSON, JSON lines, YAML and CSV of any shape by the keys in `keys.toml`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evidence.imports import keys
+from evidence.imports.huggingface import (
+    MEAN_NOTE,
+    SUMMARY_FACTS,
+    is_trainer_state,
+    is_trainer_summary,
+    read_trainer_state,
+)
+from evidence.imports.keys import RESULTS, TABLE, plain
+from evidence.imports.predictions import find_predictions, read_predictions
+from evidence.imports.run import CONFIGURATION, TRAINER, Citation, Fact, FileReading, MetricRow, Scalar, Score
+from evidence.imports.text import PLACEHOLDER, Text, is_example_file, placeholders, template_remark, to_number
+from schemas.problems.problem import Lines, Problem, pointer_to
+from schemas.problems.rule import first_few, problem_of
+from schemas.problems.words import quantity, show
+from schemas.reading.json_text import read_json
+from schemas.reading.parse import parse_yaml
+from schemas.reading.text import ParseResult
+
+Path = tuple[str | int, ...]
+
+MAX_DEPTH = 40
+"""Nested groups that are read."""
+
+_LONGEST_COMMAND = 20_000
+_COMMANDS = {"args", "argv", "command", "cmd", "command_line", "commandline", "sys_argv"}
+_CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGNORECASE)
+_PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")
+_OTHER_SUBJECT = re.compile(
+    r"(?:^|_)(?:baseline|base_eval|before|previous|reference|parent|teacher|judge|search_space|sweep_config|tokenizer|"
+    r"dependencies|packages|requirements)(?:_|$)"
+)
+"""Groups that are not about this run."""
+
+
+def parse_json(text: str, where: str) -> ParseResult:
+    """Parse JSON; NaN and repeated keys, which our own documents must not have, are only warnings here."""
+    parsed = read_json(text, file=where)
+    return replace(parsed, problems=tuple(replace(problem, severity="warning") for problem in parsed.problems))
+
+
+def read_json_file(text: Text, file: str, where: str) -> FileReading:
+    """Read a JSON document; a file that holds JSON lines instead is read as such.
+
+    Args:
+        text: Text of the file.
+        file: Path inside the folder.
+        where: Name of the file in problems.
+    """
+    parsed = parse_json(text.text, where)
+    if not parsed.is_read and text.text.count("\n") > 1 and (rows := read_rows_file(text, file, where)).tool:
+        return rows
+    reading = read_value(parsed.value, parsed.lines, file, where) if parsed.is_read else FileReading()
+    return replace(reading, encoding=text.encoding, problems=(*text.problems, *parsed.problems, *reading.problems))
+
+
+def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
+    """Read a YAML configuration; W&B's `key: {value: ...}` counts as `key: ...`."""
+    parsed = parse_yaml(text.text.encode("utf-8", "replace"), file=where)
+    value = parsed.value if parsed.is_read else None
+    if isinstance(value, dict) and ("wandb_version" in value or "_wandb" in value):
+        value = {key: item.get("value", item) if isinstance(item, dict) else item for key, item in value.items()}
+    reading = read_value(value, parsed.lines, file, where, tool=CONFIGURATION)
+    warnings = (replace(problem, severity="warning") for problem in parsed.problems)
+    return replace(reading, encoding=text.encoding, problems=(*text.problems, *warnings, *reading.problems))
+
+
+def read_rows_file(text: Text, file: str, where: str) -> FileReading:
+    """Read JSON lines: predictions, metric rows or summaries."""
+    lines = [(line.number, parse_json(line.text, where)) for line in text.lines()]
+    bad = [
+        replace(problem, line=number)
+        for number, parsed in lines
+        for problem in parsed.problems[:1]
+        if not parsed.is_read
+    ]
+    reading = read_rows([(number, parsed.value) for number, parsed in lines if parsed.is_read], file)
+    return replace(reading, encoding=text.encoding, problems=(*text.problems, *first_few(bad)))
+
+
+def read_csv_file(text: Text, file: str, where: str) -> FileReading:
+    """Read a table of predictions or metric rows, each with the line on which it begins."""
+    reader = csv.DictReader(io.StringIO(text.text.replace("\x00", ""), newline=""))
+    values: list[tuple[int, Any]] = []
+    problems = list(text.problems)
+    try:
+        begins = 2
+        for row in reader:
+            # A first column without a name is the index that pandas writes, here of epochs.
+            unnamed = "epoch" if "epoch" not in row and "step" not in row else ""
+            values.append((begins, {key or unnamed: cell for key, cell in row.items() if None not in (key, cell)}))
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        problems.append(problem_of("TP521", file=where, what=f"The table cannot be read: {error}."))
+    return replace(read_rows(values, file, tool="table"), encoding=text.encoding, problems=tuple(problems))
+
+
+def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON lines") -> FileReading:
+    """Read numbered rows."""
+    if is_example_file(file):
+        return FileReading(tool=tool, template=True)
+    places = [Citation(file=file, line=line) for line, _ in values]
+    if answers := read_predictions([value for _, value in values], file, places):
+        return FileReading(tool="predictions", predictions=answers)
+    facts, rows, scores = [], [], []
+    planned: dict[int, Citation] = {}
+    for (line, value), place in zip(values, places, strict=True):
+        if not isinstance(value, dict):
+            continue
+        if any(isinstance(part, dict) and is_trainer_summary(part) for part in (value, *value.values())):
+            summary = _Document(file=file, lines=lambda _pointer, line=line: line)  # type: ignore[misc]
+            summary.walk(value)
+            facts += summary.facts
+            scores += summary.scores
+            continue
+        numbers = keys.row_values(value)
+        if "current_steps" in value and isinstance(total := value.get("total_steps"), int) and total > 1:
+            planned.setdefault(total, place)  # LLaMA-Factory repeats the planned steps in every row.
+        if keys.is_metric_row(numbers) and any(word in name for name in numbers for word in ("loss", "reward", "acc")):
+            rows.append(MetricRow(values=numbers, source=place))
+    facts += [Fact(name="training.steps_planned", value=total, source=place) for total, place in planned.items()]
+    gave = tool if rows or facts or scores else None
+    return FileReading(tool=gave, facts=tuple(facts), metrics=tuple(rows), scores=tuple(scores))
+
+
+def read_value(value: Any, lines: Lines, file: str, where: str, *, tool: str = "JSON document") -> FileReading:
+    """Read a parsed document."""
+    if is_trainer_state(value):
+        return read_trainer_state(value, lines, file)
+    if isinstance(value, dict) and isinstance(value.get("loss"), list) and not is_example_file(file):
+        # A list for each metric, as Keras' History has them.
+        columns = {key: column for key, column in value.items() if isinstance(column, list)}
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False))
+        places = [(index, row, Citation(file=file, pointer=f"/loss/{index}")) for index, row in enumerate(rows)]
+        history = [MetricRow(values={"epoch": index, **keys.row_values(row)}, source=at) for index, row, at in places]
+        return FileReading(tool=tool, metrics=tuple(history))
+    key_of_answers, answers = find_predictions(value, file, lines)
+    remark = template_remark(value)
+    is_summary = isinstance(value, dict) and is_trainer_summary(value)
+    document = _Document(
+        file=file,
+        lines=lines,
+        has_results=remark is None and not is_example_file(file),
+        is_evaluation=_is_evaluation(value, file),
+        is_model=isinstance(value, dict) and ("architectures" in value or "model_type" in value),
+    )
+    if isinstance(value, dict):
+        document.walk({key: item for key, item in value.items() if key != key_of_answers})
+    elif key_of_answers is None:
+        document.walk(value)
+    problems = tuple(document.template_problems(remark, list(placeholders(value)), where))
+    gave = document.facts or document.metrics or document.scores or answers or problems
+    return FileReading(
+        tool=(TRAINER if is_summary else "predictions" if key_of_answers == "" else tool) if gave else None,
+        template=bool(problems),
+        facts=tuple(document.facts),
+        metrics=tuple(document.metrics),
+        scores=tuple(document.scores),
+        predictions=answers if document.has_results else (),
+        problems=problems,
+    )
+
+
+def _is_evaluation(value: Any, file: str) -> bool:
+    """Return whether a document is about an evaluation: by its name, its folder's, or as lm-eval writes it."""
+    if isinstance(value, dict) and is_trainer_summary(value) and not any(keys.is_score(key) for key in value):
+        return False  # A row of the training, whatever its file is called.
+    config = value.get("config") if isinstance(value, dict) else None
+    by_harness = isinstance(config, dict) and "model_args" in config
+    return by_harness or any(keys.is_evaluation(part) for part in file.rpartition(".")[0].split("/")[-2:])
+
+
+@dataclass
+class _Document:
+    """A document that is being read.
+
+    Attributes:
+        file: Path inside the folder.
+        lines: Lines of its values.
+        has_results: Whether results may be read: not from an example or a template.
+        is_evaluation: Whether it is about an evaluation, which has its own seed, device and model.
+        is_model: Whether it describes a model, whose dtype and lengths are not those of a training.
+        facts: Facts.
+        metrics: Metric rows.
+        scores: Scores.
+        missing: Pointers of results and scores that are null.
+        withheld: Number of results that were not read.
+    """
+
+    file: str
+    lines: Lines
+    has_results: bool = True
+    is_evaluation: bool = False
+    is_model: bool = False
+    facts: list[Fact] = field(default_factory=list)
+    metrics: list[MetricRow] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    withheld: int = 0
+
+    def walk(self, value: Any, path: Path = (), checkpoint: str | None = None) -> None:
+        """Read a value and everything inside it."""
+        if len(path) > MAX_DEPTH or not isinstance(value, dict | list):
+            return
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, dict):
+                    self._read_item(item, (*path, index), checkpoint)
+            return
+        value = self._read_special_keys(value, path)
+        numbers = keys.row_values(value)
+        is_row, is_summary = keys.is_metric_row(numbers) and "loss" in numbers, is_trainer_summary(value)
+        for key, item in value.items():
+            place = (*path, key)
+            if isinstance(item, dict | list):
+                if not _OTHER_SUBJECT.search(plain(key)):
+                    self.walk(item, place, key if _CHECKPOINT.fullmatch(key) else checkpoint)
+            elif not is_row or keys.fact_name(key) != "training.learning_rate":  # Beside a step it is not the peak.
+                self._read_leaf(key, item, place, checkpoint, is_summary=is_summary)
+
+    def _read_special_keys(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Read command lines, PEFT's rank `r` and lm-eval's model, and return the other keys."""
+        if "peft_type" in value and isinstance(value.get("r"), int):
+            self._add_fact("lora.rank", value["r"], (*path, "r"))
+        if isinstance(arguments := value.get("model_args"), str) and (named := _PRETRAINED.search(arguments)):
+            # In results of lm-eval, `model` is only the kind of backend.
+            self._add_fact("model.name", named.group(1), (*path, "model_args"))
+            value = {key: item for key, item in value.items() if key != "model"}
+        commands = {
+            key: item
+            for key, item in value.items()
+            if key.lower().strip("_") in _COMMANDS and isinstance(item, list | str) and "--" in str(item)
+        }
+        for key, command in commands.items():
+            for name, given in _parse_command(command):
+                self._add_fact(name, given, (*path, key))
+        return {key: item for key, item in value.items() if key not in commands}
+
+    def _read_item(self, item: dict[str, Any], path: Path, checkpoint: str | None) -> None:
+        """Read one item of a list: a metric row, the scores of a checkpoint, or a group."""
+        places = (f"{key} {item[key]}" for key in item if plain(key) in {"step", "epoch", "checkpoint"})
+        label, values = next(places, checkpoint), keys.row_values(item)
+        if not keys.is_metric_row(values) or is_trainer_summary(item):
+            self.walk(item, path, label)
+            return
+        scores = {key for key in item if keys.is_score(key)}
+        if not self.has_results:
+            self.withheld += 1
+        elif values.keys() - {"step", "epoch"} - {keys.metric_name(key) for key in scores}:
+            self.metrics.append(MetricRow(values=values, source=self._source(path)))
+        for key in item:
+            if key in scores and isinstance(item[key], int | float):
+                self._read_leaf(key, item[key], (*path, key), label, is_summary=False)
+            elif isinstance(item[key], dict):
+                self.walk(item[key], (*path, key), label)
+
+    def _read_leaf(self, key: str, value: Any, path: Path, checkpoint: str | None, *, is_summary: bool) -> None:
+        groups = [part for part in path[:-1] if isinstance(part, str)]
+        if any(keys.is_example_key(part) for part in (*groups, key)):
+            return
+        name, number = keys.fact_name(key, groups[-1] if groups else None), to_number(value)
+        if value is None and (keys.is_score(key) or name in RESULTS):
+            self.missing.append(pointer_to(path))
+        in_scores = bool(groups) and re.search(r"(?:^|_)scores$", plain(groups[-1])) is not None
+        is_score = keys.is_score(key) or in_scores or (is_summary and key.startswith("eval_"))
+        is_eval_loss = key.startswith("eval_") and "loss" in key
+        if number is not None and ((is_score and not keys.is_timing(key)) or is_eval_loss):
+            self._add_score(groups, key, number, path, checkpoint)
+        elif is_summary and plain(key) in ("train_loss", "training_loss") and number is not None:
+            self._add_fact(SUMMARY_FACTS["train_loss"], number, path, note=MEAN_NOTE)
+        elif name is None or (checkpoint and name.startswith(("result.", "training.steps", "training.epochs"))):
+            return  # It is of one checkpoint, not of the run.
+        elif name in keys.TEXT_FACTS:
+            if isinstance(value, str) and value.strip() and not PLACEHOLDER.search(value):
+                self._add_fact(name, value.strip(), path)
+        elif number is not None:
+            unclear = "The file does not say whether this is the last, the best or the mean loss."
+            self._add_fact(name, number, path, note=unclear if name == "result.loss" else None)
+
+    def _add_fact(self, name: str, value: Scalar, path: Path, *, note: str | None = None) -> None:
+        """Add a fact under the name that it has in this document, unless it is a result of a template."""
+        if name in RESULTS and not self.has_results:
+            self.withheld += 1
+            return
+        if self.is_model and name.startswith("training."):
+            if name != "training.dtype":
+                return
+            name = "model.dtype"
+        if keys.is_unused_device(name, value):
+            name = "device.remark"
+        *groups, key = (part for part in path if isinstance(part, str))
+        if not plain(key).startswith(("train_", "training_")):
+            is_of_evaluation = self.is_evaluation or any(keys.is_evaluation(group) for group in groups)
+            name = keys.EVALUATION_NAMES.get(name, name) if is_of_evaluation else name
+        self.facts.append(Fact(name=name, value=value, source=self._source(path), note=note))
+
+    def _add_score(self, groups: list[str], key: str, value: float, path: Path, checkpoint: str | None) -> None:
+        if not self.has_results:
+            self.withheld += 1
+            return
+        generic = TABLE["paths"]["generic"]
+        kept = [plain(part) for part in groups if plain(part) not in generic and not _CHECKPOINT.fullmatch(part)]
+        parts = [plain(part) for part in key.split(",", 1) if part != "none"]
+        name = ".".join([*kept, *filter(None, parts)])
+        self.scores.append(Score(name=name, value=value, source=self._source(path), checkpoint=checkpoint))
+
+    def _source(self, path: Path) -> Citation:
+        pointer = pointer_to(path)
+        return Citation(file=self.file, line=self.lines(pointer), pointer=pointer)
+
+    def template_problems(self, remark: str | None, gaps: list[tuple[str, str]], where: str) -> Iterator[Problem]:
+        """Yield why the document is a template or an example, and which values are missing."""
+        if not self.has_results:
+            what = "The document calls itself a template or an example" if remark else "The file is named as an example"
+            left = f"; not read: {quantity(self.withheld, 'result')}." if self.withheld else "."
+            yield problem_of("TP518", file=where, what=what + left, pointer=remark)
+        for pointer, text in gaps[:3]:
+            yield problem_of("TP518", file=where, what=f"The value is still {show(text)}.", pointer=pointer)
+        if self.missing and not self.scores:
+            more = f" and {len(self.missing) - 1} more are" if len(self.missing) > 1 else " is"
+            what = f"{self.missing[0]}{more} null: nothing was measured."
+            yield problem_of("TP518", file=where, what=what, pointer=self.missing[0])
+
+
+def _parse_command(command: Any) -> Iterator[tuple[str, Scalar]]:
+    """Yield the facts that a command line sets, by our names.
+
+    Example:
+        >>> list(_parse_command(["train.py", "--model_name_or_path", "gpt2", "--seed=3", "--fp16"]))
+        [('model.name', 'gpt2'), ('training.seed', 3)]
+    """
+    try:
+        words = (
+            [str(word) for word in command] if isinstance(command, list) else shlex.split(command[:_LONGEST_COMMAND])
+        )
+    except ValueError:
+        words = command.split()
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        key, equals, given = word.removeprefix("--").partition("=")
+        value = given if equals else following
+        name = keys.fact_name(key.replace("-", "_").rpartition(".")[2]) if word.startswith("--") else None
+        if name is None or not value or value.startswith("--") or name in RESULTS or name.startswith("run."):
+            continue
+        number = to_number(value)
+        if name in keys.TEXT_FACTS or number is not None:
+            yield name, value if name in keys.TEXT_FACTS or number is None else number

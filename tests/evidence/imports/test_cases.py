@@ -1,0 +1,61 @@
+"""Every folder of tests/cases/foreign: what is read from it, its grade and every finding, word for word.
+
+A case is `<name>/folder` with the files of another tool, and `<name>/problem.txt`. After a wanted change, write the
+texts anew with `WRITE_CASES=1 pytest tests/evidence/imports/test_cases.py` and read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from evidence.imports.folder import read_tool_folder
+from evidence.imports.run import ImportedRun
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from schemas.problems.render import as_text
+
+CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "foreign").glob("*/folder"))
+
+
+def told(view: ImportedRun) -> list[str]:
+    """Return everything that was read, one line each."""
+    lines = [f"{tool}: {', '.join(files)}" for tool, files in view.tools.items()]
+    for fact in view.facts:
+        note = f" [{fact.note}]" if fact.note else ""
+        lines.append(f"fact {fact.name} = {fact.value!r} {fact.how} in {fact.source}{note}")
+    for row in view.metrics:
+        values = " ".join(f"{name}={value}" for name, value in row.values.items())
+        lines.append(f"row {values} stage {row.stage} in {row.source}")
+    for score in view.scores:
+        at = f" at {score.checkpoint}" if score.checkpoint else ""
+        note = f" [{score.note}]" if score.note else ""
+        lines.append(f"score {score.name} = {score.value}{at} in {score.source}{note}")
+    for one in view.predictions:
+        values = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
+        lines.append(f"answer {values!r} in {one.source}")
+    return lines
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
+def test_folder_is_read_and_graded(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(case)
+    report = report_of(read_run(Path("folder")))
+    parts = [
+        report.grade.name,
+        *report.grade.reasons,
+        "",
+        *told(read_tool_folder(Path("folder"))),
+        "",
+        as_text(report.findings),
+    ]
+    text = "\n".join(parts)
+    if os.environ.get("WRITE_CASES"):
+        Path("problem.txt").write_text(text, "utf-8")
+    assert text == Path("problem.txt").read_text("utf-8")
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 20

@@ -1,0 +1,293 @@
+"""Readers of single formats: courses of losses, TensorBoard, W&B's record file, and files that are too large."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import sys
+import time
+import zipfile
+import zlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from event_files import block, event, record, varint
+
+from evidence.imports import tensorboard
+from evidence.imports.console import read_log
+from evidence.imports.folder import MAX_BYTES, read_tool_folder
+from evidence.imports.grade import tool_figures, tool_findings
+from evidence.imports.importing import import_run
+from evidence.imports.run import Citation, MetricRow, longest_course
+from evidence.imports.text import decode_text
+from evidence.imports.trackers import WANDB_HEADER, read_wandb_records, wandb_records
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from schemas.problems.problem import ProblemError
+from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES
+from trainproof.terminal.runs import run_text
+
+CASES = Path(__file__).parents[2] / "cases"
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+EVENTS = "events.out.tfevents.1"
+
+# Courses of losses
+
+
+def test_a_resumed_run_ends_in_its_last_log() -> None:
+    found = tool_figures(read_tool_folder(CASES / "foreign" / "resumed_in_another_log" / "folder"))
+    assert (found.steps_done, found.steps_planned, found.last_loss) == (100, 100, 1.901)
+    assert tuple(found.losses) == (2.9, 2.8, 2.7, 2.6, 2.5, 2.301, 2.201, 2.101, 2.001, 1.901)
+
+
+def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
+    folder = CASES / "foreign" / "not_finite_to_the_end" / "folder"
+    found = tool_figures(read_tool_folder(folder))
+    assert (found.steps_done, tuple(found.losses), found.last_loss) == (50, (2.9, 2.8), None)
+    assert "not finite; the last that is: 2.8000\n" in run_text(read_run(folder))
+
+
+@pytest.mark.parametrize(
+    ("beside", "row", "steps_done"),
+    [
+        ("hparams.yaml", "99,1,2.5", 100),  # as Lightning counts: the first step is 0
+        ("hparams.yaml", "7,7,2.5", 7),  # a user of Lightning logs the epoch under the name of the step
+        ("config.yaml", "99,1,2.5", 99),
+    ],
+)
+def test_steps_count_from_zero_if_lightning_wrote_them(tmp_path: Path, beside: str, row: str, steps_done: int) -> None:
+    (tmp_path / beside).write_text("learning_rate: 0.01\n")
+    (tmp_path / "metrics.csv").write_text(f"step,epoch,train_loss\n0,0,2.9\n{row}\n")
+    assert tool_figures(read_tool_folder(tmp_path)).steps_done == steps_done
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ((10, 20, 30), (40, 50), [10, 20, 30, 40, 50]),
+        ((10, 20, 30, 40), (30, 40, 50), [10, 20, 30, 40, 50]),
+        ((40, 50), (10, 20, 30), [10, 20, 30, 40, 50]),
+        ((1, 2, 3, 4), (10, 20, 30), [1, 2, 3, 4]),
+        ((10, 20, 30, 40), (10, 20, 30), [10, 20, 30, 40]),
+        ((10, 20, 30, 40), (20, 30, 50), [10, 20, 30, 40]),
+    ],
+)
+def test_only_series_that_continue_are_joined(
+    first: tuple[int, ...], second: tuple[int, ...], expected: list[int]
+) -> None:
+    rows = [
+        MetricRow(values={"step": step, "loss": 3 - step / 100}, source=Citation(file=file))
+        for file, steps in (("a.log", first), ("b.log", second))
+        for step in steps
+    ]
+    evaluated = MetricRow(values={"step": 99, "loss": None, "eval_loss": 2.5}, source=Citation(file="a.log"))
+    assert [row.values["step"] for row in longest_course([*rows, evaluated])] == expected
+
+
+# TensorBoard
+
+
+def read_events(folder: Path, data: bytes) -> tuple[list[dict[str, float | None]], list[str]]:
+    (folder / EVENTS).write_bytes(data)
+    reading = tensorboard.read_events(folder / EVENTS, EVENTS)
+    return [row.values for row in reading.metrics], [problem.what for problem in reading.problems]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        None,
+        (1, block(4, struct.pack("<f", 7.0))),
+        (2, block(4, struct.pack("<d", 7.0))),
+        (9, varint(10 * 8) + varint(7)),
+    ],
+)
+def test_scalars_are_read_by_step(tmp_path: Path, tensor: tuple[int, bytes] | None) -> None:
+    simple = 7.0 if tensor is None else None
+    data = record(event(3, "train/loss", simple=simple, tensor=tensor)) + record(event(1, "lr", simple=0.5))
+    assert read_events(tmp_path, data) == ([{"step": 1, "learning_rate": 0.5}, {"step": 3, "loss": 7.0}], [])
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-3], lambda data: data[:-9] + b"?" + data[-8:], lambda data: data + b"\x00"]
+)
+def test_damage_ends_the_reading_of_an_event_file(tmp_path: Path, damage) -> None:
+    data = record(event(1, "loss", simple=2.5)) + record(event(2, "loss", simple=2.0))
+    rows, problems = read_events(tmp_path, damage(data))
+    assert rows[0] == {"step": 1, "loss": 2.5}
+    assert "the events before that were read" in problems[0]
+
+
+def test_any_record_gives_problems_at_most(tmp_path: Path) -> None:
+    for body in (
+        b"",
+        b"\xff" * 11,
+        b"\x2a\x03abc",
+        event(3, "loss", tensor=(1, block(4, struct.pack("<ff", 7.0, 8.0)))),
+    ):
+        rows, _ = read_events(tmp_path, record(body))
+        assert rows == []
+
+
+def test_without_tensorboard_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / EVENTS).write_bytes(record(event(1, "loss", simple=2.5)))
+    run = import_run(tmp_path / "theirs", name="x", root=tmp_path / "runs", now=NOW).path
+    monkeypatch.setitem(sys.modules, "tensorboard.data_compat", None)
+    view = read_tool_folder(run / "original")
+    (problem,) = (problem for problem in tool_findings(view) if problem.code == "TP521")
+    assert "pip install 'trainproof[tensorboard]'" in problem.next
+    assert "TP375" not in {problem.code for problem in report_of(read_run(run)).findings}
+
+
+# W&B's record file
+
+
+def items(number: int, values: dict[str, object], *, key: int = 1) -> bytes:
+    """Return the items of a message of the record file."""
+    parts = ((block(key, name.encode()), block(16, json.dumps(value).encode())) for name, value in values.items())
+    return b"".join(block(number, name + value) for name, value in parts)
+
+
+def chunked(messages: list[bytes]) -> bytes:
+    """Return a record file of LevelDB chunks; no chunk crosses a block of 32 KiB."""
+    out = bytearray(WANDB_HEADER)
+    for message in messages:
+        rest, is_first = message, True
+        while is_first or rest:
+            left = 32768 - len(out) % 32768
+            if left < 7:
+                out += bytes(left)
+                continue
+            part, rest = rest[: left - 7], rest[left - 7 :]
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[is_first, not rest]
+            out += struct.pack("<IHB", zlib.crc32(bytes([kind]) + part), len(part), kind) + part
+            is_first = False
+    return bytes(out)
+
+
+def wandb_file() -> bytes:
+    config = items(1, {"learning_rate": 0.5, "_wandb": {}})
+    run = block(1, b"ab12") + block(4, config) + block(17, b"\x08" + varint(1_795_708_282))
+    rows = [
+        items(1, {"train/loss": 3.0 - step, "note": "x" * 50_000}, key=2) + block(2, b"\x08" + varint(step))
+        for step in range(3)
+    ]
+    return chunked([block(17, run), *(block(2, row) for row in rows), block(3, items(1, {"train/loss": 1.0}))])
+
+
+def test_an_offline_run_of_wandb_is_imported(tmp_path: Path) -> None:
+    folder = tmp_path / "offline-run-20261126_155121-wcdioqcw"
+    folder.mkdir()
+    shutil.copy(CASES / "trackers" / "run-wcdioqcw.wandb", folder)
+    result = import_run(folder, name="x", root=tmp_path / "runs", now=NOW)
+    facts = {fact.name: fact.value for fact in result.view.facts}
+    assert (facts["run.id"], facts["training.learning_rate"], facts["result.last_loss"]) == ("wcdioqcw", 0.0001, 1.2)
+    points = [(row.values["step"], row.values["loss"]) for row in result.view.metrics]
+    assert points == [(0, 2), (1, 1.8), (2, 1.6), (3, 1.4), (4, 1.2)]
+    assert [str(score.source) for score in result.view.scores] == ["run-wcdioqcw.wandb at /eval~1accuracy"]
+
+
+def test_long_records_are_joined_over_blocks() -> None:
+    data = wandb_file()
+    assert max(map(len, wandb_records(data))) > 32768
+    reading = read_wandb_records(data, "run-ab12.wandb", "run-ab12.wandb")
+    assert [(row.values["loss"], str(row.source)) for row in reading.metrics] == [
+        (3.0 - index, f"run-ab12.wandb at row {index + 1}") for index in range(3)
+    ]
+    assert {fact.name: fact.value for fact in reading.facts} == {
+        "run.id": "ab12",
+        "run.started_at": "2026-11-26T15:51:22+00:00",
+        "training.learning_rate": 0.5,
+        "result.last_loss": 1.0,
+    }
+    assert reading.problems == ()
+
+
+def test_damage_ends_the_reading_of_a_record_file() -> None:
+    data = wandb_file()
+    for changed in (data[:-3], data[:-20] + b"?" + data[-19:], data[: len(data) // 2]):
+        reading = read_wandb_records(changed, "run-ab12.wandb", "run-ab12.wandb")
+        (problem,) = reading.problems
+        assert (problem.code, reading.tool) == ("TP521", "Weights & Biases")
+        assert "is cut off or damaged" in problem.what
+    nothing = read_wandb_records(b"no records", "x.wandb", "x.wandb")
+    assert (nothing.tool, nothing.metrics) == (None, ())
+
+
+def test_a_synced_run_is_read_from_its_own_files(tmp_path: Path) -> None:
+    folder = tmp_path / "wandb" / "run-20261126_155121-ab12"
+    (folder / "files").mkdir(parents=True)
+    (folder / "run-ab12.wandb").write_bytes(wandb_file())
+    assert len(read_tool_folder(tmp_path).metrics) == 3
+    (folder / "files" / "wandb-summary.json").write_text('{"train/loss": 1.0, "_step": 2}')
+    view = read_tool_folder(tmp_path)
+    assert view.metrics == ()
+    assert [Path(fact.source.file).name for fact in view.facts_named("result.last_loss")] == ["wandb-summary.json"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "what", "then"),
+    [
+        ("run-x.wandb", b"damaged", "a damaged W&B run", "wandb sync"),
+        ("mlflow.db", b"SQLite format 3\0 CREATE TABLE latest_metrics", "an MLflow database", "mlflow experiments csv"),
+        (".aim/meta/index", b"", "an Aim repository", "as CSV"),
+        (".cometml-runs/0a.zip", "experiment.json", "an offline experiment of Comet", "comet upload"),
+    ],
+)
+def test_the_store_of_another_tracker_is_named(
+    file: str, content: bytes | str, what: str, then: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "given" / file
+    path.parent.mkdir(parents=True)
+    if isinstance(content, str):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("padding.txt", "x" * 3_000_000)
+            archive.writestr(content, "{}")
+    else:
+        path.write_bytes(content)
+    for given, named in ((tmp_path / "given", file), (path, path.name)):
+        with pytest.raises(ProblemError) as refused:
+            import_run(given, name="x", root=tmp_path / "runs", now=NOW)
+        (problem,) = refused.value.problems
+        assert problem.what == f"{named} is {what}, which trainproof cannot read."
+        assert then in problem.next
+
+
+# Limits
+
+
+def test_large_files_are_named_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("trainer_state.json", LARGEST_DOCUMENT), (EVENTS, MAX_BYTES), ("train.parquet", MAX_BYTES)):
+        with (tmp_path / name).open("wb") as file:
+            os.truncate(file.fileno(), size + 1)
+    (tmp_path / "results.json").write_bytes(b'{"global_step": 1, "log_history": [' + b"{}," * MOST_VALUES)
+    files = read_tool_folder(tmp_path).files
+    assert [problem.what for reading in files.values() for problem in reading.problems] == [
+        "The file has 268,435,457 bytes, more than the 268,435,456 that are read.",
+        "The file has about 8,000,003 values and lines, more than the 4,000,000 that are read.",
+        "The file has 67,108,865 bytes, more than the 67,108,864 that are read.",
+    ]
+    monkeypatch.setattr(tensorboard, "MAX_SCALARS", 3)
+    _, problems = read_events(tmp_path, b"".join(record(event(step, "loss", simple=2.5)) for step in range(5)))
+    assert problems == ["The file has more than the 3 scalars that are read; the events before that were read."]
+
+
+LONG = {
+    "open braces": "{'" * 100_000,
+    "open brackets": "[1/" * 100_000,
+    "losses": "Loss " * 50_000,
+    "bars": "".join(f"\r {number}%|##  | {number}/9 [00:01<00:01" for number in range(20_000)),
+    "white space": " " * 500_000 + "x",
+    "digits": "step " + "9" * 300_000 + "/" + "9" * 5_000 + " loss " + "9" * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_line_is_read_in_linear_time(name: str) -> None:
+    started = time.process_time()
+    read_log(decode_text(LONG[name].encode(), file="x.log"), "x.log", "x.log")
+    assert time.process_time() - started < 20  # they take less than 1 s; squares would take hours
