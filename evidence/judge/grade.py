@@ -19,7 +19,7 @@ from evidence.imports.run import ImportedRun
 from evidence.records.facts import Facts
 from evidence.records.ours import Run
 from evidence.rules import files
-from evidence.rules.imported import NOT_INTACT
+from evidence.rules.imported import TAMPERED
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.reading.columns import column

@@ -12,7 +12,7 @@ from evidence.records.ours import Run
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.catalog import check
 from evidence.rules.files import placeholders
-from evidence.rules.imported import foreign_findings
+from evidence.rules.imported import import_findings
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, worst_first

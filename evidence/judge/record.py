@@ -19,8 +19,6 @@ from evidence.records.facts import Document, Facts
 from evidence.run import layout
 from evidence.run.figures import Figures
 from evidence.scores.recompute import compute_result
-from foreign.checks.judgement import figures_of
-from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 from schemas.reading.columns import column

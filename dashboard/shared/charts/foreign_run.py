@@ -17,6 +17,9 @@ from dashboard.shared.charts.line import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
+from evidence.imports.grade import tool_figures
+from evidence.imports.keys import is_score
+from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats

@@ -26,7 +26,6 @@ from evidence.records.ours import Run
 from evidence.rules.plausibility import caveats_of
 from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
-from foreign.readers.view import ForeignRun
 from launch import queue
 from launch.resuming import can_resume
 from schemas.problems.words import quantity

@@ -18,8 +18,8 @@ from synthetic import seal, write_run
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import relative_to_run, verify_bundle
+from evidence.imports.importing import import_run
 from evidence.judge.judgement import report_of
-from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
 from schemas.problems.problem import Problem, ProblemError

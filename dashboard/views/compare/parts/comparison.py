@@ -13,7 +13,7 @@ from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import strip, tables
 from evidence.compare.scores import Comparison, PairVerdict, judge_pairs
 from evidence.compare.settings import ComparedSetting
-from foreign.readers.view import ForeignRun
+from evidence.imports.run import ImportedRun
 
 _LONGEST = 160
 _SETTINGS_SHOWN = 15
