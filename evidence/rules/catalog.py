@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evidence.records.facts import Facts
 from evidence.rules import (
+    chain,
     checker,
     completeness,
     contradiction,
@@ -11,22 +12,20 @@ from evidence.rules import (
     imported,
     integrity,
     missing_evidence,
-    overlap,
     plausibility,
-    possible,
     registry,
-    rewarding,
+    results,
+    rollouts,
+    scores,
 )
 from schemas.problems.problem import Problem
+
+RULE_MODULES = (chain, plausibility, registry, results, rollouts, scores)
+"""Modules whose rules are registered when they are imported."""
 
 CHECKS = (
     *integrity.CHECKS,
     *contradiction.CHECKS,
-    *registry.CHECKS,
-    *plausibility.CHECKS,
-    *rewarding.CHECKS,
-    *overlap.CHECKS,
-    *possible.CHECKS,
     *completeness.CHECKS,
     *missing_evidence.CHECKS,
     *hygiene.CHECKS,
@@ -37,4 +36,5 @@ CHECKS = (
 
 def check(facts: Facts) -> list[Problem]:
     """Return every problem that the rules find in a run."""
-    return [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)
+    found = [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)
+    return sorted(found, key=lambda problem: problem.code)

@@ -3,7 +3,7 @@
 A rule is a function of a run and a checker. Its title, reason and fix are in `schemas/rules.toml` under its code::
 
     @rule("TP362", "manifest")
-    def devices_match_request(run: Facts, check: Checker) -> None:
+    def devices(run: ValidRun, check: Checker) -> None:
         devices = run.manifest["devices"]
         if devices["requested"] != "auto":
             check.equal(MANIFEST, "/devices/platform", devices["platform"], devices["requested"], "devices.requested")
@@ -11,15 +11,40 @@ A rule is a function of a run and a checker. Its title, reason and fix are in `s
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from evidence.records.facts import Facts, same
+from evidence.records.facts import Document, Facts, same
 from schemas.problems.problem import Problem, Severity
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import show
+
+_HASH = re.compile("[0-9a-f]{40,64}")
+
+
+class ValidRun(Facts):
+    """Type of the run that a rule gets: what it names in `needs` is there, so documents and rows are not None.
+
+    A document that a rule does not need can still be missing; test it with `if run.plan:`.
+    """
+
+    manifest: Document
+    config: Document
+    plan: Document
+    first_examples: Document
+    eval_summary: Document
+    model: Document
+    training: Document
+    metrics: Sequence[Document]
+    log: Sequence[Document]
+    chain: Sequence[Document]
+    rollouts: Sequence[Document]
+    answers_over_steps: Sequence[Document]
+    predictions: Sequence[Document]
+    baseline_predictions: Sequence[Document]
 
 
 class Checker:
@@ -39,6 +64,7 @@ class Checker:
         line: int | None = None,
         code: str | None = None,
         severity: Severity | None = None,
+        group: str | None = None,
     ) -> None:
         """Report a problem.
 
@@ -50,21 +76,21 @@ class Checker:
             line: Row of a JSONL file, counted from 1.
             code: Code, if it is not that of the rule.
             severity: Severity, if it is not that of the code.
+            group: What it is counted with, if many are found; by default others of its code and file.
         """
         code = code or self.code
         path = str(self.run.folder / file)
         problem = problem_of(
             code, file=path, what=what, expected=expected, line=line, pointer=pointer, severity=severity
         )
-        self._found[code, file].append(problem)
+        self._found[code, file if group is None else group].append(problem)
 
-    def equal(
-        self, file: str, pointer: str, stated: Any, expected: Any, source: str, *, line: int | None = None
-    ) -> None:
-        """Report a stated value that differs from the one that `source` gives."""
+    def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
+        """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
-            what = f"{_name(pointer)} is {show(stated)}; {source} gives {show(expected)}."
-            self.report(file, what, pointer, expected=show(expected), line=line)
+            what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
+            more.setdefault("expected", expected if shorten(expected) != show(expected) else show(expected))
+            self.report(file, what, pointer, **more)
 
     def require(self, condition: object, file: str, what: str, pointer: str | None = None, **more: Any) -> None:
         """Report a problem unless a condition holds; `more` is passed to `report`."""
@@ -77,20 +103,23 @@ class Checker:
         return [problem for found in self._found.values() for problem in first_few(found)]
 
 
+RuleFunction = Callable[[ValidRun, Checker], None]
+
+
 @dataclass(frozen=True)
 class _Registered:
     code: str
     needs: tuple[str, ...]
-    function: Callable[[Facts, Checker], None]
+    function: RuleFunction
 
 
 _RULES: list[_Registered] = []
 
 
-def rule(code: str, *needs: str) -> Callable[[Callable[[Facts, Checker], None]], Callable[[Facts, Checker], None]]:
+def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
     """Register a rule that runs if every attribute of the run named in `needs` is there and valid."""
 
-    def register(function: Callable[[Facts, Checker], None]) -> Callable[[Facts, Checker], None]:
+    def register(function: RuleFunction) -> RuleFunction:
         _RULES.append(_Registered(code, needs, function))
         return function
 
@@ -98,14 +127,19 @@ def rule(code: str, *needs: str) -> Callable[[Callable[[Facts, Checker], None]],
 
 
 def check(run: Facts) -> list[Problem]:
-    """Return what the registered rules find in a run, in the order of registration."""
+    """Return what the registered rules find in a run, in the order of their codes."""
     problems: list[Problem] = []
     for registered in _RULES:
         if all(getattr(run, need) is not None for need in registered.needs):
             checker = Checker(run, registered.code)
-            registered.function(run, checker)
+            registered.function(cast(ValidRun, run), checker)
             problems += checker.problems
-    return problems
+    return sorted(problems, key=lambda problem: problem.code)
+
+
+def shorten(value: Any) -> str:
+    """Format a value for a message; of a hash the first twelve digits."""
+    return f"{value[:12]}…" if isinstance(value, str) and _HASH.fullmatch(value) else show(value)
 
 
 def _name(pointer: str) -> str:

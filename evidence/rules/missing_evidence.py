@@ -12,7 +12,7 @@ from typing import Any
 
 from evidence.records.facts import Document, Facts, finding
 from evidence.rewards.written import written_steps
-from evidence.rules.contradiction.scores import each_answer
+from evidence.rules.scores import each_answer
 from evidence.run import layout
 from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import Problem, pointer_to

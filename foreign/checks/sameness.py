@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from evidence.registry.known_models import parameters_by_short_name
+from evidence.registry import published_parameters_by_short_name
 from foreign.readers.keys import plain
 from foreign.readers.statement import Scalar, Statement
 from foreign.readers.text import agree, decimals
@@ -242,7 +242,7 @@ def _are_other_models(one: str, two: str) -> bool:
         >>> _are_other_models("gpt2", "gpt2-xl")
         True
     """
-    published = {parameters_by_short_name(one), parameters_by_short_name(two)}
+    published = {published_parameters_by_short_name(one), published_parameters_by_short_name(two)}
     if None not in published and len(published) > 1:
         return True
     families = [{family for family in _FAMILIES if family in re.sub(r"[-_.]", "", name)} for name in (one, two)]

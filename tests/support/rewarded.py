@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from synthetic import seal, write_rows, write_run
 
-from evidence.registry import built_in
+from evidence import registry
 from evidence.run import layout
 
 ROWS = [json.loads(line) for line in Path("trainer/data/countdown-v1.jsonl").read_text("utf-8").splitlines()]
@@ -29,7 +29,7 @@ def solution(row: Mapping[str, Any]) -> str:
     return SOLVED[tuple(words[-2:] + sorted(words[1:4]))]
 
 
-def in_turn(step: int, group: int, sample: int, row: Mapping[str, Any]) -> Written:
+def solve_every_other(step: int, group: int, sample: int, row: Mapping[str, Any]) -> Written:
     """Write a solution in every other sample, something else in the others; in every fifth group nothing is right."""
     return (solution(row), 1.0, True) if sample % 2 == 0 and group % 5 != 4 else (f"{sample}+{group}+0", 0.0, True)
 
@@ -38,7 +38,7 @@ def write_rewarded_run(
     root: Path,
     name: str = "run",
     *,
-    write: Callable[[int, int, int, Mapping[str, Any]], Written] = in_turn,
+    write: Callable[[int, int, int, Mapping[str, Any]], Written] = solve_every_other,
     steps: int = 9,
     groups: int = 8,
     size: int = 4,
@@ -75,7 +75,7 @@ def write_rewarded_run(
         "mask_truncated": True,
         "max_completion_tokens": 16,
     } | dict(objective or {})
-    known = built_in.dataset("countdown-v1") or {}
+    known = registry.built_in_dataset("countdown-v1") or {}
     changes["config"] = {"data": {"dataset": "countdown-v1"}, "objective": settings} | dict(changes.get("config", {}))
     dataset = {
         "name": "countdown-v1",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.run import layout
 from evidence.scores.gain import form_of_run, gain_of_run
 from schemas.problems.problem import Problem
@@ -140,7 +140,7 @@ def in_words(summary: dict[str, Any], name: str) -> str:
     if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
         before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
     after = samples_in_words(summary) + ("" if (gain := gain_of_run(summary)) is None else f"; {gain}")
-    after += "".join(f"; {said}" for _, said in caveats_of(summary))
+    after += "".join(f"; {said}" for _, said in score_caveats(summary))
     return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){after}"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.rules.overlap import seen_in_training
+from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import overlap_of, row_texts
 from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
@@ -173,5 +173,5 @@ def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[
         what = f"Training rows ask each of its {quantity(total, 'item')} too."
         problems.append(problem_of("TP034", file=file, what=what))
         return []
-    found = seen_in_training(overlap.document(), items=total)
+    found = describe_overlap(overlap.document(), items=total)
     return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]

@@ -22,7 +22,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
 from evidence.scores.gain import form_of_run, gain_of_run
 from foreign.readers.view import ForeignRun
@@ -116,7 +116,7 @@ def _figures(run: Run, series: Series) -> None:
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
-    caveats = (said for _, said in caveats_of(facts.eval_summary))
+    caveats = (said for _, said in score_caveats(facts.eval_summary))
     for said in filter(None, (gain_of_run(facts.eval_summary), *caveats)):
         markup.note(f"{said[0].upper()}{said[1:]}.")
     for sentence in form_of_run(facts.eval_summary, facts.log):

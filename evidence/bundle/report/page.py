@@ -23,7 +23,7 @@ from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
 from evidence.scores.gain import form_of_run, gain_of_run
@@ -190,7 +190,7 @@ def _figures(figures: Sequence[Headline]) -> str:
 
 def _caveats(facts: Facts) -> str:
     """Return what limits the score: a gain of form alone, answers in another form, items that cannot be right."""
-    said = filter(None, (gain_of_run(facts.eval_summary), *(said for _, said in caveats_of(facts.eval_summary))))
+    said = filter(None, (gain_of_run(facts.eval_summary), *(said for _, said in score_caveats(facts.eval_summary))))
     sentences = [*(f"{each[0].upper()}{each[1:]}." for each in said), *form_of_run(facts.eval_summary, facts.log)]
     return "".join(f"<p>{text(sentence)}</p>\n" for sentence in sentences)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.records.facts import Document, Facts, finding, same
-from evidence.rules.contradiction.rollouts import scoring_in
+from evidence.rules.rollouts import recorded_scoring
 from evidence.run import layout
 from evidence.scores.held_out import drawn_ids
 from evidence.scores.patterns.parse import PatternError
@@ -45,7 +45,7 @@ def _other_scores(
 
 
 def _other_verdicts(facts: Facts) -> Iterator[Problem]:
-    if (scoring := scoring_in(facts)) is None:
+    if (scoring := recorded_scoring(facts)) is None:
         return
     try:
         scoring.read("")

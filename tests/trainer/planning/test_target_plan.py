@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 from model_folders import llama_folder
 
-from evidence.registry.known_models import known_models
+from evidence.registry import known_models
 from evidence.targets.target import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
