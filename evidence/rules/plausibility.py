@@ -42,24 +42,17 @@ _NEAR_BY_CHANCE = 0.05
 _NAMED_ITEMS = 3
 
 
-@rule("TP401", "metrics")
-def loss(run: ValidRun, check: Checker) -> None:
-    """Check that a cross-entropy is positive and changes; a policy loss may be anything."""
-    losses, steps = run.columns["loss"], run.columns["step"]
-    finite = losses[np.isfinite(losses)]
-    if run.draws_completions:
-        return
-    for code, wrong in (("TP403", losses < 0), ("TP401", losses == 0)):
-        report_rows(check, wrong, "loss", lambda i: f"The loss at step {steps[i]:.0f} is {losses[i]:g}.", code=code)
-    if len(finite) >= _FEWEST_TO_COMPARE and finite[0] != 0:
-        what = f"The loss is {finite[0]:g} in all {len(finite)} rows."
-        check.require((finite != finite[0]).any(), METRICS, what, "/loss", code="TP402")
-
-
 @rule("TP404", "metrics")
-def gradients(run: ValidRun, check: Checker) -> None:
-    """Check that some row has a gradient, and some row a learning rate."""
-    rates, norms = run.columns["learning_rate"], run.columns["grad_norm"]
+def learning(run: ValidRun, check: Checker) -> None:
+    """Check that the loss can be a cross-entropy, if it is one, and that there are gradients and learning rates."""
+    losses, rates, norms = (run.columns[name] for name in ("loss", "learning_rate", "grad_norm"))
+    if not run.draws_completions:
+        for code, wrong in (("TP403", losses < 0), ("TP401", losses == 0)):
+            report_rows(check, wrong, "loss", "loss is {:g}.", losses, code=code)
+        finite = losses[np.isfinite(losses)]
+        if len(finite) >= _FEWEST_TO_COMPARE and finite[0] != 0:
+            what = f"loss is {finite[0]:g} in all {len(finite)} rows."
+            check.require((finite != finite[0]).any(), METRICS, what, "/loss", code="TP402")
     what = f"learning_rate is 0 in all {len(rates)} rows."
     check.require(len(rates) < _FEWEST_TO_COMPARE or rates.any(), METRICS, what, "/learning_rate", code="TP413")
     if len(norms) and not _nothing_to_learn(run):
@@ -75,11 +68,7 @@ def _nothing_to_learn(run: Facts) -> bool:
 def examples(run: ValidRun, check: Checker) -> None:
     """Check that the training examples supervise their answers and their end, and are not truncated or changed."""
     counts = run.first_examples["counts"]
-    rows, changed, max_length = (
-        counts["rows"],
-        counts.get("rows_written_otherwise"),
-        at(run.config, "data", "max_length"),
-    )
+    rows, changed = counts["rows"], counts.get("rows_written_otherwise")
 
     def require(condition: object, pointer: str, what: str, code: str | None = None) -> None:
         check.require(condition, FIRST_EXAMPLES, what, pointer, code=code)
@@ -94,8 +83,8 @@ def examples(run: ValidRun, check: Checker) -> None:
         for index, example in enumerate(run.first_examples["examples"] if has_tokens else ()):
             is_supervised = any(token["supervised"] for token in example["tokens"])
             require(is_supervised, f"/examples/{index}/tokens", f"No token of row {example['row']} is supervised.")
-    is_truncated = 0 < counts["truncated_rows"] <= rows
-    require(not is_truncated, "/counts/truncated_rows", describe_truncation(counts, max_length), "TP455")
+    what = describe_truncation(counts, at(run.config, "data", "max_length"))
+    require(not 0 < counts["truncated_rows"] <= rows, "/counts/truncated_rows", what, "TP455")
     what = f"The tokenizer changes the text of {changed or 0:,} of {quantity(rows, 'row')}."
     require(not changed, "/counts/rows_written_otherwise", what, "TP456")
 
@@ -240,7 +229,7 @@ def overlap(run: ValidRun, check: Checker) -> None:
     what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
     check.require(not rows, MANIFEST, what, "/dataset/overlap_with_eval", expected="0")
     answered = run.predictions or ()
-    if run.eval_summary is None or len(answered) != run.eval_summary["eval_set"]["items"]:
+    if len(answered) != at(run.eval_summary, "eval_set", "items"):
         answered = ()
     for code, what in describe_overlap(stated, items=len(answered)) if stated else ():
         if code == "TP414":
@@ -263,12 +252,7 @@ def overlap(run: ValidRun, check: Checker) -> None:
 
 
 def describe_overlap(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[str, str]]:
-    """Yield code and text for what is wrong with the overlap of training rows and evaluation items.
-
-    Args:
-        overlap: `dataset.overlap` of the manifest.
-        items: Number of evaluation items.
-    """
+    """Yield code and text of what is wrong with the `dataset.overlap` of a manifest, of a number of items."""
     if overlap["rows_same"]:
         count = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
         yield "TP408", f"Training rows contain {count}{_name_items(overlap)}."
@@ -293,8 +277,6 @@ def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
 @lru_cache(maxsize=64)
 def _count_overlap(path: Path, stamp: Stamp, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
     """Return the overlap of a dataset's rows with evaluation items, or None if the rows cannot be read."""
-    if (rows := dataset_rows(path, stamp)) is None:
-        return None
-    return overlap_of(
-        [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items], map(row_texts, rows)
-    )
+    rows = dataset_rows(path, stamp)
+    named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
+    return None if rows is None else overlap_of(named, map(row_texts, rows))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
-from evidence.records.facts import Document, where
+from evidence.records.facts import where
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
 from evidence.scores.recompute import learning_rates, result_of
@@ -18,8 +19,16 @@ from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
 from schemas.reading.values import at
 
-START_SECONDS = 300.0
+_START_SECONDS = 300.0
 """Longest time from the plan to the start of the run, and from there to its first event."""
+_MOMENTS = {
+    "commit": (MANIFEST, "/code/committed_at"),
+    "plan": (PLAN, "/made_at"),
+    "start of the run": (MANIFEST, "/started_at"),
+    "start of the evaluation": (EVAL_SUMMARY, "/started_at"),
+    "end of the evaluation": (EVAL_SUMMARY, "/finished_at"),
+    "end of the run": (MANIFEST, "/finished_at"),
+}
 _ORDER = (
     ("commit", "start of the run", "commit"),
     ("plan", "end of the run", "plan"),
@@ -39,27 +48,22 @@ _TIMER_TOLERANCE = 0.02
 
 
 def report_rows(
-    check: Checker,
-    wrong: NDArray[np.bool_],
-    key: str,
-    describe: Callable[[int], str],
-    *,
-    file: str = METRICS,
-    code: str | None = None,
+    check: Checker, wrong: NDArray[np.bool_], key: str, what: str, *columns: Sequence[Any] | Array, **more: Any
 ) -> None:
     """Report the first row for which `wrong` holds, with the number of further ones.
 
     Args:
         check: Checker of the rule.
         wrong: `[rows]` flags.
-        key: Field of the row.
-        describe: Returns what is wrong with the row at an index, as a sentence.
-        file: File of the rows.
-        code: Code, if it is not that of the rule.
+        key: Field that is wrong.
+        what: Format string of the message.
+        columns: `[rows]` values for the format string.
+        more: `file` if it is not metrics.jsonl, `code` if it is not that of the rule.
     """
     if rows := where(wrong):
-        more = f" The same holds for {quantity(len(rows) - 1, 'more row')}." if len(rows) > 1 else ""
-        check.report(file, describe(rows[0]) + more, f"/{key}", line=rows[0] + 1, code=code)
+        what = what.format(*(column[rows[0]] for column in columns))
+        more_rows = f" The same holds for {quantity(len(rows) - 1, 'more row')}." if len(rows) > 1 else ""
+        check.report(more.get("file", METRICS), what + more_rows, f"/{key}", line=rows[0] + 1, code=more.get("code"))
 
 
 @rule("TP310", "manifest", "metrics")
@@ -93,68 +97,54 @@ def tokens(run: ValidRun, check: Checker) -> None:
     seen, step, padding = (run.columns[name] for name in ("tokens_seen", "step", "padding_fraction"))
     most, per_step, is_padded = run.training["tokens_per_step"], _tokens_of_steps(run), ~np.isnan(padding)
 
-    def described(index: int, source: str) -> str:
-        return f"tokens_seen is {seen[index]:.0f} at step {step[index]:.0f}; {source}."
-
+    what = "tokens_seen is {:.0f} at step {:.0f}; "
     computed = step * most
     wrong = np.where(is_padded, seen > computed, seen != computed)
-    report_rows(check, wrong, "tokens_seen", lambda i: described(i, f"{most} per step give {computed[i]:.0f}"))
-    text = f"the longest sequences give {most}"
-    report_rows(check, per_step > most, "tokens_per_step", lambda i: f"tokens_per_step is {per_step[i]:g}; {text}.")
+    report_rows(check, wrong, "tokens_seen", what + f"{most} per step give {{:.0f}}.", seen, step, computed)
+    text = f"tokens_per_step is {{:g}}; the longest sequences give {most}."
+    report_rows(check, per_step > most, "tokens_per_step", text, per_step)
     since = np.diff(step, prepend=0) * per_step
     expected = np.concatenate([[0.0], seen[:-1]]) + since * (1 - padding)
     wrong = np.abs(seen - expected) > 1 + _FLOAT32 * since
     if run.manifest["parent"]:
         wrong[:1] = False  # The previous row is in another run.
-    source = "the previous row and the padding since give"
-    report_rows(check, wrong, "tokens_seen", lambda i: described(i, f"{source} {expected[i]:.0f}"))
+    text = what + "the previous row and the padding since give {:.0f}."
+    report_rows(check, wrong, "tokens_seen", text, seen, step, expected)
     dataset = run.manifest["dataset"]
     if dataset.get("sequences") and "tokens" in dataset:
         passes = step * run.training["batch_size"] / dataset["sequences"]
         low, high = (rounded(passes) * dataset["tokens"] for rounded in (np.floor, np.ceil))
         wrong = is_padded & ((seen < low) | (seen > high))
-        source = f"passes over {dataset['tokens']} tokens give"
-        report_rows(
-            check,
-            wrong,
-            "tokens_seen",
-            lambda i: described(i, f"{passes[i]:.2f} {source} {low[i]:.0f} to {high[i]:.0f}"),
-        )
+        text = what + "{:.2f} passes over the data give {:.0f} to {:.0f}."
+        report_rows(check, wrong, "tokens_seen", text, seen, step, passes, low, high)
 
 
 @rule("TP313", "training", "metrics")
 def speed(run: ValidRun, check: Checker) -> None:
     """Check that tokens per second times seconds per step are the tokens of a step."""
-    rate, seconds = run.columns["tokens_per_second"], run.columns["step_seconds"]
+    found = run.columns["tokens_per_second"] * run.columns["step_seconds"]
     expected = _tokens_of_steps(run) * (1 - np.nan_to_num(run.columns["padding_fraction"]))
-    wrong = np.abs(rate * seconds - expected) > _SPEED_TOLERANCE * run.training["tokens_per_step"]
-
-    def describe(i: int) -> str:
-        product = f"{rate[i]:g} tokens/s × {seconds[i]:g} s/step are {rate[i] * seconds[i]:.0f} tokens"
-        return f"{product}, but a step has {expected[i]:.0f}."
-
-    report_rows(check, wrong, "tokens_per_second", describe)
+    wrong = np.abs(found - expected) > _SPEED_TOLERANCE * run.training["tokens_per_step"]
+    text = "tokens_per_second × step_seconds is {:.0f}, but a step has {:.0f} tokens."
+    report_rows(check, wrong, "tokens_per_second", text, found, expected)
 
 
 @rule("TP314", "training", "metrics")
 def learning_rate(run: ValidRun, check: Checker) -> None:
     """Compare the learning rates with the declared schedule, or else with its peak and its end."""
-    rate, step = run.columns["learning_rate"], run.columns["step"]
+    rate, step, key = run.columns["learning_rate"], run.columns["step"], "learning_rate"
     planned, schedule, declared = run.training["steps_planned"], run.training["schedule"], at(run.config, "optimizer")
     peak, final = schedule["peak_learning_rate"], schedule["final_learning_rate"]
-
-    def described(index: int, source: str) -> str:
-        return f"learning_rate is {rate[index]:g} at step {step[index]:.0f}; {source}."
-
+    what = "learning_rate is {:g} at step {:.0f}; "
     if {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"} <= (declared or {}).keys():
         expected = learning_rates(declared, step, planned)
         wrong = np.abs(rate - expected) > _SCHEDULE_TOLERANCE * declared["learning_rate"]
-        report_rows(check, wrong, "learning_rate", lambda i: described(i, f"config.yaml gives {expected[i]:g}"))
+        report_rows(check, wrong, key, what + "config.yaml gives {:g}.", rate, step, expected)
     else:
         wrong = rate > peak * (1 + _FLOAT32)
-        report_rows(check, wrong, "learning_rate", lambda i: described(i, f"the manifest states a peak of {peak:g}"))
+        report_rows(check, wrong, key, what + f"the manifest states a peak of {peak:g}.", rate, step)
     wrong = (step == planned) & (np.abs(rate - final) > _FLOAT32 * peak)
-    report_rows(check, wrong, "learning_rate", lambda i: described(i, f"the manifest states a final {final:g}"))
+    report_rows(check, wrong, key, what + f"the manifest states a final {final:g}.", rate, step)
 
 
 @rule("TP315", "manifest", "metrics")
@@ -164,44 +154,34 @@ def device_memory(run: ValidRun, check: Checker) -> None:
     memory, key = np.nan_to_num(stated), "device_memory_bytes"
     peak, highest = np.maximum.accumulate(memory), int(memory.max(initial=0))
     is_lower = (memory > 0) & (memory < peak)
-    report_rows(check, is_lower, key, lambda i: f"{key} is {memory[i]:.0f} after {peak[i]:.0f} in an earlier row.")
+    report_rows(check, is_lower, key, key + " is {:.0f} after {:.0f} in an earlier row.", memory, peak)
     of_run = run.manifest["result"]["peak_memory_bytes"]
     what = f"result.peak_memory_bytes is {of_run}, but a row of metrics.jsonl has {highest}."
     fits = of_run is None or of_run >= highest
     check.require(fits, MANIFEST, what, "/result/peak_memory_bytes", expected=f"at least {highest}")
     what = f"{key} is stated, but {'a CPU reports none' if is_cpu else 'other rows have none'}."
     odd = np.isfinite(stated) & (is_cpu or np.isnan(stated).any())
-    report_rows(check, odd, key, lambda _: what, code="TP316")
+    report_rows(check, odd, key, what, code="TP316")
 
 
 @rule("TP320", "manifest")
 def times(run: ValidRun, check: Checker) -> None:
     """Check that commit, plan, run and evaluation follow one another."""
-    manifest, summary = run.manifest, run.eval_summary or {}
-    stated = {
-        "commit": (MANIFEST, "/code/committed_at", manifest["code"].get("committed_at")),
-        "plan": (PLAN, "/made_at", at(run.plan, "made_at")),
-        "start of the run": (MANIFEST, "/started_at", manifest["started_at"]),
-        "start of the evaluation": (EVAL_SUMMARY, "/started_at", summary.get("started_at")),
-        "end of the evaluation": (EVAL_SUMMARY, "/finished_at", summary.get("finished_at")),
-        "end of the run": (MANIFEST, "/finished_at", manifest["finished_at"]),
-    }
-    for file, pointer, time in stated.values():
+    documents = {MANIFEST: run.manifest, PLAN: run.plan, EVAL_SUMMARY: run.eval_summary}
+    times = {name: at(documents[file], *pointer.split("/")[1:]) for name, (file, pointer) in _MOMENTS.items()}
+    for name, time in times.items():
+        file, pointer = _MOMENTS[name]
         check.require(time is None or moment(time), file, f"{time} is not a date.", pointer, code="TP321")
-    stated["first event"] = (LOG, "/time", run.log[0]["time"] if run.log else None)
-
-    def seconds(earlier: str, later: str) -> float | None:
-        return seconds_between(stated[earlier][2] or "", stated[later][2] or "")
-
+    times["first event"] = run.log[0]["time"] if run.log else None
     earliest = -CLOCK_SECONDS - set_back_seconds(run)
     for earlier, later, reported in _ORDER:
-        between, (file, pointer, _) = seconds(earlier, later), stated[reported]
-        what = f"The {later} ({stated[later][2]}) is before the {earlier} ({stated[earlier][2]})."
-        check.require(between is None or between >= earliest, file, what, pointer)
+        seconds, (file, pointer) = seconds_between(times[earlier] or "", times[later] or ""), _MOMENTS[reported]
+        what = f"The {later} ({times[later]}) is before the {earlier} ({times[earlier]})."
+        check.require(seconds is None or seconds >= earliest, file, what, pointer)
     for earlier, later in (("plan", "start of the run"), ("start of the run", "first event")):
-        between, (file, pointer, _) = seconds(earlier, later), stated[earlier]
-        what = f"The {later} is {between or 0:,.0f} s after the {earlier}."
-        check.require(between is None or between <= START_SECONDS, file, what, pointer)
+        seconds, (file, pointer) = seconds_between(times[earlier] or "", times[later] or ""), _MOMENTS[earlier]
+        what = f"The {later} is {seconds or 0:,.0f} s after the {earlier}."
+        check.require(seconds is None or seconds <= _START_SECONDS, file, what, pointer)
 
 
 @rule("TP320", "manifest")
@@ -212,21 +192,15 @@ def times_of_rows(run: ValidRun, check: Checker) -> None:
     last = end.timestamp() if end and end.timestamp() >= first else math.inf
     allowed = CLOCK_SECONDS + set_back_seconds(run)
     logged = np.array([time.timestamp() if (time := moment(row["time"])) else math.nan for row in run.log or ()])
-    for file, rows, seconds in ((METRICS, run.metrics, run.columns["seconds"]), (LOG, run.log, logged)):
-        if rows:
-            _check_row_times(check, file, rows, seconds, first, last, allowed)
-
-
-def _check_row_times(
-    check: Checker, file: str, rows: Sequence[Document], seconds: Array, first: float, last: float, allowed: float
-) -> None:
-    def report(wrong: NDArray[np.bool_], what: str, code: str | None = None) -> None:
-        report_rows(check, wrong, "time", lambda i: f"The time {rows[i]['time']} is {what}.", file=file, code=code)
-
-    is_early = np.diff(seconds, prepend=first) < -allowed
-    report(np.isnan(seconds), "not a date", "TP321")
-    report(is_early, "before that of the previous row, or the start of the run")
-    report(~is_early & (seconds > last + allowed), "after the end of the run")
+    for file, rows, seconds in ((METRICS, run.metrics or [], run.columns["seconds"]), (LOG, run.log or [], logged)):
+        is_early = np.diff(seconds, prepend=first) < -allowed
+        is_late = ~is_early & (seconds > last + allowed)
+        for code, wrong, what in (
+            ("TP321", np.isnan(seconds), "{[time]} is not a date."),
+            ("TP320", is_early, "The time {[time]} is before that of the previous row, or the start of the run."),
+            ("TP320", is_late, "The time {[time]} is after the end of the run."),
+        ):
+            report_rows(check, wrong, "time", what, rows, file=file, code=code)
 
 
 @rule("TP322", "metrics")
@@ -234,7 +208,7 @@ def steps_increase(run: ValidRun, check: Checker) -> None:
     """Check that each row is of a later step than all before it."""
     step = run.columns["step"]
     highest = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
-    report_rows(check, step <= highest, "step", lambda i: f"Step {step[i]:.0f} comes after step {highest[i]:.0f}.")
+    report_rows(check, step <= highest, "step", "Step {:.0f} comes after step {:.0f}.", step, highest)
 
 
 @rule("TP323", "manifest", "metrics")
@@ -245,15 +219,12 @@ def durations(run: ValidRun, check: Checker) -> None:
     loop = manifest["result"]["train_seconds"]
     wall = seconds_between(manifest["started_at"], manifest["finished_at"] or "")
     written = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
+    if wall is not None and wall + clock < 0:
+        wall = None  # The order of start and end is checked above.
     for part, seconds, whole, limit in (
         ("The steps take", per_row.sum(), "train_seconds is", loop),
-        ("train_seconds is", loop, "the run took", None if wall is None or wall + clock < 0 else wall + clock),
-        (
-            "The steps after the first row take",
-            per_row[1:].sum(),
-            "their rows were written within",
-            written + clock if written is not None else None,
-        ),
+        ("train_seconds is", loop, "the run took", None if wall is None else wall + clock),
+        ("The later steps take", per_row[1:].sum(), "their rows span", None if written is None else written + clock),
     ):
         if seconds is not None and limit is not None:
             what = f"{part} {seconds:.1f} s, but {whole} {limit:.1f} s."

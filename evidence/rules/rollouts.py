@@ -200,14 +200,13 @@ def sampler_gap(run: ValidRun, check: Checker) -> None:
     compute = run.model["dtypes"]["compute"]
     limit, gap = SAMPLER_GAPS.get(compute, SAMPLER_GAPS["float32"]), run.columns.get("sampler_gap")
     if gap is not None:
-        what = f"nats; the limit for {compute} is {limit:g}"
-        wrong = np.nan_to_num(gap) > limit
-        report_rows(check, wrong, "sampler_gap", lambda i: f"sampler_gap is {gap[i]:.3g} {what}.")
+        what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
+        report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)
 
 
 @rule("TP448", "rollouts")
 def collapse(run: ValidRun, check: Checker) -> None:
-    """Warn if nearly all completions of the last third of steps are one text, for different prompts."""
+    """Warn if nearly all of the last completions are one text for different prompts, or if a reward is constant."""
     grpo = rewarded_run(run)
     if grpo is None or not grpo.steps:
         return
@@ -217,15 +216,8 @@ def collapse(run: ValidRun, check: Checker) -> None:
     prompts = len({row["prompt"] for row in rows})
     what = f"{count:,} of the last {len(rows):,} completions, for {prompts} prompts, are {show(text)}."
     check.require(prompts < _FEWEST_PROMPTS or count < _COLLAPSED_FRACTION * len(rows), ROLLOUTS, what)
-
-
-@rule("TP450", "rollouts")
-def constant_rewards(run: ValidRun, check: Checker) -> None:
-    """Warn about each weighted reward that is the same for every completion."""
-    grpo = rewarded_run(run)
-    if grpo is None or len(grpo.rollouts) < _FEWEST_COMPLETIONS or len(grpo.steps) < 2:
-        return
-    for reward in grpo.rewards:
+    is_long = len(grpo.rollouts) >= _FEWEST_COMPLETIONS and len(grpo.steps) > 1
+    for reward in grpo.rewards if is_long else ():
         values = {row["rewards"].get(reward.name) for row in grpo.rollouts}
         what = f"{reward.name} is {show(next(iter(values)))} for all {len(grpo.rollouts):,} completions."
-        check.require(len(values) > 1 or not reward.weight, ROLLOUTS, what)
+        check.require(len(values) > 1 or not reward.weight, ROLLOUTS, what, code="TP450")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from evidence.records.facts import Document, Facts
 from evidence.rules.checker import Checker, ValidRun, rule
@@ -24,16 +24,8 @@ _FIRST_WITH_READERS = "1.2"
 """Configurations before this version always read the content of `<answer>` tags and compared it exactly."""
 
 
-@dataclass(frozen=True)
-class EvaluatedModel:
-    """A model with scores and predictions.
-
-    Attributes:
-        stated: Its part of eval_summary.json.
-        rows: Its predictions.
-        file: File of the predictions.
-        pointer: Pointer to `stated`.
-    """
+class EvaluatedModel(NamedTuple):
+    """A model's part of eval_summary.json, at `pointer`, and its predictions."""
 
     stated: Document
     rows: Sequence[Document]
@@ -157,44 +149,31 @@ def _contradictions(row: Document, generation: Document) -> Iterator[tuple[str, 
             yield "output_token_ids", f"finish_reason is {reason}, but the end token {end} is {place}"
 
 
-@rule("TP350", "eval_summary")
-def prediction_counts(run: ValidRun, check: Checker) -> None:
-    """Compare the number of predictions with the stated one and with the items of the set."""
-    items, status = run.eval_summary["eval_set"]["items"], run.eval_summary["status"]
-    for model in evaluated_models(run):
-        rows, pointer = len(model.rows), f"{model.pointer}/predictions/rows"
-        check.equal(EVAL_SUMMARY, pointer, model.stated["predictions"]["rows"], rows, model.file)
-        if model.stated["predictions"]["rows"] == rows:
-            what = f"The evaluation is {status} with {rows} predictions for {items} items."
-            fits = rows == items if status == "complete" else rows <= items
-            check.require(fits, EVAL_SUMMARY, what, pointer, expected=str(items))
-
-
-@rule("TP351")
-def unique_items(run: ValidRun, check: Checker) -> None:
-    """Check that no item is answered twice."""
-    for model in evaluated_models(run):
-        first: dict[str, int] = {}
-        for line, row in enumerate(model.rows, start=1):
-            earlier = first.setdefault(row["id"], line)
-            what = f"{row['id']} is answered in row {earlier} already."
-            check.require(earlier == line, model.file, what, "/id", line=line)
-
-
 def _item_text(row: Document, key: str) -> str:
     """Return what the hash of the evaluation set is computed from."""
     return expected_line(row) if key == "expected" else str(row[key])
 
 
-@rule("TP352", "eval_summary")
+@rule("TP350", "eval_summary")
 def evaluation_set(run: ValidRun, check: Checker) -> None:
-    """Compare ids, prompts and expected answers with the hashes of the set, if all items are answered."""
-    stated = run.eval_summary["eval_set"]
+    """Compare the predictions with the evaluation set: their number, their ids, and the hashes if all are there."""
+    stated, status = run.eval_summary["eval_set"], run.eval_summary["status"]
     for model in evaluated_models(run):
-        for key, name in _ITEM_HASHES.items() if len(model.rows) == stated["items"] else ():
+        rows, items, pointer = len(model.rows), stated["items"], f"{model.pointer}/predictions/rows"
+        check.equal(EVAL_SUMMARY, pointer, model.stated["predictions"]["rows"], rows, model.file)
+        if model.stated["predictions"]["rows"] == rows:
+            what = f"The evaluation is {status} with {rows} predictions for {items} items."
+            fits = rows == items if status == "complete" else rows <= items
+            check.require(fits, EVAL_SUMMARY, what, pointer, expected=str(items))
+        first: dict[str, int] = {}
+        for line, row in enumerate(model.rows, start=1):
+            earlier = first.setdefault(row["id"], line)
+            what = f"{row['id']} is answered in row {earlier} already."
+            check.require(earlier == line, model.file, what, "/id", line=line, code="TP351")
+        for key, name in _ITEM_HASHES.items() if rows == items else ():
             expected = sha256_lines(_item_text(row, key) for row in model.rows)
             source = f"the field {key} of {model.file}"
-            check.equal(EVAL_SUMMARY, f"/eval_set/{name}", stated[name], expected, source)
+            check.equal(EVAL_SUMMARY, f"/eval_set/{name}", stated[name], expected, source, code="TP352")
 
 
 @rule("TP355", "predictions", "baseline_predictions")

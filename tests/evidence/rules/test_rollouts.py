@@ -79,8 +79,12 @@ def test_truncated_completions_are_used_unless_masked(tmp_path: Path, mask_trunc
     assert findings(write_rewarded_run(tmp_path, write=write, objective=objective)) == []
 
 
-def first_wrong(rows: list[dict]) -> dict:
-    return next(row for row in rows if row["reward"] == 0)
+def set_first_wrong(**values: object) -> Callable[[list[dict]], None]:
+    return lambda rows: next(row for row in rows if row["reward"] == 0).update(values)
+
+
+def set_first(**values: object) -> Callable[[list[dict]], None]:
+    return lambda rows: rows[0].update(values)
 
 
 def ask_another_prompt(rows: list[dict]) -> None:
@@ -93,46 +97,26 @@ def remove_flat_group(rows: list[dict]) -> None:
     rows[:] = [row for row in rows if (row["step"], row["group"]) != (flat["step"], flat["group"])]
 
 
+def use_flat_group(rows: list[dict]) -> None:
+    next(row for row in rows if not row["is_used"])["is_used"] = True
+
+
 @pytest.mark.parametrize(
     ("act", "code", "what"),
     [
-        (
-            lambda rows: first_wrong(rows)["rewards"].update(countdown=1.0),
-            "TP391",
-            'rewards.countdown is 1.0; the completion "1+0+0" gives 0.0.',
-        ),
-        (lambda rows: first_wrong(rows).update(reward=1.0), "TP391", "reward is 1.0; the sum of its parts gives 0.0."),
-        (lambda rows: rows[0].update(completion="1+1"), "TP391", 'the completion "1+1" gives 0.0.'),
-        (lambda rows: rows[0].update(rewards={"exact": 1.0}), "TP391", "rewards has exact; config.yaml has countdown."),
-        (
-            lambda rows: rows[0].update(advantage=rows[0]["advantage"] / 2),
-            "TP392",
-            "; its group gives 0.86587",
-        ),
-        (
-            lambda rows: next(row for row in rows if not row["is_used"]).update(is_used=True),
-            "TP392",
-            "is_used is true; its group gives false.",
-        ),
-        (
-            lambda rows: rows[0].update(rewards={"countdown": None}, reward=None),
-            "TP392",
-            "A completion without a reward is learned from.",
-        ),
+        (set_first_wrong(rewards={"countdown": 1.0}), "TP391", 'the completion "1+0+0" gives 0.0.'),
+        (set_first_wrong(reward=1.0), "TP391", "reward is 1.0; the sum of its parts gives 0.0."),
+        (set_first(completion="1+1"), "TP391", 'the completion "1+1" gives 0.0.'),
+        (set_first(rewards={"exact": 1.0}), "TP391", "rewards has exact; config.yaml has countdown."),
+        (set_first(advantage=0.5), "TP392", "advantage is 0.5; its group gives 0.86587"),
+        (use_flat_group, "TP392", "is_used is true; its group gives false."),
+        (set_first(rewards={"countdown": None}, reward=None), "TP392", "without a reward is learned from."),
         (ask_another_prompt, "TP393", "row 0 of the dataset gives"),
         (lambda rows: rows.pop(1), "TP393", "Step 1 has 31 completions, which are not complete groups of 4."),
         (remove_flat_group, "TP393", "Step 1 has 28 completions"),
         (lambda rows: rows.insert(0, dict(rows[0])), "TP393", "Step 1 has 33 completions"),
-        (
-            lambda rows: rows[0].update(token_ids=list(range(17))),
-            "TP393",
-            "17 tokens ended by stop, but max_completion_tokens is 16.",
-        ),
-        (
-            lambda rows: rows[2].update(token_ids=[1, 2, 3], finish_reason="length"),
-            "TP393",
-            "3 tokens ended by length, but max_completion_tokens is 16.",
-        ),
+        (set_first(token_ids=[1] * 17), "TP393", "17 tokens ended by stop, but max_completion_tokens is 16."),
+        (set_first(token_ids=[1] * 3, finish_reason="length"), "TP393", "3 tokens ended by length"),
     ],
 )
 def test_forged_rollouts(forge, act, code, what):
@@ -143,13 +127,7 @@ def test_forged_rollouts(forge, act, code, what):
 
 @pytest.mark.parametrize(
     ("steps", "updates", "written"),
-    [
-        (8, 2, [1, 3, 5, 7]),
-        (100, 1, [*range(1, 100, 5), 100]),
-        (39, 1, list(range(1, 40))),
-        (1, 1, [1]),
-        (42, 1, [*range(1, 42, 2), 42]),
-    ],
+    [(8, 2, [1, 3, 5, 7]), (100, 1, [*range(1, 100, 5), 100]), (39, 1, list(range(1, 40))), (1, 1, [1])],
 )
 def test_steps_whose_completions_are_written(steps: int, updates: int, written: list[int]):
     assert list(written_steps(steps, updates)) == written

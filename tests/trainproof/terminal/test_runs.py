@@ -35,9 +35,9 @@ REPORT = """\
 runs/forged  contradictory: 1 error
 error TP310: runs/forged/run_manifest.json at /result/best_loss (line 107): \
 result.best_loss is 0.5; metrics.jsonl gives 1.440041.
-  Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.
+  Every figure of the result is computed from the rows of metrics.jsonl.
   Expected: 1.440041.
-  Next: Restore metrics.jsonl and the manifest as the run wrote them.
+  Next: Restore metrics.jsonl and the manifest from the original run.
 runs/good    consistent
 runs/killed  partial: 1 warning
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \
@@ -133,7 +133,7 @@ def test_one_form_at_a_time(root: Path) -> None:
 def test_sarif_explains_the_codes_that_occur(root: Path) -> None:
     log = json.loads(report_as(check_paths([root]), ["sarif"]))
     rules = {rule["id"]: rule["shortDescription"]["text"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
-    assert rules == {"TP310": "Result that does not follow from the rows", "TP513": "Run that was killed"}
+    assert rules == {"TP310": "Result does not follow from the rows", "TP513": "Run that was killed"}
 
 
 def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
