@@ -61,7 +61,7 @@ def item_key(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @cache
-def known_models() -> dict[str, dict[str, Any]]:
+def published_models() -> dict[str, dict[str, Any]]:
     """Load parameter count, other names of the same shape, source and date of each known model."""
     models: dict[str, dict[str, Any]] = json.loads((_KNOWN_MODELS / "models.json").read_text(encoding="utf-8"))
     return models
@@ -70,7 +70,7 @@ def known_models() -> dict[str, dict[str, Any]]:
 @cache
 def _names() -> dict[str, str]:
     """Return the name in models.json by each name of a model, in lower case."""
-    return {alias.lower(): name for name, model in known_models().items() for alias in (name, *model["same_shape"])}
+    return {alias.lower(): name for name, model in published_models().items() for alias in (name, *model["same_shape"])}
 
 
 def known_model_folder(name: str) -> Path | None:
@@ -82,7 +82,7 @@ def known_model_folder(name: str) -> Path | None:
 def published_parameters(name: str) -> int | None:
     """Return the published parameter count of a known model, tied ones counted once, or None."""
     known = _names().get(name.lower())
-    return None if known is None else int(known_models()[known]["parameters"])
+    return None if known is None else int(published_models()[known]["parameters"])
 
 
 def published_parameters_by_short_name(name: str) -> int | None:

@@ -145,9 +145,9 @@ def _final_hash(run: ValidRun) -> str | None:
 
 
 def _read_safetensors(content: bytes) -> tuple[int, str] | None:
-    """Return number and hash of the parameters of a safetensors file, or None if it is not valid.
+    """Return the number of parameters in a safetensors file and their hash, or None if the file is not valid.
 
-    The hash is that of `trainer.model.params`: name, shape and type of each array in order of names, then its bytes.
+    The hash is computed as in `trainer.model.params`, from name, shape, type and bytes of each array, sorted by name.
     """
     length, digest, count = int.from_bytes(content[:_LENGTH_BYTES], "little"), hashlib.sha256(), 0
     if length > min(_LARGEST_HEADER, len(content)):

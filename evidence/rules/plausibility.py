@@ -27,7 +27,7 @@ from schemas.reading.values import at
 
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
-"""Rows or items from which on equal values are no coincidence."""
+"""Fewest rows or items whose equal values are not a coincidence."""
 _ADAMW_BYTES = {None: 4.0, "float32": 8.0, "bfloat16": 4.0, "int8": 2.0}
 """Smallest AdamW state per parameter, two moments, by the type stated in the manifest."""
 _FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
@@ -101,7 +101,7 @@ def describe_truncation(counts: Document, max_length: int | None) -> str:
 
 @rule("TP458", "eval_summary")
 def items(run: ValidRun, check: Checker) -> None:
-    """Warn about items that were not asked, share a prompt, or expect what the tokenizer cannot write."""
+    """Warn about items that could not be evaluated, share a prompt, or have answers that the tokenizer changes."""
     found = dict(score_caveats(run.eval_summary))
     if repeated := describe_repeated_prompts(run.predictions or ()):
         found["TP458"] = f"{found.get('TP458', 'the interval takes them as independent')}; {repeated}"
@@ -110,12 +110,12 @@ def items(run: ValidRun, check: Checker) -> None:
 
 
 def score_caveats(summary: Document | None) -> Iterator[tuple[str, str]]:
-    """Yield code and text of what a reader must know beside the score of an eval_summary.json."""
+    """Yield code and text of the reservations about the score in an eval_summary.json."""
     if summary is None:
         return
     metric, n = summary["metrics"]["exact_match"], f"{summary['metrics']['exact_match']['n']:,}"
     if metric["n_errors"]:
-        yield "TP457", f"{metric['n_errors']:,} of {n} items could not be asked and count as wrong"
+        yield "TP457", f"{metric['n_errors']:,} of {n} items could not be evaluated and count as wrong"
     if unwritable := summary["eval_set"].get("items_unwritable"):
         yield "TP459", f"{unwritable:,} of {n} items expect an answer that the tokenizer changes"
     if metric["interval"] and metric["interval"]["method"] == BY_PROMPT:
@@ -124,16 +124,16 @@ def score_caveats(summary: Document | None) -> Iterator[tuple[str, str]]:
 
 
 def describe_repeated_prompts(rows: Sequence[Document]) -> str | None:
-    """Describe how many items repeat a prompt, and how many of those expect another answer, or None if none does."""
+    """Describe the items that repeat an earlier prompt, or return None if all prompts differ."""
     first: dict[str, Document] = {}
     pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in rows)
     repeated = [(item, before) for item, before in pairs if item["id"] != before["id"]]
     if not repeated:
         return None
     other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in repeated)
-    named = listed([f"{item['id']} that of {before['id']}" for item, before in repeated[:_NAMED_ITEMS]], last="and")
-    differ = f", {other:,} of them with another expected answer" if other else ""
-    return f"{len(repeated):,} of {len(rows):,} items repeat the prompt of another{differ}, such as {named}."
+    pairs_shown = listed([f"{item['id']} ({before['id']})" for item, before in repeated[:_NAMED_ITEMS]], last="and")
+    differ = f", {other:,} with another expected answer" if other else ""
+    return f"{len(repeated):,} of {len(rows):,} items repeat an earlier prompt{differ}: {pairs_shown}."
 
 
 @rule("TP409", "eval_summary", "model")
@@ -157,7 +157,7 @@ def constant_output(run: ValidRun, check: Checker) -> None:
 
 @rule("TP412")
 def empty_hashes(run: ValidRun, check: Checker) -> None:
-    """Check that no commit or hash is zero or that of an empty file."""
+    """Check that no commit or hash is zero, or the hash of an empty file."""
     for file, document, paths in (
         (MANIFEST, run.manifest, ("code/commit", "model/weights_sha256", "dataset/sha256")),
         (EVAL_SUMMARY, run.eval_summary, ("eval_set/sha256", "checkpoint/params_sha256")),
@@ -223,7 +223,7 @@ def dates(run: ValidRun, check: Checker) -> None:
 
 @rule("TP408", "manifest")
 def overlap(run: ValidRun, check: Checker) -> None:
-    """Check that training rows do not contain evaluation items, or more of them than stated."""
+    """Check that training rows contain no evaluation items, and that the stated overlap is complete."""
     dataset = run.manifest["dataset"]
     stated, rows = dataset.get("overlap"), dataset["overlap_with_eval"]
     what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
@@ -252,7 +252,7 @@ def overlap(run: ValidRun, check: Checker) -> None:
 
 
 def describe_overlap(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[str, str]]:
-    """Yield code and text of what is wrong with the `dataset.overlap` of a manifest, of a number of items."""
+    """Yield code and text of the problems with `dataset.overlap` of a manifest, given the number of items."""
     if overlap["rows_same"]:
         count = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
         yield "TP408", f"Training rows contain {count}{_name_items(overlap)}."
@@ -267,7 +267,7 @@ def _format_counts(overlap: Mapping[str, Any]) -> str:
 
 
 def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
-    """Return the ids of the first items that rows contain or are near, to follow a count."""
+    """Format the ids of the first items that rows contain, or are near, for the end of a sentence."""
     ids, contained = overlap.get("items", []), overlap.get("items_same", 0)
     ids = ids[contained:] if near else ids[:contained]
     more = " and others" if len(ids) > _NAMED_ITEMS else ""

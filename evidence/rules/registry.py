@@ -29,7 +29,7 @@ def built_in_items(run: ValidRun, check: Checker) -> None:
             check.equal(EVAL_SUMMARY, f"/eval_set/{key}", stated[key], known[key], f"the built-in {name}")
         for model in evaluated_models(run):
             for line, row in enumerate(model.rows, start=1):
-                what, item = f"{name} has no item {row['id']}.", known["rows"].get(row["id"])
+                what, item = f"{row['id']} is not an item of {name}.", known["rows"].get(row["id"])
                 check.require(item, model.file, what, "/id", line=line)
                 what = f"{row['id']} of {name} has another prompt, expected answer or label."
                 check.require(item in (None, registry.item_key(row)), model.file, what, "/prompt", line=line)

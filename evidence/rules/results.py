@@ -44,13 +44,13 @@ _SPEED_TOLERANCE = 0.01
 _SCHEDULE_TOLERANCE = 1e-4
 """Share of the peak; schedules are computed in float32, cosines included."""
 _TIMER_TOLERANCE = 0.02
-"""How far two timers may disagree over the same interval, as a share of it."""
+"""Share of an interval by which two timers may disagree."""
 
 
 def report_rows(
     check: Checker, wrong: NDArray[np.bool_], key: str, what: str, *columns: Sequence[Any] | Array, **more: Any
 ) -> None:
-    """Report the first row for which `wrong` holds, with the number of further ones.
+    """Report the first wrong row and the number of further ones.
 
     Args:
         check: Checker of the rule.
@@ -61,9 +61,10 @@ def report_rows(
         more: `file` if it is not metrics.jsonl, `code` if it is not that of the rule.
     """
     if rows := where(wrong):
-        what = what.format(*(column[rows[0]] for column in columns))
-        more_rows = f" The same holds for {quantity(len(rows) - 1, 'more row')}." if len(rows) > 1 else ""
-        check.report(more.get("file", METRICS), what + more_rows, f"/{key}", line=rows[0] + 1, code=more.get("code"))
+        text = what.format(*(column[rows[0]] for column in columns))
+        if others := len(rows) - 1:
+            text += f" {quantity(others, 'more row')} {'is' if others == 1 else 'are'} wrong."
+        check.report(more.get("file", METRICS), text, f"/{key}", line=rows[0] + 1, code=more.get("code"))
 
 
 @rule("TP310", "manifest", "metrics")
@@ -76,7 +77,7 @@ def result(run: ValidRun, check: Checker) -> None:
 
 @rule("TP311", "training", "metrics")
 def steps_done(run: ValidRun, check: Checker) -> None:
-    """Check that the last row is that of the last step, or of the last one that was logged."""
+    """Check that the last row belongs to the last step, or to the last step that was logged."""
     if run.metrics and run.is_sealed:
         done, last = run.training["steps_done"], run.metrics[-1]["step"]
         interval = 1 if run.succeeded else at(run.config, "recording", "log_every_steps") or 1
@@ -149,7 +150,7 @@ def learning_rate(run: ValidRun, check: Checker) -> None:
 
 @rule("TP315", "manifest", "metrics")
 def device_memory(run: ValidRun, check: Checker) -> None:
-    """Check that memory is a running peak, not above that of the run, and stated by all rows or, on a CPU, by none."""
+    """Check that memory is a running peak, at most the peak of the run, and in all rows or, on a CPU, in none."""
     stated, is_cpu = run.columns["device_memory_bytes"], run.manifest["devices"]["platform"] == "cpu"
     memory, key = np.nan_to_num(stated), "device_memory_bytes"
     peak, highest = np.maximum.accumulate(memory), int(memory.max(initial=0))
@@ -159,7 +160,7 @@ def device_memory(run: ValidRun, check: Checker) -> None:
     what = f"result.peak_memory_bytes is {of_run}, but a row of metrics.jsonl has {highest}."
     fits = of_run is None or of_run >= highest
     check.require(fits, MANIFEST, what, "/result/peak_memory_bytes", expected=f"at least {highest}")
-    what = f"{key} is stated, but {'a CPU reports none' if is_cpu else 'other rows have none'}."
+    what = f"{key} is stated, but {'a CPU reports none' if is_cpu else 'some rows do not state it'}."
     odd = np.isfinite(stated) & (is_cpu or np.isnan(stated).any())
     report_rows(check, odd, key, what, code="TP316")
 
@@ -197,7 +198,7 @@ def times_of_rows(run: ValidRun, check: Checker) -> None:
         is_late = ~is_early & (seconds > last + allowed)
         for code, wrong, what in (
             ("TP321", np.isnan(seconds), "{[time]} is not a date."),
-            ("TP320", is_early, "The time {[time]} is before that of the previous row, or the start of the run."),
+            ("TP320", is_early, "The time {[time]} is before the previous row, or before the start of the run."),
             ("TP320", is_late, "The time {[time]} is after the end of the run."),
         ):
             report_rows(check, wrong, "time", what, rows, file=file, code=code)

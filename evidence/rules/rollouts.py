@@ -95,7 +95,7 @@ class RewardedRun:
 
 
 def rewarded_run(run: Facts) -> RewardedRun | None:
-    """Return the roll-outs of a run, or None if it has none or its rewards are not valid."""
+    """Return the roll-outs of a run, or None if they are missing or the rewards are not valid."""
     objective: Document = at(run.config, "objective") or {}
     if not run.rollouts or objective.get("kind") != "grpo":
         return None

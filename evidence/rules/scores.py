@@ -68,7 +68,7 @@ def scores(run: ValidRun, check: Checker) -> None:
 
 
 def _differences(stated: Any, computed: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield path, stated and computed value of the leaves that are not identical; a missing value is None."""
+    """Yield path, stated and computed value of each leaf that differs, with None for a missing value."""
     if isinstance(stated, dict) and isinstance(computed, dict) and stated != computed:
         for key in computed | stated:
             yield from _differences(stated.get(key), computed.get(key), (*path, key))
@@ -130,7 +130,7 @@ def _contradictions(row: Document, generation: Document) -> Iterator[tuple[str, 
     if (error is not None) != (reason == "error"):
         yield "finish_reason", f"finish_reason is {reason}, but error is {show(error)}"
     elif error is not None and text:
-        yield "output_text", "there is an output beside an error"
+        yield "output_text", "the row has both an output and an error"
     elif error is None and tokens == 0:
         yield "output_tokens", f"no token was generated, but finish_reason is {reason}"
     elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):

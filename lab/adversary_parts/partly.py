@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from forging import forged, manifest_of, rows_of, write_rows
+from forging import forged, read_manifest, read_rows, write_rows
 from safetensors.numpy import load_file, save_file
 
 from evidence.proof.marks import marks_of, stated_of
@@ -126,7 +126,7 @@ def invented(steps: range, *, states: str = "dropped", score: bool = False, rows
 
     def tell(folder: Path) -> None:
         draw = random.Random(len(steps))
-        told = rows_of(folder)
+        told = read_rows(folder)
         for row in told:
             if row["step"] in steps:
                 _other_row(row, rows, draw)
@@ -152,7 +152,7 @@ def on_a_card(tell: Tell) -> Tell:
     def both(folder: Path) -> None:
         kind = "NVIDIA GeForce RTX 4090"
         tell(folder)
-        document = manifest_of(folder)
+        document = read_manifest(folder)
         document["devices"] |= {"platform": "gpu", "kind": kind, "list": [{"id": 0, "kind": kind}]}
         write_json(folder / layout.MANIFEST, document)
         forged(folder)
@@ -179,7 +179,7 @@ def _noise(folder: Path, step: int, draw: random.Random) -> str:
 def _drop(folder: Path, path: Path) -> None:
     """Delete a file of the run, and what the manifest says of it."""
     path.unlink(missing_ok=True)
-    document = manifest_of(folder)
+    document = read_manifest(folder)
     name = path.relative_to(folder).as_posix()
     document["artifacts"] = [each for each in document["artifacts"] if each["path"] != name]
     write_json(folder / layout.MANIFEST, document)
@@ -192,7 +192,7 @@ def _evaluated(folder: Path, params: str | None, *, all_right: bool) -> None:
     if params is not None:
         summary["checkpoint"]["params_sha256"] = params
     if all_right:
-        found = rows_of(folder, layout.PREDICTIONS)
+        found = read_rows(folder, layout.PREDICTIONS)
         for row in found:
             row["output_text"] = f"<answer>{row['expected']}</answer>"
             verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_of(row))

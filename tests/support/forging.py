@@ -18,7 +18,7 @@ from evidence.scores.recompute import result_of, scores_of
 Row = dict[str, Any]
 
 
-def rows_of(folder: Path, name: str = layout.METRICS) -> list[Row]:
+def read_rows(folder: Path, name: str = layout.METRICS) -> list[Row]:
     """Return the rows of one of a run's files."""
     return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
@@ -28,7 +28,7 @@ def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> No
     synthetic.write_rows(folder / name, [dict(row) for row in rows])
 
 
-def manifest_of(folder: Path) -> Row:
+def read_manifest(folder: Path) -> Row:
     """Return a run's manifest."""
     manifest: Row = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
     return manifest
@@ -54,7 +54,7 @@ def forged(
         write_rows(folder, layout.METRICS, rows)
     lines = (folder / layout.METRICS).read_bytes().splitlines(keepends=True)
     chain, done = Chain(), 0
-    for entry in rows_of(folder, layout.CHAIN):
+    for entry in read_rows(folder, layout.CHAIN):
         for line in lines[done : entry["rows"]]:
             chain.row(line)
         done, step = entry["rows"], entry["step"]
@@ -65,8 +65,8 @@ def forged(
             params_sha256=(params or {}).get(step, entry["params_sha256"]),
         )
     write_rows(folder, layout.CHAIN, chain.entries)
-    document = manifest_of(folder)
-    document["result"] |= result_of(rows_of(folder))
+    document = read_manifest(folder)
+    document["result"] |= result_of(read_rows(folder))
     document["chain"] = chain.document()
     for group, values in (manifest or {}).items():
         document[group] |= values
@@ -94,14 +94,14 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
         change: Returns the new row.
         params_sha256: Hash to state for the evaluated parameters, or None to keep it.
     """
-    rows = [change(number, row) for number, row in enumerate(rows_of(folder, layout.PREDICTIONS))]
+    rows = [change(number, row) for number, row in enumerate(read_rows(folder, layout.PREDICTIONS))]
     write_rows(folder, layout.PREDICTIONS, rows)
     summary = json.loads((folder / layout.EVAL_SUMMARY).read_text())
     summary |= scores_of(rows)
     summary["predictions"] |= {"rows": len(rows), "sha256": sha256_file(folder / layout.PREDICTIONS)}
     summary["checkpoint"]["params_sha256"] = params_sha256 or summary["checkpoint"]["params_sha256"]
     write_document(folder / layout.EVAL_SUMMARY, summary)
-    log = rows_of(folder, layout.LOG)
+    log = read_rows(folder, layout.LOG)
     for record in log:
         if record["event"] == "evaluated":
             record["fields"] |= {
@@ -109,12 +109,12 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
                 "params_sha256": summary["checkpoint"]["params_sha256"],
             }
     write_rows(folder, layout.LOG, log)
-    _seal(folder, manifest_of(folder))
+    _seal(folder, read_manifest(folder))
 
 
 def _seal(folder: Path, manifest: Row) -> Path:
     """Write a manifest, its hash in the log, and the hashes of all files."""
-    log = rows_of(folder, layout.LOG)
+    log = read_rows(folder, layout.LOG)
     for record in log:
         if record["event"] == "run_sealed":
             record["fields"]["manifest_sha256"] = sha256_manifest(manifest)

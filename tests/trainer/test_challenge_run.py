@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import answered, forge_answers, right_answer, rows_of
+from forging import answered, forge_answers, read_rows, right_answer
 from tasks import task_of
 
 from evidence.bundle.build import build_bundle
@@ -153,7 +153,7 @@ def test_an_edited_answer_is_named(folder: Path):
 
 def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: Path):
     """The forger writes the tokens of the text too, and keeps the fingerprint or leaves it out."""
-    row = rows_of(folder, layout.PREDICTIONS)[7]
+    row = read_rows(folder, layout.PREDICTIONS)[7]
     tokens = row["output_token_ids"].split()
     tokens[4] = "60" if tokens[4] != "60" else "61"
     text = resolve("tiny-gpt2").tokenizer().decode([int(token) for token in tokens])
@@ -172,7 +172,7 @@ def without_fingerprint(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_another_fingerprint_is_taken_for_another_computer_only_within_tolerance(folder: Path):
-    rows = rows_of(folder, layout.PREDICTIONS)
+    rows = read_rows(folder, layout.PREDICTIONS)
     forge_answers(folder, lambda number, row: row | {"fingerprint": rows[number - 1]["fingerprint"]})
     assert challenged(folder, again=50)["covered"]["items"]["different"] > 40
 

@@ -140,8 +140,8 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
     assert [problem.what for problem in findings if problem.severity == "error"] == []
     # The tokenizer knows no digit, so that no item can be answered with 4.
     unasked, unwritable = (
-        "1 of 2 items could not be asked and count as wrong",
-        "2 of 2 items expect an answer that the tokenizer writes otherwise",
+        "1 of 2 items could not be evaluated and count as wrong",
+        "2 of 2 items expect an answer that the tokenizer changes",
     )
     [said] = [row["message"] for row in record.log().values if row["event"] == "evaluated"]
     assert said.endswith(f"; {unasked}; {unwritable}")
@@ -180,10 +180,8 @@ def test_items_that_cannot_be_asked_or_be_right_are_told_before_a_run(
     line, what = told["TP457"]
     assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be asked and count as wrong")
     assert what.endswith("the longest has 600 tokens, and 496 leave room for an output.")
-    assert told["TP458"][1] == (
-        "2 of 5 items repeat the prompt of another, 1 of them with another expected answer, such as i2 that of i0 and "
-        "i4 that of i0."
-    )
+    what = "2 of 5 items repeat an earlier prompt, 1 with another expected answer: i2 (i0) and i4 (i0)."
+    assert told["TP458"][1] == what
     assert told["TP459"] == (
         1,
         '3 of 5 items expect an answer that the tokenizer writes otherwise: of "Paris" the tokenizer makes "paris".',

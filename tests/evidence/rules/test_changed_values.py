@@ -1,4 +1,4 @@
-"""Changed values of a real run are found by what else states them: tokens, settings, chain and saved parameters."""
+"""Change values of a real run, make all hashes fit, and check that another document contradicts them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def forger(tmp_path: Path) -> Forger:
     return Forger(SMOKE, tmp_path / "demo-smoke")
 
 
-def found(forger: Forger, change: Callable[[Values], object] = lambda values: None) -> set[str]:
+def codes_after(forger: Forger, change: Callable[[Values], object] = lambda values: None) -> set[str]:
     """Return the codes after a change of documents and rows, with all hashes made to fit."""
     values = deepcopy(forger.values)
     change(values)
@@ -65,7 +65,7 @@ def write_a_huge_token(values: Values) -> None:
 
 
 def test_unchanged_run_has_no_findings(forger: Forger) -> None:
-    assert found(forger) == set()
+    assert codes_after(forger) == set()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_unchanged_run_has_no_findings(forger: Forger) -> None:
     ],
 )
 def test_changed_value(forger: Forger, change: Callable[[Values], object], code: str) -> None:
-    assert code in found(forger, change)
+    assert code in codes_after(forger, change)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_changed_chain_with_new_links(forger: Forger, change: Callable[[list[Any
         entry["previous"] = link_of(before)
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
     stated = {"entries": len(entries), "head": link_of(entries[-1])}
-    assert found(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
+    assert codes_after(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
 
 
 def replace_last_weight(content: bytes) -> bytes:
@@ -129,7 +129,7 @@ def two_weights(_: bytes) -> bytes:
 def test_changed_saved_parameters(forger: Forger, change: Callable[[bytes], bytes]) -> None:
     path = forger.folder / layout.TRAINED_PARAMS
     path.write_bytes(change(path.read_bytes()))
-    assert found(forger) == {"TP328"}
+    assert codes_after(forger) == {"TP328"}
 
 
 def test_removed_saved_parameters(forger: Forger) -> None:
@@ -139,13 +139,13 @@ def test_removed_saved_parameters(forger: Forger) -> None:
         listed = values[layout.MANIFEST]["artifacts"]
         listed[:] = [each for each in listed if each["path"] != layout.TRAINED_PARAMS]
 
-    assert "TP525" in found(forger, unlist)
+    assert "TP525" in codes_after(forger, unlist)
 
 
 def test_saved_parameters_of_any_size_are_not_read(forger: Forger) -> None:
     """169,728 parameters: 8 bytes each at most, and 16 MiB for the header."""
     with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
         file.truncate(64 << 20)
-    assert "TP328" in found(forger)
+    assert "TP328" in codes_after(forger)
     [problem] = [each for each in check_run(read_run(forger.folder)) if each.code == "TP328"]
     assert problem.what == "The file has 67,108,864 bytes; 169,728 parameters take 18,135,040 at most."

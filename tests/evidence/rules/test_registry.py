@@ -51,7 +51,7 @@ def test_field_of_an_item_changed_in_both_files(tmp_path: Path, key: str) -> Non
 def test_published_parameters() -> None:
     assert registry.published_parameters("google/Gemma-2B") == 2_506_172_416
     assert registry.published_parameters("somebody/else") is None
-    assert all(stated["source"] and stated["date"] for stated in registry.known_models().values())
+    assert all(stated["source"] and stated["date"] for stated in registry.published_models().values())
 
 
 def test_other_names_are_unknown() -> None:

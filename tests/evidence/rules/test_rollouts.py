@@ -1,4 +1,4 @@
-"""Roll-outs of synthetic GRPO runs: honest ones have no findings, each forged or collapsed one is found."""
+"""Check the roll-outs of honest, forged and collapsed synthetic GRPO runs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_sampler_with_other_weights(tmp_path: Path, compute: str, factor: float)
     )
     found = [(problem.line, problem.what) for problem in findings(folder) if problem.code == "TP394"]
     what = f"sampler_gap is {gap:.3g} nats; the limit for {compute} is {SAMPLER_GAPS[compute]:g}."
-    assert found == ([(3, f"{what} The same holds for 1 more row.")] if factor > 1 else [])
+    assert found == ([(3, f"{what} 1 more row is wrong.")] if factor > 1 else [])
 
 
 def test_sampler_gaps_are_six_times_what_was_measured_with_the_same_weights():
