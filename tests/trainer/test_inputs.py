@@ -312,8 +312,8 @@ def test_items_that_the_rows_teach_are_told_when_the_rows_are_read(config: Confi
         "items": ["0", "2", "1"],
     }
     assert as_text(data.seen) == (
-        f"warning TP408: {rows}: Training rows ask 2 of the 4 evaluation items (2 rows): 0, 2.\n"
-        "  A score on questions that were trained on does not measure what the model can do.\n"
+        f"warning TP408: {rows}: Training rows contain 2 of the 4 evaluation items (2 rows): 0, 2.\n"
+        "  A score on items that were trained on does not measure generalization.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )
 
@@ -357,7 +357,7 @@ def test_a_check_says_what_would_begin_and_makes_nothing(
     assert [one["code"] for one in found["findings"]] == ["TP408"]
     assert capsys.readouterr().out.splitlines() == [
         (
-            f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {rule('TP408').why} "
+            f"TP408: {rows}: Training rows contain 1 of the 2 evaluation items (1 row): 0. {rule('TP408').why} "
             f"Next: {rule('TP408').fix}"
         ),
         "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`.",
