@@ -1,4 +1,4 @@
-"""Every check of a run, listed by hand, in the order in which their findings appear."""
+"""Run all rules on a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from evidence.rules import (
 )
 from schemas.problems.problem import Problem
 
-RULE_MODULES = (chain, plausibility, registry, results, rollouts, scores)
+RULE_MODULES = (
+    chain,
+    plausibility,
+    registry,
+    results,
+    rollouts,
+    scores,
+)
 """Modules whose rules are registered when they are imported."""
 
 CHECKS = (
@@ -35,6 +42,6 @@ CHECKS = (
 
 
 def check(facts: Facts) -> list[Problem]:
-    """Return every problem that the rules find in a run."""
+    """Return the problems that the rules find in a run, in the order of their codes."""
     found = [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)
     return sorted(found, key=lambda problem: problem.code)
