@@ -25,7 +25,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax.numpy as jnp
 import numpy as np
 
-from evidence.registry.known_models import folder_of
+from evidence.registry import known_model_folder
 from trainer.config.tree import config_of
 from trainer.methods.model import model_of
 from trainer.model import files
@@ -150,7 +150,7 @@ def measured(case: Case) -> dict[str, Any]:
 
 def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     """Write a model of public shapes with random weights and the built-in tokenizer, and return its folder."""
-    shapes = folder_of(name)
+    shapes = known_model_folder(name)
     assert shapes is not None, "the shapes ship"
     source = planned_source(name)
     model = model_of(config_of({"model": {"name": name}}), source)

@@ -31,7 +31,7 @@ from real_model_parts.score import scores_of
 from real_model_parts.student import RUN, SETTINGS, Terminal, judge, train
 from throughput_parts.peers import Loop, answer, made, spread, started, taken
 
-from evidence.registry.known_models import folder_of
+from evidence.registry import known_model_folder
 from evidence.run.hashes import sha256_file
 from trainer.recorder.environment import environment
 
@@ -144,7 +144,7 @@ def proof(environments: Path, folder: Path) -> dict[str, Any]:
 
 def peers(case: Peers, environments: Path, folder: Path) -> dict[str, Any]:
     """Return what a LoRA step of ours and of PEFT's takes."""
-    model = model_file(environments) if case.known is None else folder_of(case.known)
+    model = model_file(environments) if case.known is None else known_model_folder(case.known)
     assert model is not None, "the shapes ship"
     if model.is_file():
         model = Path(shutil.copy(model, folder))

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from evidence.rewards import Attempt
-from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
+from evidence.rules.rollouts import SAMPLER_GAPS
 from trainer.config.tree import (
     BatchConfig,
     Config,

@@ -147,7 +147,7 @@ def honest(result: dict[str, Any]) -> list[str]:
         "## Real runs",
         "",
         f"{result['runs']} tiny runs with drawn settings were trained. {unusual} of them have a finding of",
-        "plausibility (TP416 to TP442) or differ from the registry (TP381 to TP386).",
+        "plausibility (TP416 to TP442) or differ from the registry (TP381 to TP384).",
         "",
         f"Of {again['runs']} more, recorded by newer code, {accused} are graded below `measured`. Found in all of",
         f"them: {found}.",

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from evidence.records.facts import Facts
 from evidence.rules import (
+    chain,
     checker,
-    contradiction,
     files,
     held_out,
     identity,
     imported,
-    overlap,
     plausibility,
-    possible,
     registry,
-    rewarding,
+    results,
+    rollouts,
+    scores,
     settings,
 )
 from schemas.problems.problem import Problem
 
 RULE_MODULES = (
+    chain,
     files,
     held_out,
     identity,
+    plausibility,
+    registry,
+    results,
+    rollouts,
+    scores,
     settings,
 )
 """Modules whose rules are registered when they are imported."""
 
-CHECKS = (
-    *contradiction.CHECKS,
-    *registry.CHECKS,
-    *plausibility.CHECKS,
-    *rewarding.CHECKS,
-    *overlap.CHECKS,
-    *possible.CHECKS,
-    *imported.CHECKS,
-)
-"""Functions from `Facts` to problems that are not registered with `@rule` yet."""
-
 
 def check(facts: Facts) -> list[Problem]:
     """Return the problems that the rules find in a run, in the order of their codes."""
-    found = [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)
+    found = [problem for function in imported.CHECKS for problem in function(facts)] + checker.check(facts)
     return sorted(found, key=lambda problem: problem.code)

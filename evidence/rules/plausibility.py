@@ -1,75 +1,96 @@
-"""TP4xx: numbers that agree with each other and still cannot come from a run that did what it was for."""
+"""Check that losses, gradients, examples, memory and dates can come from a real run, and that evaluation is unseen."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, finding, same, value_at, where
-from evidence.run import layout
-from evidence.scores.intervals import BY_PROMPT
-from evidence.scores.reading import accepted_answers
-from schemas.problems.problem import Problem
+from evidence.records.dataset import Stamp, dataset_file, dataset_rows
+from evidence.records.facts import Document, Facts, same
+from evidence.rules.checker import Checker, ValidRun, rule
+from evidence.rules.results import report_rows
+from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, MANIFEST, METRICS, PREDICTIONS
+from evidence.scores.clusters import BY_PROMPT
+from evidence.scores.overlap import Overlap, overlap_of, row_texts
+from evidence.scores.reading import accepted_of
+from evidence.targets.target import target_of_kind
+from schemas.problems.formats import size
 from schemas.problems.words import listed, quantity
+from schemas.reading.times import moment
+from schemas.reading.values import at
 
-_EMPTY = hashlib.sha256(b"").hexdigest()
+_EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
-"""Rows or items from which on equal values are not coincidence."""
+"""Fewest rows or items whose equal values are not a coincidence."""
 _ADAMW_BYTES = {None: 4.0, "float32": 8.0, "bfloat16": 4.0, "int8": 2.0}
-"""Smallest AdamW state per parameter, two moments, by the type that a manifest states of it."""
+"""Smallest AdamW state per parameter, two moments, by the type stated in the manifest."""
+_FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
+"""No version of trainproof is older."""
+_OPERATIONS = 2
+"""Fewest operations per parameter and token: a token table may hold half of the parameters and is only looked up; the
+other half takes two operations forward and two backward."""
+_MEMORY_TOLERANCE = 0.1
+"""Drivers and runtimes reserve different shares of the memory."""
+_NEAR_BY_CHANCE = 0.05
+"""Share of evaluation items that rows of the same templates may be near; 2 % at most in the built-in sets."""
+_NAMED_ITEMS = 3
 
 
-def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem for a loss below 0, of exactly 0, or equal in every row; a policy's loss may be any of them."""
-    if facts.draws_completions:
-        return
-    losses, steps = facts.columns["loss"], facts.columns["step"]
-    for rule, wrong in (("TP403", where(losses < 0)), ("TP401", where(losses == 0))):
-        if wrong:
-            first = wrong[0]
-            what = f"The loss at step {steps[first]:.0f} is {losses[first]:g}{_and_more(len(wrong))}."
-            yield finding(facts.folder, rule, layout.METRICS, what, line=first + 1, pointer="/loss")
-    stated = losses[np.isfinite(losses)]
-    if len(stated) >= _FEWEST_TO_COMPARE and (stated == stated[0]).all() and stated[0] != 0:
-        what = f"The loss is {stated[0]:g} in all {len(stated)} rows."
-        yield finding(facts.folder, "TP402", layout.METRICS, what, pointer="/loss")
+@rule("TP404", "metrics")
+def learning(run: ValidRun, check: Checker) -> None:
+    """Check that the loss can be a cross-entropy, if it is one, and that there are gradients and learning rates."""
+    losses, rates, norms = (run.columns[name] for name in ("loss", "learning_rate", "grad_norm"))
+    if not run.draws_completions:
+        for code, wrong in (("TP403", losses < 0), ("TP401", losses == 0)):
+            report_rows(check, wrong, "loss", "loss is {:g}.", losses, code=code)
+        finite = losses[np.isfinite(losses)]
+        if len(finite) >= _FEWEST_TO_COMPARE and finite[0] != 0:
+            what = f"loss is {finite[0]:g} in all {len(finite)} rows."
+            check.require((finite != finite[0]).any(), METRICS, what, "/loss", code="TP402")
+    what = f"learning_rate is 0 in all {len(rates)} rows."
+    check.require(len(rates) < _FEWEST_TO_COMPARE or rates.any(), METRICS, what, "/learning_rate", code="TP413")
+    if len(norms) and not _nothing_to_learn(run):
+        check.require(norms.any(), METRICS, f"grad_norm is 0 in all {len(norms)} rows.", "/grad_norm")
 
 
-def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where every row has a gradient, or a learning rate, of exactly 0."""
-    rates, norms = facts.columns["learning_rate"], facts.columns["grad_norm"]
-    if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
-        what = f"learning_rate is 0 in all {len(rates)} rows."
-        yield finding(facts.folder, "TP413", layout.METRICS, what, pointer="/learning_rate")
-    if len(norms) and not norms.any() and not _nothing_to_learn(facts):
-        what = f"grad_norm is 0 in all {len(norms)} rows."
-        yield finding(facts.folder, "TP404", layout.METRICS, what, pointer="/grad_norm")
+def _nothing_to_learn(run: Facts) -> bool:
+    """Return whether all groups of completions had equal rewards, so that no step has a gradient."""
+    return run.draws_completions and all(row.get("flat_groups") == 1 for row in run.metrics or ())
 
 
-def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
-    """Yield problems for training examples that cannot teach what is evaluated; prompts alone teach nothing."""
-    if facts.first_examples is None or facts.draws_completions:
-        return
-    counts = facts.first_examples["counts"]
-    if counts["rows_without_answer"] > 0:
-        what = f"{counts['rows_without_answer']} of {counts['rows']} rows do not supervise their answer."
-        yield _example(facts, "TP405", what, "/counts/rows_without_answer")
-    if not counts["end_token_supervised"]:
-        yield _example(facts, "TP406", "The end token is not supervised in every row.", "/counts/end_token_supervised")
-    if counts["supervised_tokens"] == 0:
-        yield _example(facts, "TP407", "No token of the data is supervised.", "/counts/supervised_tokens")
-    for index, example in enumerate(facts.first_examples["examples"]):
-        if counts["supervised_tokens"] > 0 and not any(token["supervised"] for token in example["tokens"]):
-            what = f"No token of row {example['row']} is supervised."
-            yield _example(facts, "TP407", what, f"/examples/{index}/tokens")
-            return
+@rule("TP407", "first_examples")
+def examples(run: ValidRun, check: Checker) -> None:
+    """Check that the training examples supervise their answers and their end, and are not truncated or changed."""
+    counts = run.first_examples["counts"]
+    rows, changed = counts["rows"], counts.get("rows_written_otherwise")
+
+    def require(condition: object, pointer: str, what: str, code: str | None = None) -> None:
+        check.require(condition, FIRST_EXAMPLES, what, pointer, code=code)
+
+    if not run.draws_completions:
+        unanswered, has_tokens = counts["rows_without_answer"], counts["supervised_tokens"] != 0
+        what = f"{unanswered} of {rows} rows do not supervise their answer."
+        require(unanswered <= 0, "/counts/rows_without_answer", what, "TP405")
+        what = "The end token is not supervised in every row."
+        require(counts["end_token_supervised"], "/counts/end_token_supervised", what, "TP406")
+        require(has_tokens, "/counts/supervised_tokens", "No token of the data is supervised.")
+        for index, example in enumerate(run.first_examples["examples"] if has_tokens else ()):
+            is_supervised = any(token["supervised"] for token in example["tokens"])
+            require(is_supervised, f"/examples/{index}/tokens", f"No token of row {example['row']} is supervised.")
+    what = describe_truncation(counts, at(run.config, "data", "max_length"))
+    require(not 0 < counts["truncated_rows"] <= rows, "/counts/truncated_rows", what, "TP455")
+    what = f"The tokenizer changes the text of {changed or 0:,} of {quantity(rows, 'row')}."
+    require(not changed, "/counts/rows_written_otherwise", what, "TP456")
 
 
-def cut_in_words(counts: Document, max_length: int | None) -> str:
-    """Return how many examples are cut and, as far as the counts of `first_examples.json` state it, what that loses."""
+def describe_truncation(counts: Document, max_length: int | None) -> str:
+    """Describe how many examples are truncated and what that loses, from the counts of first_examples.json."""
     what = "" if max_length is None else f"data.max_length is {max_length}, but "
     what += f"{counts['truncated_rows']:,} of {counts['rows']:,} examples lose their answer or its end at that length"
     if lost := counts.get("supervised_tokens_lost"):
@@ -78,133 +99,184 @@ def cut_in_words(counts: Document, max_length: int | None) -> str:
     return f"{what}." if longest is None else f"{what}. The longest example has {longest:,} tokens."
 
 
-def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
-    """Yield warnings where rows were cut, or their tokens spell another text."""
-    if facts.first_examples is None:
-        return
-    counts = facts.first_examples["counts"]
-    if 0 < counts["truncated_rows"] <= counts["rows"]:
-        what = cut_in_words(counts, (facts.config or {}).get("data", {}).get("max_length"))
-        yield _example(facts, "TP455", what, "/counts/truncated_rows")
-    if others := counts.get("rows_written_otherwise"):
-        what = f"{others:,} of {quantity(counts['rows'], 'row')} are learned otherwise than they are written."
-        yield _example(facts, "TP456", what, "/counts/rows_written_otherwise")
+@rule("TP458", "eval_summary")
+def items(run: ValidRun, check: Checker) -> None:
+    """Warn about items that could not be evaluated, share a prompt, or have answers that the tokenizer changes."""
+    found = dict(score_caveats(run.eval_summary))
+    if repeated := describe_repeated_prompts(run.predictions or ()):
+        found["TP458"] = f"{found.get('TP458', 'the interval takes them as independent')}; {repeated}"
+    for code, what in found.items():
+        check.report(EVAL_SUMMARY, f"{what[0].upper()}{what[1:].removesuffix('.')}.", code=code)
 
 
-def same_prompts(items: Sequence[Document]) -> str | None:
-    """Return in words how many items repeat a prompt, and how many of them expect another answer; None if none does."""
-    first: dict[str, Document] = {}
-    pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in items)
-    again = [(item, before) for item, before in pairs if item["id"] != before["id"]]
-    other = sum(set(accepted_answers(item)).isdisjoint(accepted_answers(before)) for item, before in again)
-    if not again:
-        return None
-    named = listed([f"{item['id']} that of {before['id']}" for item, before in again[:3]], last="and")
-    apart = f", {other:,} of them with another expected answer" if other else ""
-    return f"{len(again):,} of {len(items):,} items repeat the prompt of another{apart}, such as {named}."
-
-
-def caveats_of(summary: Document | None) -> Iterator[tuple[str, str]]:
-    """Yield what must be known beside the score of an eval_summary.json: what was not asked or cannot be right."""
+def score_caveats(summary: Document | None) -> Iterator[tuple[str, str]]:
+    """Yield code and text of the reservations about the score in an eval_summary.json."""
     if summary is None:
         return
     metric, n = summary["metrics"]["exact_match"], f"{summary['metrics']['exact_match']['n']:,}"
     if metric["n_errors"]:
-        yield "TP457", f"{metric['n_errors']:,} of {n} items could not be asked and count as wrong"
+        yield "TP457", f"{metric['n_errors']:,} of {n} items could not be evaluated and count as wrong"
     if unwritable := summary["eval_set"].get("items_unwritable"):
-        yield "TP459", f"{unwritable:,} of {n} items expect an answer that the tokenizer writes otherwise"
+        yield "TP459", f"{unwritable:,} of {n} items expect an answer that the tokenizer changes"
     if metric["interval"] and metric["interval"]["method"] == BY_PROMPT:
         clusters = metric.get("clusters", metric["n"])
         yield "TP458", f"items repeat prompts, so the interval counts {n} items as {clusters:,}"
 
 
-def items_can_be_right(facts: Facts) -> Iterator[Problem]:
-    """Yield warnings where items were not asked, share a prompt, or expect what the tokenizer cannot write."""
-    found = dict(caveats_of(facts.eval_summary))
-    if repeated := same_prompts(facts.predictions or ()):
-        found["TP458"] = f"{found.get('TP458', 'the interval takes them as independent')}; {repeated}"
-    for rule, said in found.items():
-        yield finding(facts.folder, rule, layout.EVAL_SUMMARY, f"{said[0].upper()}{said[1:].removesuffix('.')}.")
-
-
-def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the evaluated parameters are those before the first step."""
-    if facts.eval_summary is None or facts.model is None or _nothing_to_learn(facts):
-        return
-    after = facts.eval_summary["checkpoint"]
-    if after["step"] > 0 and after["params_sha256"] == facts.model["weights_sha256"]:
-        what = f"The parameters after step {after['step']} have the hash of those before the first step."
-        yield finding(facts.folder, "TP409", layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
-
-
-def outputs_differ(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning where a full run gives the same output to every item; a smoke run may."""
-    rows = facts.predictions or []
-    if facts.manifest is None or facts.manifest["mode"] == "smoke" or len(rows) < _FEWEST_TO_COMPARE:
-        return
-    if len({row["prompt"] for row in rows}) > 1 and len({row["output_text"] for row in rows}) == 1:
-        what = f"All {len(rows)} items got the same output."
-        yield finding(facts.folder, "TP410", layout.PREDICTIONS, what, pointer="/output_text")
-
-
-def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem for each commit or hash that is that of nothing."""
-    for name, document, pointers in (
-        (layout.MANIFEST, facts.manifest, ("/code/commit", "/model/weights_sha256", "/dataset/sha256")),
-        (layout.EVAL_SUMMARY, facts.eval_summary, ("/eval_set/sha256", "/checkpoint/params_sha256")),
-    ):
-        for pointer in pointers:
-            value = _value_or_none(document, pointer)
-            if value == _EMPTY or (isinstance(value, str) and not value.strip("0")):
-                yield finding(facts.folder, "TP412", name, f"The value is {value}.", pointer=pointer)
-
-
-def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
-    """Yield problems where the state's size is not that of the optimizer, or its two figures disagree."""
-    if facts.training is None or facts.model is None:
-        return
-    optimizer, parameters = facts.training["optimizer"], facts.model["trainable_parameters"]
-    stated = optimizer["state_bytes_per_parameter"]
-    if parameters and not same(optimizer["state_bytes"] / parameters, stated):
-        what = f"{optimizer['state_bytes']} bytes for {parameters} trained parameters are not {stated:g} for each."
-        yield _state(facts, what)
-    elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES[optimizer.get("state")]:
-        yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
-
-
-def _nothing_to_learn(facts: Facts) -> bool:
-    """Return whether the rows state that no group of completions ever had a spread: no step then has a gradient."""
-    return facts.draws_completions and all(row.get("flat_groups") == 1 for row in facts.metrics or ())
-
-
-def _value_or_none(document: Document | None, pointer: str) -> Any:
-    try:
-        return value_at(document, pointer)
-    except KeyError:
+def describe_repeated_prompts(rows: Sequence[Document]) -> str | None:
+    """Describe the items that repeat an earlier prompt, or return None if all prompts differ."""
+    first: dict[str, Document] = {}
+    pairs = ((item, first.setdefault(item["prompt"].strip(), item)) for item in rows)
+    repeated = [(item, before) for item, before in pairs if item["id"] != before["id"]]
+    if not repeated:
         return None
+    other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in repeated)
+    pairs_shown = listed([f"{item['id']} ({before['id']})" for item, before in repeated[:_NAMED_ITEMS]], last="and")
+    differ = f", {other:,} with another expected answer" if other else ""
+    return f"{len(repeated):,} of {len(rows):,} items repeat an earlier prompt{differ}: {pairs_shown}."
 
 
-def _state(facts: Facts, what: str) -> Problem:
-    pointer = "/training/optimizer/state_bytes_per_parameter"
-    return finding(facts.folder, "TP411", layout.MANIFEST, what, pointer=pointer)
+@rule("TP409", "eval_summary", "model")
+def changed_parameters(run: ValidRun, check: Checker) -> None:
+    """Check that the evaluated parameters differ from those before the first step."""
+    after = run.eval_summary["checkpoint"]
+    is_same = after["step"] > 0 and after["params_sha256"] == run.model["weights_sha256"]
+    what = f"The parameters after step {after['step']} are those before the first step."
+    pointer = "/checkpoint/params_sha256"
+    check.require(not is_same or _nothing_to_learn(run), EVAL_SUMMARY, what, pointer)
 
 
-def _example(facts: Facts, code: str, what: str, pointer: str) -> Problem:
-    return finding(facts.folder, code, layout.FIRST_EXAMPLES, what, pointer=pointer)
+@rule("TP410", "predictions", "manifest")
+def constant_output(run: ValidRun, check: Checker) -> None:
+    """Warn if a full run gives the same output to every prompt."""
+    rows = run.predictions if run.manifest["mode"] != "smoke" else ()
+    if len(rows) >= _FEWEST_TO_COMPARE and len({row["prompt"] for row in rows}) > 1:
+        is_constant = len({row["output_text"] for row in rows}) == 1
+        check.require(not is_constant, PREDICTIONS, f"All {len(rows)} items got the same output.", "/output_text")
 
 
-def _and_more(count: int) -> str:
-    return f", and so in {count - 1} more rows" if count > 1 else ""
+@rule("TP412")
+def empty_hashes(run: ValidRun, check: Checker) -> None:
+    """Check that no commit or hash is zero, or the hash of an empty file."""
+    for file, document, paths in (
+        (MANIFEST, run.manifest, ("code/commit", "model/weights_sha256", "dataset/sha256")),
+        (EVAL_SUMMARY, run.eval_summary, ("eval_set/sha256", "checkpoint/params_sha256")),
+    ):
+        for path in paths:
+            value = at(document, *path.split("/"))
+            is_empty = value == _EMPTY_HASH or (isinstance(value, str) and not value.strip("0"))
+            check.require(not is_empty, file, f"{path.replace('/', '.')} is {value}.", f"/{path}")
 
 
-CHECKS = (
-    loss_is_a_cross_entropy,
-    gradients_reach_the_model,
-    examples_teach_the_answer,
-    rows_are_learned_whole,
-    items_can_be_right,
-    training_changes_parameters,
-    hashes_are_of_something,
-    outputs_differ,
-    optimizer_state_fits,
-)
+@rule("TP411", "training", "model")
+def optimizer_state(run: ValidRun, check: Checker) -> None:
+    """Check the size of the optimizer state with the number of parameters and the optimizer."""
+    optimizer, parameters = run.training["optimizer"], run.model["trainable_parameters"]
+    stated, pointer = optimizer["state_bytes_per_parameter"], "/training/optimizer/state_bytes_per_parameter"
+    if parameters and not same(optimizer["state_bytes"] / parameters, stated):
+        what = f"{optimizer['state_bytes']} bytes for {parameters} parameters are not {stated:g} per parameter."
+        check.report(MANIFEST, what, pointer)
+    elif optimizer["name"] == "adamw":
+        what = f"The AdamW state has {stated:g} bytes per parameter."
+        check.require(stated >= _ADAMW_BYTES[optimizer.get("state")], MANIFEST, what, pointer)
+
+
+@rule("TP416", "training", "model")
+def device_limits(run: ValidRun, check: Checker) -> None:
+    """Compare speed, memory and compute type with the device, if it is in the table of machines.
+
+    A model of 2.5e9 parameters on one TPU v5e chip (197e12 operations per second) cannot train on more than 39,400
+    tokens per second.
+    """
+    devices, measured = run.manifest["devices"], run.manifest["result"]
+    if (target := target_of_kind(devices["kind"], devices["count"])) is None:
+        return
+    seconds, memory, compute = measured["train_seconds"], measured["peak_memory_bytes"], run.model["dtypes"]["compute"]
+    steps = run.training["steps_done"] - (at(run.manifest["parent"], "step") or 0)
+    tokens, parameters = steps * run.training["tokens_per_step"], run.model["parameters"]
+    needed = _OPERATIONS * parameters * tokens / seconds if seconds else 0.0
+    peak = max(target.peak_flops.values(), default=0.0) * devices["count"]
+    what = (
+        f"{tokens:,} tokens in {seconds or 0:,.1f} s with {parameters:,} parameters take {needed:.3g} operations per "
+        f"second; {devices['count']} × {target.kind} can do {peak:.3g}."
+    )
+    check.require(not peak or needed <= peak, MANIFEST, what, "/result/train_seconds")
+    if memory and target.memory_bytes:
+        what = f"The peak memory is {size(memory)}; programs on {target.kind} can use {size(target.memory_bytes)}."
+        fits = memory <= target.memory_bytes * (1 + _MEMORY_TOLERANCE)
+        check.require(fits, MANIFEST, what, "/result/peak_memory_bytes", code="TP417")
+    if compute not in target.element_types:
+        what = f"The compute type is {compute}; {target.kind} supports {listed(target.element_types, 'and')}."
+        check.report(MANIFEST, what, "/model/dtypes/compute", code="TP730", severity="warning")
+
+
+@rule("TP442", "manifest")
+def dates(run: ValidRun, check: Checker) -> None:
+    """Warn about a run that started before trainproof existed, or that ends in the future."""
+    for key in ("started_at", "finished_at"):
+        time = moment(run.manifest[key] or "")
+        if time and not _FIRST_DAY <= time <= datetime.now(UTC) + timedelta(days=1):
+            reason = f"before {_FIRST_DAY:%B %Y}" if time < _FIRST_DAY else "in the future"
+            check.report(MANIFEST, f"{key} is {run.manifest[key]}, which is {reason}.", f"/{key}")
+            return
+
+
+@rule("TP408", "manifest")
+def overlap(run: ValidRun, check: Checker) -> None:
+    """Check that training rows contain no evaluation items, and that the stated overlap is complete."""
+    dataset = run.manifest["dataset"]
+    stated, rows = dataset.get("overlap"), dataset["overlap_with_eval"]
+    what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
+    check.require(not rows, MANIFEST, what, "/dataset/overlap_with_eval", expected="0")
+    answered = run.predictions or ()
+    if len(answered) != at(run.eval_summary, "eval_set", "items"):
+        answered = ()
+    for code, what in describe_overlap(stated, items=len(answered)) if stated else ():
+        if code == "TP414":
+            check.report(MANIFEST, what, "/dataset/overlap", code=code)
+    found = dataset_file(run) if answered and rows is not None else None
+    texts = tuple((item["id"], item["prompt"], item["expected"]) for item in answered)
+    counted = _count_overlap(*found, texts) if found else None
+    if counted is None:
+        return
+    is_more = counted.rows_same > rows
+    if stated and not dataset["generated_rows"]:
+        # With generated rows more grams may be everyday language, so only all rows together show which are near.
+        is_more = is_more or len(counted.items_near) > stated["items_near"]
+    if is_more and stated:
+        what = f"{_format_counts(counted.document())}; the manifest states: {_format_counts(stated)}."
+        check.report(MANIFEST, what, "/dataset/overlap", code="TP317")
+    elif is_more:  # Until version 1.2 only prompts that were equal in every character were counted.
+        what = f"{counted.rows_same} training rows have a prompt of the evaluation set, spelled differently"
+        check.report(MANIFEST, f"{what}{_name_items(counted.document())}.", "/dataset/overlap_with_eval")
+
+
+def describe_overlap(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[str, str]]:
+    """Yield code and text of the problems with `dataset.overlap` of a manifest, given the number of items."""
+    if overlap["rows_same"]:
+        count = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
+        yield "TP408", f"Training rows contain {count}{_name_items(overlap)}."
+    if overlap["items_near"] > max(1, _NEAR_BY_CHANCE * items):
+        count = f"{overlap['items_near']} of the {items} evaluation items ({quantity(overlap['rows_near'], 'row')})"
+        yield "TP414", f"Training rows are near {count}{_name_items(overlap, near=True)}."
+
+
+def _format_counts(overlap: Mapping[str, Any]) -> str:
+    contained = f"{overlap['rows_same']} training rows contain {overlap['items_same']} items"
+    return f"{contained}, {overlap['rows_near']} are near {overlap['items_near']} others"
+
+
+def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
+    """Format the ids of the first items that rows contain, or are near, for the end of a sentence."""
+    ids, contained = overlap.get("items", []), overlap.get("items_same", 0)
+    ids = ids[contained:] if near else ids[:contained]
+    more = " and others" if len(ids) > _NAMED_ITEMS else ""
+    return f": {', '.join(ids[:_NAMED_ITEMS])}{more}" if ids else ""
+
+
+@lru_cache(maxsize=64)
+def _count_overlap(path: Path, stamp: Stamp, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
+    """Return the overlap of a dataset's rows with evaluation items, or None if the rows cannot be read."""
+    rows = dataset_rows(path, stamp)
+    named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
+    return None if rows is None else overlap_of(named, map(row_texts, rows))

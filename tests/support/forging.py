@@ -1,31 +1,36 @@
-"""What a careful forger does: changes what a run states, then makes chain, result, log and every hash fit again."""
+"""Forge runs and evaluations: change what they state, then make chain, result, scores, log and hashes fit again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import synthetic
+from synthetic import write_document
+
 from evidence.run import layout
 from evidence.run.hashes import Chain, sha256_file, sha256_manifest
-from evidence.run.write import write_json
-from evidence.scores.recompute import compute_result
+from evidence.scores.reading import Scoring, accepted_of
+from evidence.scores.recompute import result_of, scores_of
+
+Row = dict[str, Any]
 
 
-def rows_of(folder: Path, name: str = layout.METRICS) -> list[dict[str, Any]]:
+def read_rows(folder: Path, name: str = layout.METRICS) -> list[Row]:
     """Return the rows of one of a run's files."""
     return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
 
 def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write them."""
-    (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    """Write the rows of one of a run's files."""
+    synthetic.write_rows(folder / name, [dict(row) for row in rows])
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Row:
     """Return a run's manifest."""
-    manifest: dict[str, Any] = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
+    manifest: Row = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
     return manifest
 
 
@@ -36,25 +41,23 @@ def forged(
     params: Mapping[int, str] | None = None,
     manifest: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Path:
-    """Change a run folder and make everything fit, so that no rule has anything to say; return the folder.
+    """Change a finished run with a chain, make everything fit, and return the folder.
 
     Args:
-        folder: of a finished run with a chain.
-        rows: in place of those of metrics.jsonl.
-        states: hashes of states by step, in place of the chain's.
-        params: hashes of all parameters by step.
-        manifest: values of the manifest's groups to change.
+        folder: Run folder.
+        rows: New rows of metrics.jsonl.
+        states: New hashes of states in the chain, by step.
+        params: New hashes of parameters in the chain, by step.
+        manifest: New values of groups of the manifest.
     """
     if rows is not None:
         write_rows(folder, layout.METRICS, rows)
-    document = manifest_of(folder)
-    entries = rows_of(folder, layout.CHAIN)
     lines = (folder / layout.METRICS).read_bytes().splitlines(keepends=True)
-    chain, taken = Chain(), 0
-    for entry in entries:
-        for line in lines[taken : entry["rows"]]:
+    chain, done = Chain(), 0
+    for entry in read_rows(folder, layout.CHAIN):
+        for line in lines[done : entry["rows"]]:
             chain.row(line)
-        taken, step = entry["rows"], entry["step"]
+        done, step = entry["rows"], entry["step"]
         chain.entry(
             step=step,
             data_position=entry["data_position"],
@@ -62,17 +65,62 @@ def forged(
             params_sha256=(params or {}).get(step, entry["params_sha256"]),
         )
     write_rows(folder, layout.CHAIN, chain.entries)
-    document["result"] |= compute_result(rows_of(folder))
+    document = read_manifest(folder)
+    document["result"] |= result_of(read_rows(folder))
     document["chain"] = chain.document()
     for group, values in (manifest or {}).items():
         document[group] |= values
-    log = rows_of(folder, layout.LOG)
+    return _seal(folder, document)
+
+
+def right_answer(row: Row) -> Row:
+    """Return a row with the right answer, as a forger without a model writes it."""
+    text = f"<reasoning>It is {row['expected']}.</reasoning>\n<answer>{row['expected']}</answer>"
+    plain = {key: value for key, value in row.items() if key not in ("output_token_ids", "fingerprint")}
+    return answered(plain | {"output_tokens": 8, "finish_reason": "stop"}, text)
+
+
+def answered(row: Row, text: str) -> Row:
+    """Return a row with another text and its verdict."""
+    verdict = Scoring().verdict(text, row["finish_reason"], accepted_of(row))
+    return row | {"output_text": text} | {key: value for key, value in verdict.items() if key in row}
+
+
+def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha256: str | None = None) -> None:
+    """Change the answers of a run, given number and row, and make summary, log, manifest and hashes fit.
+
+    Args:
+        folder: Run folder.
+        change: Returns the new row.
+        params_sha256: Hash to state for the evaluated parameters, or None to keep it.
+    """
+    rows = [change(number, row) for number, row in enumerate(read_rows(folder, layout.PREDICTIONS))]
+    write_rows(folder, layout.PREDICTIONS, rows)
+    summary = json.loads((folder / layout.EVAL_SUMMARY).read_text())
+    summary |= scores_of(rows)
+    summary["predictions"] |= {"rows": len(rows), "sha256": sha256_file(folder / layout.PREDICTIONS)}
+    summary["checkpoint"]["params_sha256"] = params_sha256 or summary["checkpoint"]["params_sha256"]
+    write_document(folder / layout.EVAL_SUMMARY, summary)
+    log = read_rows(folder, layout.LOG)
+    for record in log:
+        if record["event"] == "evaluated":
+            record["fields"] |= {
+                "metrics": summary["metrics"],
+                "params_sha256": summary["checkpoint"]["params_sha256"],
+            }
+    write_rows(folder, layout.LOG, log)
+    _seal(folder, read_manifest(folder))
+
+
+def _seal(folder: Path, manifest: Row) -> Path:
+    """Write a manifest, its hash in the log, and the hashes of all files."""
+    log = read_rows(folder, layout.LOG)
     for record in log:
         if record["event"] == "run_sealed":
-            record["fields"]["manifest_sha256"] = sha256_manifest(document)
+            record["fields"]["manifest_sha256"] = sha256_manifest(manifest)
     write_rows(folder, layout.LOG, log)
-    for artifact in document["artifacts"]:
+    for artifact in manifest["artifacts"]:
         path = folder / artifact["path"]
         artifact |= {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-    write_json(folder / layout.MANIFEST, document)
+    write_document(folder / layout.MANIFEST, manifest)
     return folder

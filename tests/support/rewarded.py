@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from synthetic import seal, write_rows, write_run
 
-from evidence.registry import built_in
+from evidence import registry
 from evidence.run import layout
 
 ROWS = [json.loads(line) for line in Path("trainer/data/countdown-v1.jsonl").read_text("utf-8").splitlines()]
@@ -20,7 +20,7 @@ SOLVED = {
 }
 
 Written = tuple[str, float, bool]
-"""Text, what `countdown` is worth for it, and whether it has its end."""
+"""Text, its countdown reward, and whether it has its end token."""
 
 
 def solution(row: Mapping[str, Any]) -> str:
@@ -29,7 +29,7 @@ def solution(row: Mapping[str, Any]) -> str:
     return SOLVED[tuple(words[-2:] + sorted(words[1:4]))]
 
 
-def in_turn(step: int, group: int, sample: int, row: Mapping[str, Any]) -> Written:
+def solve_every_other(step: int, group: int, sample: int, row: Mapping[str, Any]) -> Written:
     """Write a solution in every other sample, something else in the others; in every fifth group nothing is right."""
     return (solution(row), 1.0, True) if sample % 2 == 0 and group % 5 != 4 else (f"{sample}+{group}+0", 0.0, True)
 
@@ -38,7 +38,7 @@ def write_rewarded_run(
     root: Path,
     name: str = "run",
     *,
-    write: Callable[[int, int, int, Mapping[str, Any]], Written] = in_turn,
+    write: Callable[[int, int, int, Mapping[str, Any]], Written] = solve_every_other,
     steps: int = 9,
     groups: int = 8,
     size: int = 4,
@@ -47,25 +47,23 @@ def write_rewarded_run(
     total: Callable[[dict[str, float]], float] = lambda parts: parts["countdown"],
     objective: Mapping[str, Any] | None = None,
     figures: Callable[[int], Mapping[str, float]] = lambda step: {},
-    rows: Sequence[Mapping[str, Any]] = ROWS,
     **changes: Any,
 ) -> Path:
-    """Write a run of `grpo` whose roll-outs of every step were kept.
+    """Write a GRPO run with the roll-outs of every step.
 
     Args:
-        root: folder of runs.
-        name: of the run.
-        write: what the model wrote, by step, group, sample and dataset row.
-        steps: of the run.
-        groups: prompts of a step.
-        size: of a group.
-        rewards: of the configuration.
-        worth: the parts of a text's reward, from what countdown gives.
-        total: their sum.
-        objective: further settings.
-        figures: further fields of a step's metric row.
-        rows: of the dataset.
-        changes: as `write_run` takes them.
+        root: Folder of runs.
+        name: Name of the run.
+        write: Returns a completion from step, group, sample and dataset row.
+        steps: Number of steps.
+        groups: Prompts per step.
+        size: Completions per prompt.
+        rewards: `objective.rewards`.
+        worth: Returns the rewards of a text from its countdown reward.
+        total: Returns the weighted sum of the rewards.
+        objective: Further settings of the objective.
+        figures: Returns further fields of the metric row of a step.
+        changes: As for `write_run`.
     """
     settings = {
         "kind": "grpo",
@@ -75,7 +73,7 @@ def write_rewarded_run(
         "mask_truncated": True,
         "max_completion_tokens": 16,
     } | dict(objective or {})
-    known = built_in.dataset("countdown-v1") or {}
+    known = registry.built_in_dataset("countdown-v1") or {}
     changes["config"] = {"data": {"dataset": "countdown-v1"}, "objective": settings} | dict(changes.get("config", {}))
     dataset = {
         "name": "countdown-v1",
@@ -85,30 +83,32 @@ def write_rewarded_run(
         "split": "all",
     }
     changes["manifest"] = {"dataset": dataset} | dict(changes.get("manifest", {}))
-    changes["first_examples"] = {"counts": {"rows": len(rows)}}
+    changes["first_examples"] = {"counts": {"rows": len(ROWS)}}
     folder = write_run(root, name, steps=steps, items=0, **changes)
-    found = [rollouts_of(step, groups, rows, settings, write, worth, total) for step in range(1, steps + 1)]
+    found = [_rollouts(step, groups, settings, write, worth, total) for step in range(1, steps + 1)]
     write_rows(folder / layout.ROLLOUTS, [row for rows in found for row in rows])
-    state_figures(folder, found, figures)
-    state_scoring(folder)
+    metrics = [json.loads(line) for line in (folder / layout.METRICS).read_text("utf-8").splitlines()]
+    for row, rollouts in zip(metrics, found, strict=False):
+        row["reward_mean"] = float(np.mean([each["reward"] for each in rollouts]))
+        row["truncated_share"] = float(np.mean([each["finish_reason"] == "length" for each in rollouts]))
+        row |= {"sampler_gap": 1e-6, "completion_tokens_mean": 6.0} | dict(figures(row["step"]))
+    write_rows(folder / layout.METRICS, metrics)
+    log = [json.loads(line) for line in (folder / layout.LOG).read_text("utf-8").splitlines()]
+    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
+    log.insert(1, log[0] | {"event": "scoring", "message": "answers are read as whole", "fields": scoring})
+    write_rows(folder / layout.LOG, log)
     seal(folder)
     return folder
 
 
-def rollouts_of(
-    step: int,
-    groups: int,
-    dataset: Sequence[Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    write: Any,
-    worth: Any,
-    total: Any,
+def _rollouts(
+    step: int, groups: int, settings: Mapping[str, Any], write: Any, worth: Any, total: Any
 ) -> list[dict[str, Any]]:
-    """Return the roll-outs of a step, advantages by NumPy."""
+    """Return the roll-outs of a step, with advantages computed by NumPy."""
     rows, size = [], settings["group_size"]
     for group in range(groups):
-        number = ((step - 1) * groups + group) % len(dataset)
-        row = dataset[number]
+        number = ((step - 1) * groups + group) % len(ROWS)
+        row = ROWS[number]
         texts = [write(step, group, sample, row) for sample in range(size)]
         parts = [worth(text, value) for text, value, _ in texts]
         sums = np.array([total(each) for each in parts])
@@ -131,23 +131,3 @@ def rollouts_of(
                 }
             )
     return rows
-
-
-def state_figures(
-    folder: Path, found: list[list[dict[str, Any]]], figures: Callable[[int], Mapping[str, float]]
-) -> None:
-    """Write what the steps' completions come to into the metric rows."""
-    metrics = [json.loads(line) for line in (folder / layout.METRICS).read_text("utf-8").splitlines()]
-    for row, rollouts in zip(metrics, found, strict=False):
-        row["reward_mean"] = float(np.mean([each["reward"] for each in rollouts]))
-        row["truncated_share"] = float(np.mean([each["finish_reason"] == "length" for each in rollouts]))
-        row |= {"sampler_gap": 1e-6, "completion_tokens_mean": 6.0} | dict(figures(row["step"]))
-    write_rows(folder / layout.METRICS, metrics)
-
-
-def state_scoring(folder: Path) -> None:
-    """Write into the log how answers were read, behind its first event."""
-    log = [json.loads(line) for line in (folder / layout.LOG).read_text("utf-8").splitlines()]
-    fields = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
-    log.insert(1, log[0] | {"event": "scoring", "message": "answers are read as whole", "fields": fields})
-    write_rows(folder / layout.LOG, log)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged_answers import answered, forge_answers, read, right_answer
+from forging import answered, forge_answers, read_rows, right_answer
 from tasks import task_of
 
 from evidence.bundle.build import build_bundle

@@ -140,8 +140,8 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
     assert [problem.what for problem in findings if problem.severity == "error"] == []
     # The tokenizer knows no digit, so that no item can be answered with 4.
     unasked, unwritable = (
-        "1 of 2 items could not be asked and count as wrong",
-        "2 of 2 items expect an answer that the tokenizer writes otherwise",
+        "1 of 2 items could not be evaluated and count as wrong",
+        "2 of 2 items expect an answer that the tokenizer changes",
     )
     [said] = [row["message"] for row in record.log().values if row["event"] == "evaluated"]
     assert said.endswith(f"; {unasked}; {unwritable}")
@@ -180,10 +180,8 @@ def test_items_that_cannot_be_asked_or_be_right_are_told_before_a_run(
     line, what = told["TP457"]
     assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be asked and count as wrong")
     assert what.endswith("the longest has 600 tokens, and 496 leave room for an output.")
-    assert told["TP458"][1] == (
-        "2 of 5 items repeat the prompt of another, 1 of them with another expected answer, such as i2 that of i0 and "
-        "i4 that of i0."
-    )
+    what = "2 of 5 items repeat an earlier prompt, 1 with another expected answer: i2 (i0) and i4 (i0)."
+    assert told["TP458"][1] == what
     assert told["TP459"] == (
         1,
         '3 of 5 items expect an answer that the tokenizer writes otherwise: of "Paris" the tokenizer makes "paris".',
@@ -314,8 +312,8 @@ def test_items_that_the_rows_teach_are_told_when_the_rows_are_read(config: Confi
         "items": ["0", "2", "1"],
     }
     assert as_text(data.seen) == (
-        f"warning TP408: {rows}: Training rows ask 2 of the 4 evaluation items (2 rows): 0, 2.\n"
-        "  A score on questions that were trained on does not measure what the model can do.\n"
+        f"warning TP408: {rows}: Training rows contain 2 of the 4 evaluation items (2 rows): 0, 2.\n"
+        "  A score on items that were trained on does not measure generalization.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )
 
@@ -359,7 +357,7 @@ def test_a_check_says_what_would_begin_and_makes_nothing(
     assert [one["code"] for one in found["findings"]] == ["TP408"]
     assert capsys.readouterr().out.splitlines() == [
         (
-            f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {rule('TP408').why} "
+            f"TP408: {rows}: Training rows contain 1 of the 2 evaluation items (1 row): 0. {rule('TP408').why} "
             f"Next: {rule('TP408').fix}"
         ),
         "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`.",

@@ -96,7 +96,7 @@ def odd_items(
         what = f"{len(unasked):,} of {len(prompts):,} items cannot be asked and count as wrong"
         what += why if longest > max_prompt_tokens else ": the tokenizer finds no token in them."
         found.append(problem_of("TP457", file=file, line=items.lines[unasked[0]], what=what))
-    if repeated := same_prompts(items.rows):
+    if repeated := describe_repeated_prompts(items.rows):
         found.append(problem_of("TP458", file=file, what=repeated))
     if unwritable := unwritable_items(items.rows, tokenizer, scoring):
         [(place, expected, made), *_] = unwritable

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from evidence.rules.plausibility import cut_in_words
+from evidence.rules.plausibility import describe_truncation
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity, show
@@ -89,7 +89,7 @@ def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Proble
     """Yield the warning that examples lose the end of their answer, an error where most do."""
     if not counts["truncated_rows"]:
         return
-    what, fix = cut_in_words(counts, where.max_length), where.fix(counts["longest_row_tokens"])
+    what, fix = describe_truncation(counts, where.max_length), where.fix(counts["longest_row_tokens"])
     rule = "TP026" if 2 * counts["truncated_rows"] > counts["rows"] else "TP455"
     yield problem_of(rule, file=where.file, what=what, next=fix)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.run import layout
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems.problem import Problem

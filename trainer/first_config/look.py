@@ -173,5 +173,5 @@ def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[
         what = f"Training rows ask each of its {quantity(total, 'item')} too."
         problems.append(problem_of("TP034", file=file, what=what))
         return []
-    found = seen_in_training(overlap.document(), items=total)
+    found = describe_overlap(overlap.document(), items=total)
     return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.registry.built_in import GENERATOR_SEED_OFFSET
-from evidence.rules.overlap import seen_in_training
+from evidence.rules.plausibility import describe_overlap
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
@@ -34,6 +33,9 @@ from trainer.objectives import objective_of
 from trainer.objectives.items import Items, items_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
+
+GENERATOR_SEED_OFFSET = 1_000_003
+"""Added to the seed of a run to give the seed of its generated rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class Data:
             return ()
         return tuple(
             problem_of(code, file=str(self.dataset.path), what=what, severity="warning")
-            for code, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
+            for code, what in describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
         )
 
     @property

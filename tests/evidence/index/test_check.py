@@ -185,7 +185,7 @@ def test_a_finding_names_the_line_of_the_file_and_not_the_number_of_the_row(tmp_
     repeated = findings["TP351", "predictions.jsonl"]
     answers = (folder / "predictions.jsonl").read_text().splitlines()
     assert repeated.line == len(answers)
-    assert repeated.what == f"The item {json.loads(answers[-1])['id']} was answered in line 2 already."
+    assert repeated.what == f"{json.loads(answers[-1])['id']} is answered in row 1 already."
     assert findings["TP131", "metrics.jsonl"].line == 1
 
 

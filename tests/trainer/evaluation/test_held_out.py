@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import rows_of
+from forging import read_rows
 from leaves import Forger, Forgery
 
 from evidence.judge.judgement import check_run
@@ -81,7 +81,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def points_of(folder: Path) -> dict[int, tuple[float, float]]:
-    rows = rows_of(folder, layout.METRICS)
+    rows = read_rows(folder, layout.METRICS)
     return {row["step"]: (row["held_out_score"], row["held_out_loss"]) for row in rows if "held_out_score" in row}
 
 
@@ -99,9 +99,9 @@ def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
     for step, (score, _) in points.items():
         assert score == sum(row["correct"] for row in answers if row["step"] == step) / 3
     assert points[50][1] < points[10][1], "the words were learned"
-    assert {row["step"] for row in rows_of(made, layout.METRICS)} == {1, 7, 10, 14, 20, 21, 28, 30, 35, 40, 42, 49, 50}
+    assert {row["step"] for row in read_rows(made)} == {1, 7, 10, 14, 20, 21, 28, 30, 35, 40, 42, 49, 50}
     # At the end the same program gives the same answers of the same model.
-    ended = {row["id"]: row["output_text"] for row in rows_of(made, layout.PREDICTIONS)}
+    ended = {row["id"]: row["output_text"] for row in read_rows(made, layout.PREDICTIONS)}
     assert {row["id"]: row["output_text"] for row in answers if row["step"] == 50} == {
         each: ended[each] for each in drawn
     }
@@ -110,7 +110,7 @@ def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
 
 def test_the_time_is_no_part_of_the_steps(made: Path):
     manifest = json.loads((made / layout.MANIFEST).read_text())
-    rows = rows_of(made, layout.METRICS)
+    rows = read_rows(made, layout.METRICS)
     firsts = [0, *(each["step"] for each in rows[:-1])]
     steps = sum(row["step_seconds"] * (row["step"] - before) for row, before in zip(rows, firsts, strict=True))
     asked = sum(row.get("held_out_seconds", 0) for row in rows)
@@ -122,7 +122,7 @@ def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
     scores = {step: score for step, (score, _) in points_of(made).items()}
     best = min(step for step in scores if scores[step] == max(scores.values()))
     assert steps_of(made) == sorted({50, best}, reverse=True)
-    told = [row["fields"] for row in rows_of(made, layout.LOG) if row["event"] == "best_so_far"]
+    told = [row["fields"] for row in read_rows(made, layout.LOG) if row["event"] == "best_so_far"]
     assert (told[-1]["step"], told[-1]["value"]) == (best, max(scores.values()))
 
 
@@ -165,7 +165,7 @@ FORGED: dict[str, tuple[str, str, Change]] = {
 def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path):
     code, file, change = FORGED[name]
     forger = Forger(made, tmp_path / "forged")
-    values = deepcopy(forger.values) | {"answers": rows_of(made, layout.ANSWERS_OVER_STEPS)}
+    values = deepcopy(forger.values) | {"answers": read_rows(made, layout.ANSWERS_OVER_STEPS)}
     change(values)
     written(forger.folder / layout.ANSWERS_OVER_STEPS, values.pop("answers"))
     forger._reseal(values, Forgery(file=file or "all", what="told"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import pytest
-from forging import rows_of, write_rows
+from forging import read_rows, write_rows
 from leaves import Forger, Forgery
 
 from evidence.judge.judgement import check_run
@@ -105,7 +105,7 @@ def errors_of(folder: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
-    summary, rows = summary_of(made), rows_of(made, layout.PREDICTIONS)
+    summary, rows = summary_of(made), read_rows(made, layout.PREDICTIONS)
     stated = {key: summary["generation"][key] for key in ("method", "samples", "seed", "temperature", "top_k", "top_p")}
     assert list(stated.values()) == ["sampled", SAMPLES, 7, 1.5, 40, 0.95]
     assert [len(row.get("more_samples", ())) for row in rows] == [4, 4, 4, 0]
@@ -120,7 +120,7 @@ def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
     assert summary["baseline"]["sampled"]["samples"] == SAMPLES
     said = run_text(read_run(made))
     assert all(name in said for name in ("pass@1 ", "pass@5 ", "majority of 5 "))
-    logged = [row["message"] for row in rows_of(made, layout.LOG) if row["event"] == "evaluated"]
+    logged = [row["message"] for row in read_rows(made, layout.LOG) if row["event"] == "evaluated"]
     assert "of 5 samples pass@1 " in logged[0]
     # The set is small on purpose, and one of its prompts too long.
     assert errors_of(made) <= {"TP408"}
@@ -165,7 +165,7 @@ def swapped(row: dict[str, Any]) -> None:
 
 def test_a_sample_that_was_not_drawn_so_is_found(copy: Path):
     """Two samples of one item change places, so that every hash and score still fits."""
-    rows, summary = rows_of(copy, layout.PREDICTIONS), summary_of(copy)
+    rows, summary = read_rows(copy, layout.PREDICTIONS), summary_of(copy)
     swapped(rows[0])
     write_rows(copy, layout.PREDICTIONS, rows)
     summary["predictions"]["sha256"] = sha256_file(copy / layout.PREDICTIONS)

@@ -216,8 +216,8 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert as_text(found.warnings) == (
-        f"warning TP408: {held}: Training rows ask 2 of the 12 evaluation items (2 rows): line-1, line-2.\n"
-        "  A score on questions that were trained on does not measure what the model can do.\n"
+        f"warning TP408: {held}: Training rows contain 2 of the 12 evaluation items (2 rows): line-1, line-2.\n"
+        "  A score on items that were trained on does not measure generalization.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )
 

@@ -12,7 +12,7 @@ from evidence.index.summary import summary_of
 from evidence.judge.judgement import report_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
-from evidence.registry.known_models import folder_of
+from evidence.registry import known_model_folder
 from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
@@ -42,7 +42,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return one for a TPU of a model of Gemma-2B's shape: a tokenizer is here, weights are not."""
     folder = tmp_path_factory.mktemp("gemma")
     model = model_folder(folder / "model")
-    described = json.loads((folder_of("google/gemma-2b") / "config.json").read_text())
+    described = json.loads((known_model_folder("google/gemma-2b") / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(described | {"vocab_size": 2048}))
     (folder / "config.yaml").write_text(LARGE.format(model=model))
     return folder / "config.yaml"

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 from model_folders import llama_folder
 
-from evidence.registry.known_models import known_models
+from evidence.registry import published_models
 from evidence.targets.target import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
@@ -71,7 +71,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
 
 
-@pytest.mark.parametrize(("name", "stated"), known_models().items())
+@pytest.mark.parametrize(("name", "stated"), published_models().items())
 def test_a_shipped_shape_has_as_many_parameters_as_its_page_states(name: str, stated: dict[str, Any]):
     source = known_source(name)
     assert source is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import forged, manifest_of, rows_of
+from forging import forged, read_manifest, read_rows
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import files_of_run
@@ -105,7 +105,7 @@ def grade_with_receipts(folder: Path) -> Grade:
 
 def without_states(folder: Path) -> Path:
     shutil.rmtree(folder / layout.STATES)
-    manifest = manifest_of(folder)
+    manifest = read_manifest(folder)
     manifest["artifacts"] = [each for each in manifest["artifacts"] if not each["path"].startswith(layout.STATES)]
     (folder / layout.MANIFEST).write_text(json.dumps(manifest))
     return folder
@@ -114,7 +114,7 @@ def without_states(folder: Path) -> Path:
 @pytest.mark.slow
 def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest: Path):
     assert kept_steps(honest) == [2, 5, 8, 11]
-    listed = {each["path"] for each in manifest_of(honest)["artifacts"]}
+    listed = {each["path"] for each in read_manifest(honest)["artifacts"]}
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)
     assert [each.what for each in report_of(read_run(honest)).findings if each.severity == "error"] == []
@@ -258,10 +258,10 @@ def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
     """Four honest steps, the other states drawn from noise, losses times 0.6, and nothing to challenge."""
     without_states(copy)
     (copy / layout.TRAINED_PARAMS).unlink()
-    manifest = manifest_of(copy)
+    manifest = read_manifest(copy)
     manifest["artifacts"] = [each for each in manifest["artifacts"] if each["path"] != layout.TRAINED_PARAMS]
     (copy / layout.MANIFEST).write_text(json.dumps(manifest))
-    rows, noise = rows_of(copy), random.Random(0)
+    rows, noise = read_rows(copy), random.Random(0)
     for row in rows[4:]:
         row["loss"] *= 0.6
     states = {step: noise.randbytes(32).hex() for step in range(5, STEPS + 1)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from forging import forged, manifest_of, rows_of
+from forging import forged, read_manifest, read_rows
 from tasks import inputs_of
 
 from evidence.bundle.build import build_bundle
@@ -238,7 +238,7 @@ def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_
 
 
 def test_an_edited_loss_that_fits_everywhere_is_found(copy: Path, shop: Shop):
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     true = rows[4]["loss"]
     rows[4]["loss"] = true - 0.01
     forged(copy, rows)
@@ -253,7 +253,7 @@ def test_an_edited_loss_that_fits_everywhere_is_found(copy: Path, shop: Shop):
 
 
 def test_an_edited_gradient_norm_and_an_invented_end_are_found(copy: Path, shop: Shop):
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     for row in rows[6:]:
         row["grad_norm"] *= 0.9
     forged(copy, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
@@ -291,7 +291,7 @@ def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[Repeated
 @pytest.mark.slow
 def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, data=replace(shop.config.data, shuffle=False)))
-    rows = with_times_of(rows_of(copy), kept.rows)
+    rows = with_times_of(read_rows(copy), kept.rows)
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     [first] = shop.repeated(copy)
     assert first.verdict == "different"
@@ -304,7 +304,7 @@ def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Pa
     faster = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=2e-2))
     task, data = inputs_of(faster)
     kept, state = trained(faster, task, data, compiled_steps(task, data.source.lengths_in_use), to=8, begin=at_four)
-    honest_rows = rows_of(copy)
+    honest_rows = read_rows(copy)
     rows = honest_rows[:4] + with_times_of(honest_rows[4:], [row | {"learning_rate": 1e-2} for row in kept.rows])
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     came = shop.repeated(copy)
@@ -316,7 +316,7 @@ def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Pa
 def test_skipped_steps_are_found(copy: Path, shop: Shop):
     """Four steps were trained; the second half of the states stands still and the rows go on with noise."""
     kept, state = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     for row in rows[4:]:
         row["loss"], row["grad_norm"] = rows[3]["loss"] * (1 - row["step"] / 1e4), rows[3]["grad_norm"]
     states = {6: kept.states[4], 8: kept.states[4]}
@@ -329,7 +329,7 @@ def test_skipped_steps_are_found(copy: Path, shop: Shop):
 @pytest.mark.slow
 def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, seed=7))
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     rows = rows[:4] + with_times_of(rows[4:], kept.rows[4:])
     states = {step: sha256 for step, sha256 in kept.states.items() if step > 4}
     forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
@@ -339,10 +339,10 @@ def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop)
 
 
 def test_edited_answers_and_edited_start_are_found(copy: Path):
-    answers = rows_of(copy, layout.PREDICTIONS)
+    answers = read_rows(copy, layout.PREDICTIONS)
     answers[2]["output_text"] = "<answer>4</answer>"
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
-    dataset = manifest_of(copy)["dataset"]
+    dataset = read_manifest(copy)["dataset"]
     forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
     receipt, code, _ = asked(copy, segments=0, items=6)
     assert code == 1
@@ -376,7 +376,7 @@ def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
 
 
 def test_other_versions_are_refused_and_anyway_held_to_a_tolerance(copy: Path):
-    manifest = manifest_of(copy)
+    manifest = read_manifest(copy)
     packages = manifest["environment"]["packages"]
     here = packages["jax"]
     forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
@@ -397,7 +397,7 @@ def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     )
     code, said = refusal(lambda: asked(copy, dataset=str(other)))
     assert code == 3
-    stated = manifest_of(copy)["dataset"]["sha256"]
+    stated = read_manifest(copy)["dataset"]["sha256"]
     assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
     assert said[0].endswith(f"; the run learned from {stated}.")
     code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
@@ -418,7 +418,7 @@ def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
 
 def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
     """A last row at step 10^15 would be counted as steps of which four were repeated."""
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     rows[-1]["step"] = 10**15
     (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000; config.yaml ends at step 8."
@@ -433,7 +433,7 @@ def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
     honest = asked(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (honest["trained"], honest["different"]) == (6, 0)
-    answers = rows_of(copy, layout.PREDICTIONS)
+    answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
     other = asked(copy, segments=0, items=6)[0]["covered"]["items"]
@@ -458,7 +458,7 @@ def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
 
 @pytest.mark.slow
 def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path, shop: Shop):
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     for row in rows:
         row["loss"] *= 1 + 1e-7
     forged(copy, rows, states=dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32), params={8: "cd" * 32})
@@ -474,7 +474,7 @@ def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path
 def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Shop):
     slower = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=0.98e-2))
     kept, state = other_training(shop, slower)
-    rows = with_times_of(rows_of(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
+    rows = with_times_of(read_rows(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     [first] = shop.repeated(copy, is_exact=False)
     assert first.verdict == "different"
@@ -537,7 +537,7 @@ def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, 
     """The table is cut to three steps, so that the run's eight reach beyond it."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((3, 0.0),), "grad_norm": ((3, 0.0),)})
     monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     for row in rows[4:]:
         row["loss"] *= 1.01
     states = dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32)
@@ -553,7 +553,7 @@ def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, 
 
 def test_on_another_processor_a_row_between_equal_states_is_held_to_one_step(copy: Path, shop: Shop):
     """Found once: the same states to the last bit, and a loss added up in another order by two units of float32."""
-    rows = rows_of(copy)
+    rows = read_rows(copy)
     for row in rows:
         row["loss"] *= 1 + 2e-7
     forged(copy, rows)
@@ -570,7 +570,7 @@ def test_on_another_processor_each_segment_is_judged_from_its_own_state(
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((1, 0.0),), "grad_norm": ((1, 0.0),)})
     monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
     folder = shutil.copytree(honest, tmp_path / "honest")
-    rows = rows_of(folder)
+    rows = read_rows(folder)
     rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
     states = {step: sha256 for step, sha256 in read_recorded(folder).states.items() if step in (3, 6)}
     forged(folder, rows, states=dict.fromkeys((2, 4, 8), "ab" * 32) | states, params={8: "cd" * 32})

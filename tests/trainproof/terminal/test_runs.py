@@ -35,9 +35,9 @@ REPORT = """\
 runs/forged  contradictory: 1 error
 error TP310: runs/forged/run_manifest.json at /result/best_loss (line 107): \
 result.best_loss is 0.5; metrics.jsonl gives 1.440041.
-  Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.
+  Every figure of the result is computed from the rows of metrics.jsonl.
   Expected: 1.440041.
-  Next: Restore metrics.jsonl and the manifest as the run wrote them.
+  Next: Restore metrics.jsonl and the manifest from the original run.
 runs/good    consistent
 runs/killed  partial: 1 warning
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \

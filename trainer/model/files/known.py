@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.registry.known_models import folder_of
+from evidence.registry import known_model_folder
 from schemas.names import MODELS, model_path
 from schemas.problems.problem import ProblemError
 from trainer.model.files.source import ModelSource, find_source, resolve
@@ -29,7 +29,7 @@ def planned_source(name: str, revision: str | None = None) -> ModelSource:
 
 def known_source(name: str) -> ModelSource | None:
     """Return the shapes that ship of a model, None where it is not known. Case does not matter, as on the hub."""
-    folder = folder_of(name)
+    folder = known_model_folder(name)
     return None if folder is None else find_source(name, None, folder, folder, "pretrained")
 
 

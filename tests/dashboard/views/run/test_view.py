@@ -140,7 +140,7 @@ def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Ope
 
 def test_beside_a_score_stands_which_items_could_not_be_right(opened: Open, root: Path) -> None:
     write_run(root, "alpha", items=40, eval_summary={"eval_set": {"items_unwritable": 3}})
-    assert "3 of 40 items expect an answer that the tokenizer writes otherwise." in said(opened(state.RUN, run="alpha"))
+    assert "3 of 40 items expect an answer that the tokenizer changes." in said(opened(state.RUN, run="alpha"))
 
 
 def test_the_scores_of_a_run_that_contradicts_itself_are_not_pictured(opened: Open, root: Path) -> None:

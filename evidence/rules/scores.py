@@ -1,0 +1,237 @@
+"""Check that scores and verdicts follow from the predictions, and predictions from the evaluation set and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from evidence.records.facts import Document, Facts
+from evidence.rules.checker import Checker, ValidRun, rule
+from evidence.run.hashes import sha256_json, sha256_lines
+from evidence.run.layout import BASELINE_PREDICTIONS, EVAL_SUMMARY, LOG, PREDICTIONS
+from evidence.scores.patterns.parse import PatternError
+from evidence.scores.reading import accepted_of, expected_line, scoring_of
+from evidence.scores.recompute import counts_prompts_once, scores_of
+from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
+from schemas.catalog import VERSION
+from schemas.problems.problem import pointer_to
+from schemas.problems.words import show
+from schemas.reading.values import at
+
+_ITEM_HASHES = {"id": "ids_sha256", "prompt": "prompts_sha256", "expected": "expected_sha256"}
+_FIRST_WITH_READERS = "1.2"
+"""Configurations before this version always read the content of `<answer>` tags and compared it exactly."""
+
+
+class EvaluatedModel(NamedTuple):
+    """A model's part of eval_summary.json, at `pointer`, and its predictions."""
+
+    stated: Document
+    rows: Sequence[Document]
+    file: str
+    pointer: str
+
+
+def evaluated_models(run: Facts) -> Iterator[EvaluatedModel]:
+    """Yield the trained model and the baseline, each if it has both scores and predictions."""
+    summary = run.eval_summary
+    if summary and run.predictions is not None:
+        yield EvaluatedModel(summary, run.predictions, PREDICTIONS, "")
+    if summary and summary["baseline"] and run.baseline_predictions is not None:
+        yield EvaluatedModel(summary["baseline"], run.baseline_predictions, BASELINE_PREDICTIONS, "/baseline")
+
+
+def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]:
+    """Yield line, pointer and fields of every answer, of every sample of an item."""
+    for line, row in enumerate(rows, start=1):
+        if MORE_SAMPLES not in row:
+            yield line, "", row
+            continue
+        for number, answer in enumerate(answers_in(row)):
+            yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
+
+
+def _prediction_files(run: Facts) -> tuple[tuple[str, Sequence[Document]], ...]:
+    return (PREDICTIONS, run.predictions or ()), (BASELINE_PREDICTIONS, run.baseline_predictions or ())
+
+
+@rule("TP340", "eval_summary")
+def scores(run: ValidRun, check: Checker) -> None:
+    """Compute every score again from the predictions."""
+    samples = run.eval_summary["generation"].get("samples", 1)
+    for model in evaluated_models(run):
+        computed = scores_of(model.rows, samples, by_prompt=counts_prompts_once(model.stated))
+        stated = {key: model.stated[key] for key in ("metrics", "groups", "sampled") if key in model.stated}
+        for path, found, expected in _differences(stated, computed):
+            check.equal(EVAL_SUMMARY, model.pointer + pointer_to(path), found, expected, model.file)
+
+
+def _differences(stated: Any, computed: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield path, stated and computed value of each leaf that differs, with None for a missing value."""
+    if isinstance(stated, dict) and isinstance(computed, dict) and stated != computed:
+        for key in computed | stated:
+            yield from _differences(stated.get(key), computed.get(key), (*path, key))
+    elif stated != computed:
+        yield path, stated, computed
+
+
+@rule("TP341")
+def verdicts(run: ValidRun, check: Checker) -> None:
+    """Score every prediction again from its text."""
+    scoring, stop = scoring_of(run.eval_summary), at(run.eval_summary, "generation", "stop")
+    try:
+        scoring.read("")
+    except PatternError as error:
+        what = f"The pattern {show(scoring.answer_regex)} is not valid: {error}."
+        check.report(EVAL_SUMMARY, what, "/scoring/answer_regex")
+        return
+    for file, rows in _prediction_files(run):
+        # Earlier versions do not state `lenient_correct`; then no row of the file has it.
+        has_lenient = any("lenient_correct" in row for row in rows)
+        for line, pointer, row in each_answer(rows):
+            verdict = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
+            for key, value in verdict.items():
+                if has_lenient or key != "lenient_correct":
+                    source = f"the output of {row['id']}"
+                    check.equal(file, f"{pointer}/{key}", row.get(key), value, source, line=line)
+        for line, row in enumerate(rows, start=1):
+            if MORE_SAMPLES in row:
+                answers = [answer["extracted_answer"] for answer in answers_in(row)]
+                for key, value in majority_fields(answers, scoring, accepted_of(row)).items():
+                    check.equal(file, f"/{key}", row.get(key), value, f"the majority of {row['id']}", line=line)
+
+
+@rule("TP342")
+def outputs(run: ValidRun, check: Checker) -> None:
+    """Check that text, tokens, ending and error of each answer fit together."""
+    generation = at(run.eval_summary, "generation") or {}
+    for file, rows in _prediction_files(run):
+        for line, row in enumerate(rows if generation else (), start=1):
+            samples, answers = generation.get("samples", 1), 1 + len(row.get(MORE_SAMPLES, ()))
+            what = f"{row['id']} has {answers} answers; the evaluation drew {samples}."
+            check.require(row["error"] is not None or answers == samples, file, what, f"/{MORE_SAMPLES}", line=line)
+        same_tokens: dict[tuple[str, str], Document] = {}
+        for line, pointer, row in each_answer(rows):
+            for key, what in _contradictions(row, generation):
+                check.report(file, f"{row['id']}: {what}.", f"{pointer}/{key}", line=line)
+            if row.get("output_token_ids"):
+                other = same_tokens.setdefault((row["output_token_ids"], row["finish_reason"]), row)
+                what = f"{row['id']} has the tokens of {other['id']}, but another text."
+                is_same = other["output_text"] == row["output_text"]
+                check.require(is_same, file, what, f"{pointer}/output_text", line=line)
+
+
+def _contradictions(row: Document, generation: Document) -> Iterator[tuple[str, str]]:
+    """Yield the field and the description of each contradiction within an answer."""
+    reason, tokens, text, error = (row[key] for key in ("finish_reason", "output_tokens", "output_text", "error"))
+    limit, end, stop = (generation.get(key) for key in ("max_new_tokens", "stop_token_id", "stop"))
+    ids = row.get("output_token_ids", "").split()
+    if (error is not None) != (reason == "error"):
+        yield "finish_reason", f"finish_reason is {reason}, but error is {show(error)}"
+    elif error is not None and text:
+        yield "output_text", "the row has both an output and an error"
+    elif error is None and tokens == 0:
+        yield "output_tokens", f"no token was generated, but finish_reason is {reason}"
+    elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):
+        yield "output_tokens", f"{tokens} tokens ended by {reason}, but max_new_tokens is {limit}"
+    elif "output_token_ids" in row and len(ids) != tokens:
+        yield "output_token_ids", f"output_tokens is {tokens}, but there are {len(ids)} token ids"
+    _, has_stop, after = text.partition(stop) if stop else ("", "", "")
+    if after:
+        yield "output_text", f"the text continues after the stop text {show(stop)}"
+    if ids and end is not None and error is None:
+        places = [place for place, token in enumerate(ids) if int(token) == end]
+        expected = [len(ids) - 1] if reason == "stop" else []
+        # A stop text ends the output before an end token, unless one token holds both.
+        if places != expected and not (has_stop and expected and not places):
+            place = f"token {places[0] + 1} of {len(ids)}" if places else f"none of {len(ids)} tokens"
+            yield "output_token_ids", f"finish_reason is {reason}, but the end token {end} is {place}"
+
+
+def _item_text(row: Document, key: str) -> str:
+    """Return what the hash of the evaluation set is computed from."""
+    return expected_line(row) if key == "expected" else str(row[key])
+
+
+@rule("TP350", "eval_summary")
+def evaluation_set(run: ValidRun, check: Checker) -> None:
+    """Compare the predictions with the evaluation set: their number, their ids, and the hashes if all are there."""
+    stated, status = run.eval_summary["eval_set"], run.eval_summary["status"]
+    for model in evaluated_models(run):
+        rows, items, pointer = len(model.rows), stated["items"], f"{model.pointer}/predictions/rows"
+        check.equal(EVAL_SUMMARY, pointer, model.stated["predictions"]["rows"], rows, model.file)
+        if model.stated["predictions"]["rows"] == rows:
+            what = f"The evaluation is {status} with {rows} predictions for {items} items."
+            fits = rows == items if status == "complete" else rows <= items
+            check.require(fits, EVAL_SUMMARY, what, pointer, expected=str(items))
+        first: dict[str, int] = {}
+        for line, row in enumerate(model.rows, start=1):
+            earlier = first.setdefault(row["id"], line)
+            what = f"{row['id']} is answered in row {earlier} already."
+            check.require(earlier == line, model.file, what, "/id", line=line, code="TP351")
+        for key, name in _ITEM_HASHES.items() if rows == items else ():
+            expected = sha256_lines(_item_text(row, key) for row in model.rows)
+            source = f"the field {key} of {model.file}"
+            check.equal(EVAL_SUMMARY, f"/eval_set/{name}", stated[name], expected, source, code="TP352")
+
+
+@rule("TP355", "predictions", "baseline_predictions")
+def baseline_items(run: ValidRun, check: Checker) -> None:
+    """Check that the baseline answers the same items in the same order."""
+    for line, rows in enumerate(zip(run.predictions, run.baseline_predictions, strict=False), start=1):
+        for key in _ITEM_HASHES:
+            after, before = (_item_text(row, key) for row in rows)
+            if before != after:
+                what = f"{key} is {show(before)}, but {show(after)} in {PREDICTIONS}."
+                check.report(BASELINE_PREDICTIONS, what, f"/{key}", line=line)
+                return
+
+
+@rule("TP353", "eval_summary")
+def settings_hashes(run: ValidRun, check: Checker) -> None:
+    """Compute the hashes of the generation and scoring settings again."""
+    for group in ("generation", "scoring"):
+        if stated := run.eval_summary.get(group):
+            expected = sha256_json({key: value for key, value in stated.items() if key != "sha256"})
+            check.equal(EVAL_SUMMARY, f"/{group}/sha256", stated["sha256"], expected, f"the group {group}")
+
+
+@rule("TP354", "eval_summary")
+def declared_evaluation(run: ValidRun, check: Checker) -> None:
+    """Compare the set, generation, scoring and baseline with config.yaml, and the scoring with the log."""
+    summary, generation = run.eval_summary, run.eval_summary["generation"]
+    scoring, config = asdict(scoring_of(summary)), run.config or {}
+    for line, event in enumerate(run.log or (), start=1):
+        for key, value in scoring.items() if event["event"] == "scoring" else ():
+            stated = event["fields"].get(key, 1 if key == "version" else None)
+            check.equal(LOG, f"/fields/{key}", stated, value, EVAL_SUMMARY, line=line)
+    is_old = str(config.get("schema_version", VERSION)) < _FIRST_WITH_READERS
+    declared = ({"answer": "tags", "compare": "exact"} if is_old else {}) | config.get("evaluation", {})
+    if isinstance(name := declared.get("eval_set"), str):
+        declared["eval_set"] = name.rsplit("/", 1)[-1]
+    sampling = ("temperature", "top_k", "top_p") if "samples" in generation else ()
+    effective = {
+        "/eval_set/name": ("eval_set", summary["eval_set"]["name"].rsplit("/", 1)[-1]),
+        "/generation/samples": ("samples", generation.get("samples", 1)),
+        **{f"/generation/{key}": (key, generation.get(key)) for key in ("max_new_tokens", "stop", *sampling)},
+        **{f"/scoring/{key}": (key, value) for key, value in scoring.items()},
+    }
+    for pointer, (key, value) in effective.items():
+        if declared.get(key) is not None:
+            check.equal(EVAL_SUMMARY, pointer, value, declared[key], f"evaluation.{key} of config.yaml")
+    for key, without in (("eval_set", None), ("baseline", False)) if summary["baseline"] else ():
+        what = f"There is a baseline, but evaluation.{key} of config.yaml is {show(without)}."
+        is_refused = key in declared and declared[key] is without
+        check.require(not is_refused, EVAL_SUMMARY, what, "/baseline", expected="null")
+
+
+@rule("TP356", "eval_summary", "first_examples")
+def end_token(run: ValidRun, check: Checker) -> None:
+    """Check that answers end at the token with which the training examples end."""
+    stated = run.eval_summary["generation"]["stop_token_id"]
+    for example in run.first_examples["examples"] if run.first_examples["counts"]["end_token_supervised"] else ():
+        if not example["truncated"] and example["tokens"] and (last := example["tokens"][-1]["id"]) != stated:
+            source = f"row {example['row']} of the training data"
+            check.equal(EVAL_SUMMARY, "/generation/stop_token_id", stated, last, source)
+            return

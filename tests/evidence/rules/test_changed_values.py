@@ -1,0 +1,151 @@
+"""Change values of a real run, make all hashes fit, and check that another document contradicts them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from leaves import Forger, Forgery
+
+from evidence.judge.judgement import check_run
+from evidence.records.ours import read_run
+from evidence.run import layout
+from evidence.run.hashes import link_of
+
+SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
+Values = dict[str, Any]
+
+
+@pytest.fixture
+def forger(tmp_path: Path) -> Forger:
+    return Forger(SMOKE, tmp_path / "demo-smoke")
+
+
+def codes_after(forger: Forger, change: Callable[[Values], object] = lambda values: None) -> set[str]:
+    """Return the codes after a change of documents and rows, with all hashes made to fit."""
+    values = deepcopy(forger.values)
+    change(values)
+    forger._reseal(values, Forgery(file="all", what="told"))
+    return {each.code for each in check_run(read_run(forger.folder)) if each.severity != "note"}
+
+
+def dataset(values: Values) -> dict[str, Any]:
+    return values[layout.MANIFEST]["dataset"]
+
+
+def remove_token_ids(values: Values) -> None:
+    for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS):
+        for row in values[name]:
+            del row["output_token_ids"]
+
+
+def shorten_compilation(values: Values) -> None:
+    values[layout.MANIFEST]["result"]["compile_seconds"] /= 10
+    event = next(each for each in values[layout.LOG] if each["event"] == "compiled")
+    event["fields"]["compile_seconds"] /= 10
+
+
+def log_continuation(values: Values) -> None:
+    """Log that a run without a parent continues."""
+    values[layout.LOG].insert(2, {**values[layout.LOG][2], "event": "continued", "fields": {}})
+
+
+def change_template(values: Values) -> None:
+    values[layout.EVAL_SUMMARY]["generation"]["prompt_template"] = "Q: {prompt}\nA:"
+
+
+def write_a_huge_token(values: Values) -> None:
+    values[layout.PREDICTIONS][0]["output_token_ids"] = "9" * 5000
+
+
+def test_unchanged_run_has_no_findings(forger: Forger) -> None:
+    assert codes_after(forger) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (remove_token_ids, "TP525"),
+        (change_template, "TP360"),
+        (shorten_compilation, "TP306"),
+        (log_continuation, "TP365"),
+        (lambda values: values[layout.LOG].clear(), "TP365"),
+        (write_a_huge_token, "TP124"),
+        (lambda values: dataset(values).update(duplicates=3), "TP381"),
+        (lambda values: dataset(values).update(split="train"), "TP381"),
+        (lambda values: dataset(values).update(tokens=99), "TP306"),
+        (lambda values: dataset(values).pop("tokens"), "TP525"),
+        (lambda values: dataset(values).pop("sequences"), "TP525"),
+    ],
+)
+def test_changed_value(forger: Forger, change: Callable[[Values], object], code: str) -> None:
+    assert code in codes_after(forger, change)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda entries: entries.pop(1), "TP525"),
+        (lambda entries: entries[1].update(state_sha256=entries[0]["state_sha256"]), "TP324"),
+    ],
+)
+def test_changed_chain_with_new_links(forger: Forger, change: Callable[[list[Any]], object], code: str) -> None:
+    path = forger.folder / layout.CHAIN
+    entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    change(entries)
+    for before, entry in pairwise(entries):
+        entry["previous"] = link_of(before)
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
+    stated = {"entries": len(entries), "head": link_of(entries[-1])}
+    assert codes_after(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
+
+
+def replace_last_weight(content: bytes) -> bytes:
+    return content[:-4] + struct.pack("<f", 0.125)
+
+
+def two_weights(_: bytes) -> bytes:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_last_weight,
+        two_weights,
+        lambda _: b"",
+        lambda _: bytes(8),
+        lambda _: b"\xff" * 100,
+        lambda _: b"\x02\x00\x00\x00\x00\x00\x00\x00[]",
+    ],
+)
+def test_changed_saved_parameters(forger: Forger, change: Callable[[bytes], bytes]) -> None:
+    path = forger.folder / layout.TRAINED_PARAMS
+    path.write_bytes(change(path.read_bytes()))
+    assert codes_after(forger) == {"TP328"}
+
+
+def test_removed_saved_parameters(forger: Forger) -> None:
+    (forger.folder / layout.TRAINED_PARAMS).unlink()
+
+    def unlist(values: Values) -> None:
+        listed = values[layout.MANIFEST]["artifacts"]
+        listed[:] = [each for each in listed if each["path"] != layout.TRAINED_PARAMS]
+
+    assert "TP525" in codes_after(forger, unlist)
+
+
+def test_saved_parameters_of_any_size_are_not_read(forger: Forger) -> None:
+    """169,728 parameters: 8 bytes each at most, and 16 MiB for the header."""
+    with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
+        file.truncate(64 << 20)
+    assert "TP328" in codes_after(forger)
+    [problem] = [each for each in check_run(read_run(forger.folder)) if each.code == "TP328"]
+    assert problem.what == "The file has 67,108,864 bytes; 169,728 parameters take 18,135,040 at most."
