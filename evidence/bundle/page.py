@@ -27,7 +27,7 @@ from evidence.proof.coverage import load_extent, measure_coverage
 from evidence.proof.receipts import read_receipts, run_sha256, summarize_receipt
 from evidence.records.by_name import flatten
 from evidence.records.facts import Facts
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST, RECEIPTS
 from evidence.run.notes import Notes
@@ -287,7 +287,7 @@ def _notes(notes: Notes) -> str:
 
 def _caveats(facts: Facts) -> Iterator[str]:
     """Yield how far the score can be trusted: gains in form only, answers in another form, impossible items."""
-    caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in caveats_of(facts.eval_summary)))
+    caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in score_caveats(facts.eval_summary)))
     yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
     yield from describe_form_losses(facts.eval_summary, facts.log)
 

@@ -17,8 +17,8 @@ from evidence.records.facts import Document, Facts, finding, where
 from evidence.records.ours import Run
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.checker import Checker, ValidRun, rule, shorten
-from evidence.rules.contradiction.scores import each_answer
 from evidence.rules.identity import SEALED, events
+from evidence.rules.scores import each_answer
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.run.layout import BASELINE_PREDICTIONS, CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS

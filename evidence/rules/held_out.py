@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from evidence.records.facts import Document
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.rules.contradiction.rollouts import scoring_in
+from evidence.rules.rollouts import recorded_scoring
 from evidence.run.layout import ANSWERS_OVER_STEPS, METRICS
 from evidence.scores.reading import PatternError, accepted_answers
 from evidence.scores.recompute import draw_ids
@@ -29,7 +29,7 @@ def held_out_scores(run: ValidRun, check: Checker) -> None:
 @rule("TP396", "answers_over_steps")
 def held_out_verdicts(run: ValidRun, check: Checker) -> None:
     """Score every answer given during training again."""
-    scoring, stop = scoring_in(run), at(run.config, "evaluation", "stop")
+    scoring, stop = recorded_scoring(run), at(run.config, "evaluation", "stop")
     if scoring is None:
         return
     try:

@@ -16,9 +16,9 @@ from evidence.records.facts import Document, Facts, same
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
 from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, MANIFEST, METRICS, PREDICTIONS
-from evidence.scores.clusters import BY_PROMPT
-from evidence.scores.overlap import Overlap, overlap_of, row_texts
-from evidence.scores.reading import accepted_of
+from evidence.scores.intervals import BY_PROMPT
+from evidence.scores.overlap import Overlap, find_overlap, row_texts
+from evidence.scores.reading import accepted_answers
 from evidence.targets.target import target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.words import listed, quantity
@@ -130,7 +130,7 @@ def describe_repeated_prompts(rows: Sequence[Document]) -> str | None:
     repeated = [(item, before) for item, before in pairs if item["id"] != before["id"]]
     if not repeated:
         return None
-    other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in repeated)
+    other = sum(set(accepted_answers(item)).isdisjoint(accepted_answers(before)) for item, before in repeated)
     pairs_shown = listed([f"{item['id']} ({before['id']})" for item, before in repeated[:_NAMED_ITEMS]], last="and")
     differ = f", {other:,} with another expected answer" if other else ""
     return f"{len(repeated):,} of {len(rows):,} items repeat an earlier prompt{differ}: {pairs_shown}."
@@ -279,4 +279,4 @@ def _count_overlap(path: Path, stamp: Stamp, items: tuple[tuple[str, str, str], 
     """Return the overlap of a dataset's rows with evaluation items, or None if the rows cannot be read."""
     rows = dataset_rows(path, stamp)
     named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
-    return None if rows is None else overlap_of(named, map(row_texts, rows))
+    return None if rows is None else find_overlap(named, map(row_texts, rows))

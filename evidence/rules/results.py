@@ -13,7 +13,7 @@ from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
 from evidence.records.facts import where
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
-from evidence.scores.recompute import learning_rates, result_of
+from evidence.scores.recompute import compute_result, learning_rates
 from schemas.problems.words import quantity
 from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
@@ -71,7 +71,7 @@ def report_rows(
 def result(run: ValidRun, check: Checker) -> None:
     """Compute the losses and tokens of the result again from the rows."""
     if run.is_sealed and (run.metrics or not run.succeeded):
-        for name, expected in result_of(run.metrics).items():
+        for name, expected in compute_result(run.metrics).items():
             check.equal(MANIFEST, f"/result/{name}", run.manifest["result"][name], expected, METRICS)
 
 

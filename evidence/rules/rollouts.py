@@ -16,13 +16,12 @@ import numpy as np
 
 from evidence.records.dataset import dataset_file, dataset_rows
 from evidence.records.facts import Document, Facts, same
-from evidence.rewards import Attempt, Reward, advantages, rewards_of, total_reward
-from evidence.rewards.terms import terms_of
+from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
 from evidence.run.layout import CONFIG, METRICS, ROLLOUTS
 from evidence.scores.overlap import row_texts
-from evidence.scores.reading import Scoring, scoring_of
+from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import listed, show
 from schemas.reading.values import at
@@ -85,7 +84,7 @@ class RewardedRun:
     def compute(self, reward: Reward, rollout: Document) -> float | None:
         """Return the reward of a completion, or None if it cannot be computed here."""
         row, finished = self.dataset_row(rollout) or {}, rollout["finish_reason"] == "stop"
-        if not reward.is_ours or self.scoring is None or reward.rule.lacks(row) is not None:
+        if not reward.is_ours or self.scoring is None or reward.missing(row) is not None:
             return None
         attempt = Attempt(prompt=rollout["prompt"], text=rollout["completion"], row=row, finished=finished)
         try:
@@ -101,8 +100,8 @@ def rewarded_run(run: Facts) -> RewardedRun | None:
         return None
     scoring = recorded_scoring(run)
     try:
-        terms = terms_of(objective.get("rewards"), file=CONFIG)
-        rewards = rewards_of(terms, scoring or Scoring(), file=CONFIG, execute=False)
+        terms = parse_terms(objective.get("rewards"), file=CONFIG)
+        rewards = build_rewards(terms, scoring or Scoring(), file=CONFIG, execute=False)
     except ProblemError:
         return None
     return RewardedRun(run, run.rollouts, objective, rewards, scoring)
@@ -112,8 +111,8 @@ def recorded_scoring(run: Facts) -> Scoring | None:
     """Return how a run read answers, from its log or its evaluation, or None if neither states it."""
     stated = [event["fields"] for event in run.log or () if event["event"] == "scoring"]
     if stated and {"answer", "answer_regex", "compare", "tolerance"} <= stated[-1].keys():
-        return scoring_of({"scoring": stated[-1]})
-    return None if run.eval_summary is None else scoring_of(run.eval_summary)
+        return read_scoring({"scoring": stated[-1]})
+    return None if run.eval_summary is None else read_scoring(run.eval_summary)
 
 
 @rule("TP391", "rollouts")

@@ -10,10 +10,14 @@ from evidence.records.facts import Document, Facts
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run.hashes import sha256_json, sha256_lines
 from evidence.run.layout import BASELINE_PREDICTIONS, EVAL_SUMMARY, LOG, PREDICTIONS
-from evidence.scores.patterns.parse import PatternError
-from evidence.scores.reading import accepted_of, expected_line, scoring_of
-from evidence.scores.recompute import counts_prompts_once, scores_of
-from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
+from evidence.scores.reading import PatternError, accepted_answers, expected_line, read_scoring
+from evidence.scores.recompute import (
+    MORE_SAMPLES,
+    compute_scores,
+    is_clustered_by_prompt,
+    iter_answers,
+    majority_fields,
+)
 from schemas.catalog import VERSION
 from schemas.problems.problem import pointer_to
 from schemas.problems.words import show
@@ -48,7 +52,7 @@ def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]
         if MORE_SAMPLES not in row:
             yield line, "", row
             continue
-        for number, answer in enumerate(answers_in(row)):
+        for number, answer in enumerate(iter_answers(row)):
             yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
 
 
@@ -61,7 +65,7 @@ def scores(run: ValidRun, check: Checker) -> None:
     """Compute every score again from the predictions."""
     samples = run.eval_summary["generation"].get("samples", 1)
     for model in evaluated_models(run):
-        computed = scores_of(model.rows, samples, by_prompt=counts_prompts_once(model.stated))
+        computed = compute_scores(model.rows, samples, by_prompt=is_clustered_by_prompt(model.stated))
         stated = {key: model.stated[key] for key in ("metrics", "groups", "sampled") if key in model.stated}
         for path, found, expected in _differences(stated, computed):
             check.equal(EVAL_SUMMARY, model.pointer + pointer_to(path), found, expected, model.file)
@@ -79,7 +83,7 @@ def _differences(stated: Any, computed: Any, path: tuple[str, ...] = ()) -> Iter
 @rule("TP341")
 def verdicts(run: ValidRun, check: Checker) -> None:
     """Score every prediction again from its text."""
-    scoring, stop = scoring_of(run.eval_summary), at(run.eval_summary, "generation", "stop")
+    scoring, stop = read_scoring(run.eval_summary), at(run.eval_summary, "generation", "stop")
     try:
         scoring.read("")
     except PatternError as error:
@@ -90,15 +94,15 @@ def verdicts(run: ValidRun, check: Checker) -> None:
         # Earlier versions do not state `lenient_correct`; then no row of the file has it.
         has_lenient = any("lenient_correct" in row for row in rows)
         for line, pointer, row in each_answer(rows):
-            verdict = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
+            verdict = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
             for key, value in verdict.items():
                 if has_lenient or key != "lenient_correct":
                     source = f"the output of {row['id']}"
                     check.equal(file, f"{pointer}/{key}", row.get(key), value, source, line=line)
         for line, row in enumerate(rows, start=1):
             if MORE_SAMPLES in row:
-                answers = [answer["extracted_answer"] for answer in answers_in(row)]
-                for key, value in majority_fields(answers, scoring, accepted_of(row)).items():
+                answers = [answer["extracted_answer"] for answer in iter_answers(row)]
+                for key, value in majority_fields(answers, scoring, accepted_answers(row)).items():
                     check.equal(file, f"/{key}", row.get(key), value, f"the majority of {row['id']}", line=line)
 
 
@@ -201,7 +205,7 @@ def settings_hashes(run: ValidRun, check: Checker) -> None:
 def declared_evaluation(run: ValidRun, check: Checker) -> None:
     """Compare the set, generation, scoring and baseline with config.yaml, and the scoring with the log."""
     summary, generation = run.eval_summary, run.eval_summary["generation"]
-    scoring, config = asdict(scoring_of(summary)), run.config or {}
+    scoring, config = asdict(read_scoring(summary)), run.config or {}
     for line, event in enumerate(run.log or (), start=1):
         for key, value in scoring.items() if event["event"] == "scoring" else ():
             stated = event["fields"].get(key, 1 if key == "version" else None)

@@ -12,8 +12,8 @@ from synthetic import write_document
 
 from evidence.run import layout
 from evidence.run.hashes import Chain, sha256_file, sha256_manifest
-from evidence.scores.reading import Scoring, accepted_of
-from evidence.scores.recompute import result_of, scores_of
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import compute_result, compute_scores
 
 Row = dict[str, Any]
 
@@ -66,7 +66,7 @@ def forged(
         )
     write_rows(folder, layout.CHAIN, chain.entries)
     document = read_manifest(folder)
-    document["result"] |= result_of(read_rows(folder))
+    document["result"] |= compute_result(read_rows(folder))
     document["chain"] = chain.document()
     for group, values in (manifest or {}).items():
         document[group] |= values
@@ -82,7 +82,7 @@ def right_answer(row: Row) -> Row:
 
 def answered(row: Row, text: str) -> Row:
     """Return a row with another text and its verdict."""
-    verdict = Scoring().verdict(text, row["finish_reason"], accepted_of(row))
+    verdict = Scoring().verdict(text, row["finish_reason"], accepted_answers(row))
     return row | {"output_text": text} | {key: value for key, value in verdict.items() if key in row}
 
 
@@ -97,7 +97,7 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
     rows = [change(number, row) for number, row in enumerate(read_rows(folder, layout.PREDICTIONS))]
     write_rows(folder, layout.PREDICTIONS, rows)
     summary = json.loads((folder / layout.EVAL_SUMMARY).read_text())
-    summary |= scores_of(rows)
+    summary |= compute_scores(rows)
     summary["predictions"] |= {"rows": len(rows), "sha256": sha256_file(folder / layout.PREDICTIONS)}
     summary["checkpoint"]["params_sha256"] = params_sha256 or summary["checkpoint"]["params_sha256"]
     write_document(folder / layout.EVAL_SUMMARY, summary)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.rules.plausibility import same_prompts
+from evidence.rules.plausibility import describe_repeated_prompts
 from evidence.scores.reading import Scoring, accepted_answers
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of

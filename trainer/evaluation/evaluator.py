@@ -140,7 +140,7 @@ def in_words(summary: dict[str, Any], name: str) -> str:
     if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
         before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
     after = samples_in_words(summary) + ("" if (gain := describe_run_gain(summary)) is None else f"; {gain}")
-    after += "".join(f"; {said}" for _, said in caveats_of(summary))
+    after += "".join(f"; {said}" for _, said in score_caveats(summary))
     return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){after}"
 
 

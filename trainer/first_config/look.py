@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.rules.overlap import seen_in_training
+from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import find_overlap, row_texts
 from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError

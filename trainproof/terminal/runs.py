@@ -19,7 +19,7 @@ from evidence.proof.verification import grade_run
 from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
-from evidence.rules.plausibility import caveats_of
+from evidence.rules.plausibility import score_caveats
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -72,7 +72,7 @@ def run_text(run: Run) -> str:
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
     if gain := describe_run_gain(record.facts.eval_summary):
         rows.append(("gain", gain))
-    rows += [("score", said) for _, said in caveats_of(record.facts.eval_summary)]
+    rows += [("score", said) for _, said in score_caveats(record.facts.eval_summary)]
     rows += [("form", sentence) for sentence in describe_form_losses(record.facts.eval_summary, record.facts.log)]
     rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
@@ -120,7 +120,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "headlines": [asdict(line) for line in headlines(record)],
         "gain_of_form": describe_run_gain(record.facts.eval_summary),
         "form": describe_form_losses(record.facts.eval_summary, record.facts.log),
-        "score_caveats": [said for _, said in caveats_of(record.facts.eval_summary)],
+        "score_caveats": [said for _, said in score_caveats(record.facts.eval_summary)],
         "withheld": list(record.withheld),
         "stamps": describe_timestamps(run.path, run.manifest),
         "findings": as_dicts(report.findings),

@@ -116,7 +116,7 @@ def _figures(run: Run, series: Series) -> None:
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
-    caveats = (said for _, said in caveats_of(facts.eval_summary))
+    caveats = (said for _, said in score_caveats(facts.eval_summary))
     for said in filter(None, (describe_run_gain(facts.eval_summary), *caveats)):
         markup.note(f"{said[0].upper()}{said[1:]}.")
     for sentence in describe_form_losses(facts.eval_summary, facts.log):

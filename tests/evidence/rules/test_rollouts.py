@@ -13,7 +13,7 @@ from synthetic import seal, write_rows
 
 from evidence.judge.judgement import check_run, report_of
 from evidence.records.ours import read_run
-from evidence.rewards.written import written_steps
+from evidence.rewards import logged_rollout_steps
 from evidence.rules.rollouts import SAMPLER_GAPS
 from evidence.run import layout
 from schemas.problems.problem import Problem
@@ -130,7 +130,7 @@ def test_forged_rollouts(forge, act, code, what):
     [(8, 2, [1, 3, 5, 7]), (100, 1, [*range(1, 100, 5), 100]), (39, 1, list(range(1, 40))), (1, 1, [1])],
 )
 def test_steps_whose_completions_are_written(steps: int, updates: int, written: list[int]):
-    assert list(written_steps(steps, updates)) == written
+    assert list(logged_rollout_steps(steps, updates)) == written
 
 
 def test_forged_mean_in_the_metrics(forge):

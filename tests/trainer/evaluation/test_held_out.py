@@ -93,7 +93,7 @@ def errors_of(folder: Path) -> set[str]:
 def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
     points = points_of(made)
     assert list(points) == [10, 20, 30, 40, 50]
-    answers = rows_of(made, layout.ANSWERS_OVER_STEPS)
+    answers = read_rows(made, layout.ANSWERS_OVER_STEPS)
     drawn = draw_ids(WORDS, 3, 0)
     assert [row["id"] for row in answers] == drawn * 5
     for step, (score, _) in points.items():
