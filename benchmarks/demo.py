@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 

@@ -105,7 +105,7 @@ def train(folder: Path, runs: int) -> None:
 def judged(folder: Path) -> dict[str, Any]:
     """Return what is found in every run of a folder, and the figures that plausibility looks at."""
     from evidence.judge.judgement import report_of
-    from evidence.records.ours import read_run
+    from evidence.run import read_run
 
     found: Counter[str] = Counter()
     grades: Counter[str] = Counter()

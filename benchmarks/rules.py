@@ -29,7 +29,7 @@ from mutations import apply, reseal
 from synthetic import write_run
 
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.problem import Problem
 
 REPOSITORY = Path(__file__).parents[1]

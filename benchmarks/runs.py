@@ -27,7 +27,7 @@ from synthetic import STARTED, write_run
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 RESULT = Path(__file__).parent / "results" / "runs.json"
 RUNS = 2000

@@ -39,10 +39,10 @@ from adversary_parts.partly import Repeated, honest_run, repeated, told_in_part
 from adversary_parts.third import THIRD, false_steps
 from leaves import Forger, Forgery
 
+from evidence import layout
+from evidence.hashes import Chain
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import Chain
+from evidence.run import read_run
 
 REPOSITORY = Path(__file__).parents[1]
 RESULT = REPOSITORY / "benchmarks" / "results" / "adversary.json"

@@ -19,7 +19,7 @@ from foreign_parts.more_plants import SECOND, lightning
 from foreign_parts.plants import FIRST
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 AT_FIRST = {"first": 20, "second": 19, "third": 22, "fourth": 27}
 """How many of each 26, of the fourth 42, were found when first counted, before anything was mended for them."""

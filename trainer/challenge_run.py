@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.proof.receipts import run_sha256
-from evidence.run import layout
 from evidence.scores.claims import ExactMatch
 from evidence.scores.reading import scoring_of
 from schemas.problems.problem import Problem, ProblemError

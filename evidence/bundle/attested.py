@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.verdict import AttestationCheck, BundleVerdict, StampCheck, VerifiedRun
+from evidence.hashes import sha256_file
 from evidence.judge.grade import Grade
+from evidence.layout import STAMPS
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
 from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import stamp_path
 from evidence.proof.stamps.record import stamp_beside, stamp_is_refuted, stamp_sentence, stamp_worth, trusted_roots
 from evidence.proof.verification import Proof, graded_with
-from evidence.run.hashes import sha256_file
-from evidence.run.layout import STAMPS
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 

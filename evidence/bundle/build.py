@@ -22,9 +22,9 @@ from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import LocalHeader, Progress, ending, local_header
-from evidence.run.hashes import sha256_file
-from evidence.run.layout import MANIFEST
-from evidence.run.scratch import scratch_folder
+from evidence.hashes import sha256_file
+from evidence.layout import MANIFEST
+from evidence.writing import scratch_folder
 from schemas.problems.problem import Problem, ProblemError
 
 PHASES = 4

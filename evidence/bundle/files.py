@@ -18,7 +18,7 @@ from evidence.bundle.format.layout import HASHES
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.zip.archive import BLOCK_BYTES, ArchiveError, safe_entries, stream
 from evidence.bundle.zip.container import Progress, has_our_form
-from evidence.run.layout import holds_run
+from evidence.layout import holds_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity

@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from evidence import layout
 from evidence.bundle.format.layout import RunFiles, files_of_run
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
 from evidence.judge.grade import Grade
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
+from evidence.layout import holds_weights
 from evidence.rules.hygiene import unlisted_files
-from evidence.run import layout
-from evidence.run.layout import holds_weights
+from evidence.run import Run
 from schemas.problems.problem import Problem
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity
@@ -157,7 +156,7 @@ def inspect_runs(
     """
     inspections = []
     for judged in judged_together(folders, redactions):
-        unlisted = () if with_unlisted else unlisted_files(facts_of(judged.run))
+        unlisted = () if with_unlisted else unlisted_files(judged.run)
         files = files_of_run(judged.folder, with_weights=with_weights, unlisted=unlisted)
         found = _scan(judged.folder, files.packed, advance)
         inspections.append(

@@ -12,9 +12,8 @@ from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import RunJudgement, judge, together
 from evidence.judge.report import RunReport
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run, read_run
-from evidence.run.layout import ORIGINAL
+from evidence.layout import ORIGINAL
+from evidence.run import Run, read_run
 from schemas.problems.problem import Problem, worst_first
 
 _OTHER_HASH = ("TP201", "TP231")
@@ -78,7 +77,7 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 def _recorded_hashes(run: Run) -> dict[str, str]:
     """Return the hashes that a run's manifest, or its import, records."""
-    recorded = {each["path"]: each["sha256"] for each in (facts_of(run).manifest or {}).get("artifacts", [])}
+    recorded = {each["path"]: each["sha256"] for each in (run.manifest or {}).get("artifacts", [])}
     return recorded | {f"{ORIGINAL}/{name}": sha256 for name, sha256 in run.originals.items()}
 
 

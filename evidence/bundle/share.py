@@ -13,9 +13,8 @@ from evidence.bundle.judgement import JudgedRun, judged_together
 from evidence.bundle.report.page import ReportRun, report_html
 from evidence.bundle.secrets.redact import masked_text
 from evidence.compare.comparison import Pair, compare_runs
-from evidence.records.facts import facts_of
-from evidence.run.hashes import sha256_file
-from evidence.run.write import write_bytes
+from evidence.hashes import sha256_file
+from evidence.writing import write_bytes
 from schemas.problems.formats import points
 from schemas.problems.problem import Problem, ProblemError
 from schemas.reading.values import text_at
@@ -99,7 +98,7 @@ def _report_run(judged: JudgedRun) -> ReportRun:
         name=judged.name,
         grade=judged.grade,
         findings=judged.findings,
-        facts=facts_of(judged.run),
+        facts=judged.run,
         notes=judged.run.notes,
         files=tuple(files),
     )

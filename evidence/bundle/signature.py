@@ -14,6 +14,7 @@ from typing import Any
 
 from evidence.bundle.format.layout import BUNDLE_MANIFEST
 from evidence.bundle.verdict import BundleVerdict, SignatureCheck, Signer
+from evidence.hashes import sha256_file
 from evidence.proof.envelope import (
     STATEMENT,
     Envelope,
@@ -28,7 +29,6 @@ from evidence.proof.envelope import (
 from evidence.proof.keys import PublicKey, limited_content, private_key
 from evidence.proof.rules import refusal
 from evidence.proof.statement import RUN_PREDICATE
-from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
 from schemas.validate import check_value

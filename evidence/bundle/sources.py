@@ -16,8 +16,7 @@ from evidence.bundle.integrity import published_schemas
 from evidence.bundle.report.crate import crate_text
 from evidence.bundle.report.page import ReportRun, report_html
 from evidence.bundle.secrets.redact import Redaction
-from evidence.records.facts import facts_of
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 
 BLOCK_BYTES = 1 << 20
 
@@ -72,7 +71,7 @@ def _report_run(inspection: Inspection, sources: Sequence[PackedFile]) -> Report
         name=inspection.name,
         grade=inspection.grade,
         findings=inspection.findings,
-        facts=facts_of(inspection.run),
+        facts=inspection.run,
         notes=inspection.run.notes,
         files=tuple(source.hash for source in sources),
     )

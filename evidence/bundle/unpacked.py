@@ -22,10 +22,8 @@ from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import LocalHeader, ending, local_header
-from evidence.run.layout import STATES
-from evidence.run.scratch import scratch_folder
-from evidence.run.unreadable import no_such_run
-from evidence.run.write import as_json_text
+from evidence.layout import STATES, run_not_found
+from evidence.writing import as_json_text, scratch_folder
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 
@@ -46,7 +44,7 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         yield path
         return
     if not path.exists():
-        raise ProblemError([no_such_run(path)], exit_code=2)
+        raise ProblemError([run_not_found(path)], exit_code=2)
     with scratch_folder("trainproof-run-") as scratch:
         try:
             folder = _unpack(path, run_id, scratch)

@@ -37,11 +37,10 @@ from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.zip.container import Progress
 from evidence.judge.grade import FORMER_NAMES
+from evidence.layout import MANIFEST, in_weight_folder
 from evidence.proof.stamps.record import stamps_of
 from evidence.proof.verification import graded_with, proofs_of
-from evidence.records.facts import facts_of
-from evidence.run.layout import MANIFEST, in_weight_folder
-from evidence.run.scratch import scratch_folder
+from evidence.writing import scratch_folder
 from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
@@ -164,7 +163,7 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequen
             name=judged.name,
             grade=judged.grade,
             findings=judged.findings,
-            facts=facts_of(judged.run),
+            facts=judged.run,
             notes=judged.run.notes,
             files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
         )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from evidence import layout
 from evidence.compare.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.compare.settings import ComparedSetting, SettingsDiff, all_equal, diff_settings, side_by_side
 from evidence.compare.smoke import SmokeCheck, smoke_check
@@ -14,9 +15,7 @@ from evidence.judge.headlines import Headline, headlines
 from evidence.judge.record import JudgedRecord, record_of
 from evidence.judge.report import RunReport
 from evidence.proof.verification import standing_of
-from evidence.records.facts import Document, Facts, facts_of
-from evidence.records.ours import Run
-from evidence.run import layout
+from evidence.run import Document, Run
 from evidence.scores.proportions import holm
 from evidence.scores.reading import accepted_of, scoring_of
 
@@ -72,7 +71,7 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
         yield f"{_count(differing, 'item', 'has', 'have')} another group ({_first_ids(differing)})."
 
 
-def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
+def _generation_reasons(a: Run, b: Run) -> Iterator[str]:
     """Yield which settings of generation differ."""
     one: Document = a.eval_summary["generation"] if a.eval_summary else {}
     other: Document = b.eval_summary["generation"] if b.eval_summary else {}
@@ -82,7 +81,7 @@ def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
             yield f"Outputs were generated with {field} {one.get(field)!r} and {other.get(field)!r}."
 
 
-def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
+def _scoring_reasons(a: Run, b: Run) -> Iterator[str]:
     """Yield in what the ways differ in which answers were read."""
     one, other = asdict(scoring_of(a.eval_summary)), asdict(scoring_of(b.eval_summary))
     by_version = scoring_of(a.eval_summary).depends_on_version or "stop" in (a.eval_summary or {}).get("generation", ())
@@ -169,7 +168,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         raise ValueError(message)
     names = _names(runs)
     reports = reports or [standing_of(run) for run in runs]
-    records = [record_of(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    records = [record_of(run, report.findings) for run, report in zip(runs, reports, strict=True)]
     facts = [record.facts for record in records]
     grades = [report.grade for report in reports]
     settings = side_by_side(facts)

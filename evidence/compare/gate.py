@@ -14,8 +14,7 @@ from difflib import get_close_matches
 
 from evidence.compare.comparison import Comparison, Pair
 from evidence.proof.verification import standing_of
-from evidence.records.facts import Document, facts_of
-from evidence.records.ours import Run
+from evidence.run import Document, Run
 from evidence.scores.recompute import result_of, scores_of
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -160,7 +159,7 @@ def _requirement(expression: str) -> Requirement | Problem:
 
 def _figures(run: Run) -> dict[str, _Figure]:
     """Return every figure of a run that was measured, and of how many items it is."""
-    facts = facts_of(run)
+    facts = run
     scores = scores_of(facts.predictions)["metrics"] if facts.predictions and facts.eval_summary else {}
     stated = facts.manifest["result"] if facts.manifest else {}
     result = {name: stated.get(name) for name in STATED} | result_of(facts.metrics or [])

@@ -12,9 +12,8 @@ from evidence.compare.smoke import SmokeCheck, smoke_check
 from evidence.compare.stages import RunStage, stages_of
 from evidence.judge.record import record_of
 from evidence.judge.report import RunReport
-from evidence.records.facts import Facts, facts_of
 from evidence.records.observed import observed_memory
-from evidence.records.ours import Run
+from evidence.run import Run
 from schemas.problems import formats
 from schemas.problems.words import listed
 from schemas.reading.columns import column
@@ -93,9 +92,7 @@ class Rehearsal:
 def rehearsal(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> Rehearsal:
     """Return what a smoke run shows of a full run."""
     reports = (smoke_report, full_report)
-    ours, theirs = (
-        record_of(facts_of(run), report.findings).facts for run, report in zip((smoke, full), reports, strict=True)
-    )
+    ours, theirs = (record_of(run, report.findings).facts for run, report in zip((smoke, full), reports, strict=True))
     names = (smoke.path.name, full.path.name)
     stages = stages_of(ours)
     figures = (*_must_agree(ours, theirs), *_should_scale(ours, theirs), *_may_differ(ours, theirs))
@@ -122,7 +119,7 @@ def _describe(
     return f"{said}."
 
 
-def _other_program(smoke: Facts, full: Facts) -> Iterator[str]:
+def _other_program(smoke: Run, full: Run) -> Iterator[str]:
     """Yield that the full run's program is another one, with what differs; nothing where it is the same."""
     pairs = {name: (at(smoke.manifest, *path), at(full.manifest, *path)) for name, path in _PROGRAM.items()}
     differing = [
@@ -138,7 +135,7 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _must_agree(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
+def _must_agree(smoke: Run, full: Run) -> Iterator[RehearsedFigure]:
     def figure(name: str, ours: Value, theirs: Value, *, within: float = 0.0, remark: str = "") -> RehearsedFigure:
         return RehearsedFigure(
             name=name,
@@ -162,12 +159,12 @@ def _must_agree(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
     yield figure("parameters", *(Value(number=one, text=formats.count(one)) for one in size))
 
 
-def _should_scale(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
+def _should_scale(smoke: Run, full: Run) -> Iterator[RehearsedFigure]:
     for name, value in (("memory", _memory), ("step time", _step_seconds), ("tokens a second", _tokens_per_second)):
         yield RehearsedFigure(name=name, band="should scale", smoke=value(smoke), full=value(full))
 
 
-def _may_differ(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
+def _may_differ(smoke: Run, full: Run) -> Iterator[RehearsedFigure]:
     loss = [_number(number_at(facts.manifest, "result", "last_loss"), 4) for facts in (smoke, full)]
     yield RehearsedFigure(name="last loss", band="may differ", smoke=loss[0], full=loss[1])
     scores = [_percent(number_at(facts.eval_summary, "metrics", "exact_match", "value")) for facts in (smoke, full)]
@@ -182,40 +179,40 @@ def _agree(ours: Value, theirs: Value, within: float) -> bool | None:
     return abs(ours.number - theirs.number) <= within * max(abs(ours.number), abs(theirs.number))
 
 
-def _other_start(smoke: Facts, full: Facts) -> str:
+def _other_start(smoke: Run, full: Run) -> str:
     """Return why first losses of two runs need not be the same; empty if they must be."""
     if _start(smoke) != _start(full) or text_at(smoke.manifest, "model", "weights_sha256") is None:
         return "other first parameters"
     return "" if _rows(smoke) == _rows(full) and _batch(smoke) == _batch(full) else "other rows"
 
 
-def _start(facts: Facts) -> str | None:
+def _start(facts: Run) -> str | None:
     return text_at(facts.manifest, "model", "weights_sha256")
 
 
-def _rows(facts: Facts) -> list[Any]:
+def _rows(facts: Run) -> list[Any]:
     dataset = (facts.manifest or {}).get("dataset") or {}
     return [dataset.get(key) for key in ("sha256", "generated_rows", "generator_seed")]
 
 
-def _batch(facts: Facts) -> list[Any]:
+def _batch(facts: Run) -> list[Any]:
     training = (facts.manifest or {}).get("training") or {}
     return [training.get(key) for key in ("seed", "batch_size", "sequence_length")]
 
 
-def _supervised_share(facts: Facts) -> float | None:
+def _supervised_share(facts: Run) -> float | None:
     """Return the share of the training tokens that are learned from, from 0 to 1."""
     prompt = number_at(facts.first_examples, "counts", "prompt_tokens")
     supervised = number_at(facts.first_examples, "counts", "supervised_tokens")
     return supervised / (prompt + supervised) if prompt is not None and supervised else None
 
 
-def _types(facts: Facts) -> Value:
+def _types(facts: Run) -> Value:
     kinds = [text_at(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
     return Value(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
 
 
-def _memory(facts: Facts) -> Value:
+def _memory(facts: Run) -> Value:
     """Return the observed memory with the plan's band."""
     seen = observed_memory(facts.plan, facts.manifest)
     if seen is None:
@@ -225,7 +222,7 @@ def _memory(facts: Facts) -> Value:
     return Value(number=seen.observed_bytes, text=formats.size(seen.observed_bytes), planned=band)
 
 
-def _step_seconds(facts: Facts) -> Value:
+def _step_seconds(facts: Run) -> Value:
     """Return the median time of a step with the plan's band."""
     value = _median(facts, "step_seconds")
     low, high = (number_at(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
@@ -233,12 +230,12 @@ def _step_seconds(facts: Facts) -> Value:
     return Value(number=value, text=formats.duration(value), planned=band)
 
 
-def _tokens_per_second(facts: Facts) -> Value:
+def _tokens_per_second(facts: Run) -> Value:
     value = _median(facts, "tokens_per_second")
     return Value(number=value, text=formats.rate(value, "tokens"))
 
 
-def _median(facts: Facts, name: str) -> float | None:
+def _median(facts: Run, name: str) -> float | None:
     """Return the median of a column, without the first step where there are others: that one waits for the devices."""
     values = column(facts.metrics or [], name)
     values = values[np.isfinite(values)]

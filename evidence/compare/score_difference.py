@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evidence.records.facts import Document
+from evidence.run import Document
 from evidence.scores.clusters import (
     clustered_detectable,
     clustered_difference,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from evidence.effective import PLACES, alike, effective_of
 from evidence.records.by_name import flatten
-from evidence.records.effective import PLACES, alike, effective_of
-from evidence.records.facts import Document, Facts
+from evidence.run import Document, Run
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
 """Groups of the manifest that state how a run was made; the others report what came of it."""
@@ -56,7 +56,7 @@ def place(name: str) -> int:
     return _ORDER.index(group) if group in _ORDER else len(_ORDER)
 
 
-def side_by_side(facts: Sequence[Facts]) -> list[ComparedSetting]:
+def side_by_side(facts: Sequence[Run]) -> list[ComparedSetting]:
     """Return every setting that any of the runs states: declared ones first, each kind in the order of what matters."""
     declared = [flatten(fact.config or {}) for fact in facts]
     effective = [_effective(fact.manifest or {}) for fact in facts]

@@ -9,7 +9,7 @@ from typing import Any
 from evidence.compare.settings import ABSENT
 from evidence.judge.grade import Grade
 from evidence.records.by_name import settings_of
-from evidence.records.facts import Document, Facts
+from evidence.run import Document, Run
 from schemas.problems.words import listed
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -89,7 +89,7 @@ class SmokeCheck:
     """What it could not show, as sentences."""
 
 
-def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
+def smoke_check(names: Sequence[str], facts: Sequence[Run], grades: Sequence[Grade]) -> SmokeCheck | None:
     """Return what the smoke run among two runs states of the full one; None if they are not one of each.
 
     A run that contradicts itself proves nothing, and nothing is proved about one.
@@ -121,7 +121,7 @@ def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Docum
     return SmokeComparison(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
 
 
-def _settings(smoke: Facts, full: Facts) -> SmokeComparison:
+def _settings(smoke: Run, full: Run) -> SmokeComparison:
     """Return whether the two were requested the same apart from their size.
 
     The values are the settings that differ; after a yes those that are set aside, so that it states of what it is a
@@ -167,7 +167,7 @@ def _proven(smoke: Document, evaluation: Document | None, grade: Grade) -> list[
     return proved
 
 
-def _not_evaluated(smoke: Facts, full: Facts) -> list[str]:
+def _not_evaluated(smoke: Run, full: Run) -> list[str]:
     """Return that the evaluation was not rehearsed, if the full run has one that the smoke run has not."""
     asked = settings_of(full).get("evaluation.eval_set")
     if (asked is None and full.eval_summary is None) or smoke.eval_summary is not None:

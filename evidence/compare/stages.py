@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evidence.records.facts import Facts
+from evidence.run import Run
 from schemas.reading.columns import column
 from schemas.reading.times import seconds_between
 from schemas.reading.values import number_at, text_at
@@ -34,7 +34,7 @@ class RunStage:
     seconds: float | None = None
 
 
-def stages_of(facts: Facts) -> tuple[RunStage, ...]:
+def stages_of(facts: Run) -> tuple[RunStage, ...]:
     """Return the stages of a run; where it failed or broke off, the first that it did not pass is the failed one.
 
     Args:
@@ -69,7 +69,7 @@ def stages_of(facts: Facts) -> tuple[RunStage, ...]:
     )
 
 
-def _is_asked(facts: Facts) -> bool:
+def _is_asked(facts: Run) -> bool:
     return text_at(facts.config, "evaluation", "eval_set") is not None
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from evidence import layout
 from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
 from evidence.proof.verification import with_proofs
-from evidence.run import layout
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.problems.rule import problem_of
@@ -51,7 +51,7 @@ def run_folders(path: Path) -> list[Path]:
     if read_is_run(path):
         return [path]
     try:
-        children = sorted(child for child in path.iterdir() if child.is_dir() and not layout.is_passed_over(child.name))
+        children = sorted(child for child in path.iterdir() if child.is_dir() and not layout.is_ignored_dir(child.name))
     except OSError:
         return [path]
     return children if any(read_is_run(child) for child in children) else [path]
@@ -60,7 +60,7 @@ def run_folders(path: Path) -> list[Path]:
 def read_is_run(folder: Path) -> bool:
     """Return whether a folder holds anything under the name of a file that only a run writes."""
     try:
-        return layout.holds_run(child.name.lower() for child in folder.iterdir())
+        return layout.holds_run(child.name for child in folder.iterdir())
     except OSError:
         return True  # It cannot be looked into; reading it as a run states why.
 

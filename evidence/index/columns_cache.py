@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.run.platform import user_folder
+from evidence.seal import user_folder
 from schemas.catalog.row_fields import number_names
 from schemas.reading.columns import SECONDS, Columns
 

@@ -1,6 +1,6 @@
 """A run judged and summed up, and its form as bytes: for the cache on disk, and between processes.
 
-An entry counts only for the files it was read from (`evidence.run.lock` states what distinguishes them) and for
+An entry counts only for the files it was read from (`evidence.lock` states what distinguishes them) and for
 the code that read it. What is kept here can be deleted at any time and is never in a run folder; commands never look
 here.
 """
@@ -22,7 +22,7 @@ import msgspec
 
 from evidence.index.summary import RunSummary
 from evidence.judge.judgement import RunJudgement
-from evidence.run.platform import user_folder
+from evidence.seal import user_folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,13 +21,13 @@ from queue import SimpleQueue
 
 import msgspec
 
+from evidence import layout
 from evidence.index.columns_cache import keep, signature_of
 from evidence.index.entries import IndexEntry, decode, encode
 from evidence.index.summary import summary_of
 from evidence.judge.judgement import judge
-from evidence.records.ours import read_run
-from evidence.run import platform
-from evidence.run.layout import MANIFEST, METRICS, ROLES
+from evidence.layout import MANIFEST, METRICS, ROLES
+from evidence.run import read_run
 from schemas.reading.columns import MetricTable
 
 Progress = Callable[[int, int], None]
@@ -56,7 +56,7 @@ def read_entry(folder: Path, *, columns_in: Path | None = None) -> IndexEntry:
     signature = signature_of(folder / METRICS)
     run = read_run(folder)
     judged = judge(run)
-    rows = run.metrics()
+    rows = run.rows(layout.METRICS)
     # Of a file with a torn tail nothing is kept: it may still grow.
     if columns_in and signature and isinstance(rows.values, MetricTable) and rows.bytes_read == signature[1]:
         keep(columns_in, folder / METRICS, signature, rows.values.columns)
@@ -83,7 +83,7 @@ def read_entries(
 
 def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, IndexEntry]]:
     """Read, judge and sum up runs, and yield some as soon as they are read, about in the order given."""
-    helpers = min(platform.processors(), len(folders) // WORTH_A_PROCESS)
+    helpers = min(processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
         yield from read_in_turn(folders, columns_in=columns_in)
         return
@@ -122,7 +122,7 @@ def read_ahead(folders: Iterable[Path]) -> None:
         root = f"{folder}{os.sep}"  # Thousands of paths take a while to make.
         for name in (MANIFEST, *ROLES):
             with contextlib.suppress(OSError):
-                platform.fetch(root + name, MOST_FETCHED)
+                prefetch(root + name, MOST_FETCHED)
 
 
 def _have_read(
@@ -178,7 +178,7 @@ def help_reading() -> None:
     # Thousands of small documents are made and dropped and none refers to itself: looking for cycles costs an eighth.
     gc.disable()
     # Anyone who waits for the runs is to be told of them, and a training that runs here comes first.
-    platform.give_way()
+    lower_priority()
     columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin.buffer:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
@@ -187,3 +187,29 @@ def help_reading() -> None:
         answer = msgspec.msgpack.encode([encode(entry) or b"" for entry in read])
         sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sys.stdout.buffer.flush()
+
+
+def prefetch(path: str, length: int) -> None:
+    """Tell the system that the first bytes of a file will be read; nothing on systems without such a call.
+
+    Raises:
+        OSError: there is no such file, or it is a link.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        os.posix_fadvise(file, 0, length, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(file)
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def lower_priority() -> None:
+    """Let other processes go first, where the system allows it."""
+    if hasattr(os, "nice"):
+        os.nice(10)

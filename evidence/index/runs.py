@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evidence import layout
 from evidence.index import entries as kept_entries
 from evidence.index.entries import IndexEntry
 from evidence.index.parallel import WORTH_A_PROCESS, Progress, read_batches
@@ -27,11 +28,10 @@ from evidence.index.summary import (
 )
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
+from evidence.lock import FolderState, folder_state
 from evidence.proof.receipts import receipts_state
 from evidence.proof.verification import standing_of, with_proofs
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.lock import FolderState, folder_state
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.reading.rows import collector_paused
 from schemas.reading.times import moment

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from evidence import layout
 from evidence.judge.documents import DocumentState, documents_of, with_errors
 from evidence.judge.grade import GradeName
 from evidence.judge.record import record_of
 from evidence.judge.report import RunReport
 from evidence.records.by_name import Scalar, figures_of, settings_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
-from evidence.run import layout
+from evidence.run import Run
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.reading.columns import Array
@@ -103,8 +102,7 @@ class RunSummary:
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
-    stated = facts_of(run)
-    record = record_of(stated, report.findings)
+    record = record_of(run, report.findings)
     known, facts, evaluation = record.figures, record.facts, record.facts.eval_summary
     interval = ("metrics", "exact_match", "interval")
     summary = RunSummary(
@@ -128,14 +126,14 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         baseline_score=number_at(evaluation, "baseline", "metrics", "exact_match", "value"),
         duration_seconds=known.duration_seconds,
         started_at=known.started_at,
-        parent=text_at(run.manifest, "parent", "run_id"),
+        parent=text_at(run.raw(layout.MANIFEST), "parent", "run_id"),
         withheld=record.withheld,
         tags=run.notes.tags,
         note=run.notes.note or None,
         archived=run.notes.archived_at is not None,
         settings=settings_of(facts),
         figures=figures_of(facts),
-        documents=documents_of(stated, run.foreign(), report.findings),
+        documents=documents_of(run, run.foreign(), report.findings),
     )
     return with_report(summary, report)
 
@@ -176,7 +174,7 @@ def run_folders(root: Path, *, follow_links: bool) -> list[str]:
         return sorted(
             entry.name
             for entry in listing
-            if not layout.is_passed_over(entry.name) and entry.is_dir(follow_symlinks=follow_links)
+            if not layout.is_ignored_dir(entry.name) and entry.is_dir(follow_symlinks=follow_links)
         )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from evidence.records.facts import Facts
+from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.rules.contradiction.log import SEALED
-from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
+from evidence.run import Run
 from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem
@@ -70,7 +70,7 @@ class DocumentState:
         return "valid" if self.schema else "another tool's"
 
 
-def documents_of(facts: Facts, view: ForeignRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
+def documents_of(facts: Run, view: ForeignRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
     """Return the documents of `CARDS` in their order, or what another tool's run has `IN_THEIR_PLACE`.
 
     Args:
@@ -105,10 +105,10 @@ def _given_state(name: str, given: Sequence[object]) -> DocumentState:
     )
 
 
-def _state(facts: Facts, name: str, findings: Sequence[Problem]) -> DocumentState:
-    schema, run = kind_of(name) or "", facts.run
-    rows = run.rows(name) if is_rows(schema) and name in facts.files else None
-    document = run.eval_summary if name == EVAL_SUMMARY else run.manifest
+def _state(facts: Run, name: str, findings: Sequence[Problem]) -> DocumentState:
+    schema = kind_of(name) or ""
+    rows = facts.rows(name) if is_rows(schema) and name in facts.files else None
+    document = facts.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST)
     return DocumentState(
         name=name,
         schema=schema,
@@ -120,7 +120,7 @@ def _state(facts: Facts, name: str, findings: Sequence[Problem]) -> DocumentStat
     )
 
 
-def _seal(facts: Facts, name: str, findings: Sequence[Problem]) -> Seal:
+def _seal(facts: Run, name: str, findings: Sequence[Problem]) -> Seal:
     if facts.manifest is None:
         return "not checked"
     if not facts.is_sealed:

@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from evidence.records.facts import Facts
-from evidence.records.ours import Run
+from evidence import layout
 from evidence.rules import completeness
 from evidence.rules.imported import NOT_INTACT
-from evidence.run import layout
+from evidence.run import Run
 from foreign.checks.judgement import worth_of
 from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
@@ -101,9 +100,9 @@ class Grade:
         return {"grade": self.name, "coverage": self.coverage or None, "reasons": list(self.reasons)}
 
 
-def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
+def grade_of(facts: Run, findings: Sequence[Problem]) -> Grade:
     """Return the grade of a run of trainproof, from its facts and everything that was found in it."""
-    run, errors = facts.run, [problem for problem in findings if problem.severity == "error"]
+    run, errors = facts, [problem for problem in findings if problem.severity == "error"]
     if not run.is_run:
         return Grade(name="not a run", reasons=sentences(errors) or ("The folder holds nothing that a run writes.",))
     contradictions = [problem for problem in errors if _contradicts(problem)]
@@ -135,15 +134,15 @@ def _contradicts(problem: Problem) -> bool:
 
 def _is_measured(run: Run) -> bool:
     """Return whether any number in the folder came from a model: a loss, an answer, or a result that states one."""
-    if np.isfinite(column(run.metrics().values, "loss")).any():
+    if np.isfinite(column(run.rows(layout.METRICS).values, "loss")).any():
         return True
-    if run.predictions().values or run.baseline_predictions().values:
+    if run.rows(layout.PREDICTIONS).values or run.rows(layout.BASELINE_PREDICTIONS).values:
         return True
-    result = (run.manifest or {}).get("result")
+    result = run.raw(layout.MANIFEST).get("result")
     return isinstance(result, dict) and isinstance(result.get("last_loss"), int | float)
 
 
-def _unfinished_reasons(facts: Facts) -> tuple[str, ...]:
+def _unfinished_reasons(facts: Run) -> tuple[str, ...]:
     """Return why the run is not finished, from the status in effect; none where it succeeded or has no manifest."""
     if facts.manifest is None or facts.succeeded:
         return ()
@@ -157,7 +156,7 @@ def _unfinished_reasons(facts: Facts) -> tuple[str, ...]:
     return (f"The run was {facts.status} {steps}." if facts.status != "failed" else f"The run failed {steps}.",)
 
 
-def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
+def _leaving_partial(facts: Run, errors: Sequence[Problem]) -> list[Problem]:
     """Return the errors that leave a run partial: something missing, or a required document that cannot be read."""
     if not errors:
         return []
@@ -174,7 +173,7 @@ def _is_about_shape(code: str) -> bool:
     return code.startswith("TP1") or code in _SHAPES
 
 
-def _unproven(facts: Facts) -> tuple[str, ...]:
+def _unproven(facts: Run) -> tuple[str, ...]:
     """Return what keeps a finished run without errors from being consistent."""
     if facts.manifest is None:
         return ()
@@ -196,7 +195,7 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _never_stated(facts: Facts) -> tuple[str, ...]:
+def _never_stated(facts: Run) -> tuple[str, ...]:
     """Return what a run of the first version of the schemas could not state, and rules can therefore not question."""
     is_first = facts.manifest is not None and facts.manifest["schema_version"] == "1.0"
     return (NEVER_STATED,) if is_first else ()

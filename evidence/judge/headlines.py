@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evidence.judge.record import JudgedRecord
-from evidence.records.facts import Document, Facts
+from evidence.run import Document, Run
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 
@@ -67,7 +67,7 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     )
 
 
-def score_headlines(facts: Facts) -> tuple[Headline, ...]:
+def score_headlines(facts: Run) -> tuple[Headline, ...]:
     """Return exact match, format compliance and the untrained model's exact match, each with its interval.
 
     Of several samples of each item also pass@k for one and for all tries, and the majority's score.

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.judge.grade import Grade, grade_of, grade_of_foreign, sentences
 from evidence.judge.report import RunReport
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import Run
 from evidence.rules.across import Fingerprint, copies, fingerprint_of
 from evidence.rules.catalog import check
 from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import Run
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 
@@ -39,22 +38,22 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
         run: The run, as read.
         excused: Whether a finding is passed over.
     """
-    facts, view = facts_of(run), run.foreign()
-    found = _found_in_ours(run, facts) if view is None else foreign_findings(run, view)
+    view = run.foreign()
+    found = _found_in_ours(run) if view is None else foreign_findings(run, view)
     findings = worst_first(run.with_line(problem) for problem in found if not excused(problem))
-    grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
+    grade = grade_of(run, findings) if view is None else grade_of_foreign(view, findings)
     sha256 = sha256_file(run.path / layout.MANIFEST) if grade.name == "consistent" else None
     report = RunReport(path=run.path, grade=grade, findings=findings, manifest_sha256=sha256)
-    return RunJudgement(report=report, fingerprint=fingerprint_of(facts, findings))
+    return RunJudgement(report=report, fingerprint=fingerprint_of(run, findings))
 
 
-def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:
+def _found_in_ours(run: Run) -> Iterator[Problem]:
     if not run.is_run:
         what = f"{run.path.name or run.path} holds none of the files that a run writes."
         yield from run.problems or [problem_of("TP501", file=str(run.path), what=what)]
         return
     yield from (*run.problems, *run.row_problems(), *placeholders(run))
-    yield from map(run.with_line_of_row, check(facts))
+    yield from map(run.with_line_of_row, check(run))
 
 
 def report_of(run: Run) -> RunReport:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts
-from evidence.run import layout
-from evidence.run.figures import Figures
+from evidence import layout
+from evidence.figures import Figures
+from evidence.run import Document, Run
 from evidence.scores.recompute import result_of
 from foreign.checks.judgement import figures_of
 from foreign.readers.view import ForeignRun
@@ -44,7 +44,7 @@ class JudgedRecord:
         findings: What is wrong with it.
     """
 
-    facts: Facts
+    facts: Run
     figures: Figures
     withheld: tuple[str, ...]
     sources: ForeignRun | None
@@ -52,22 +52,22 @@ class JudgedRecord:
     findings: tuple[Problem, ...]
 
 
-def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
+def record_of(facts: Run, findings: Sequence[Problem]) -> JudgedRecord:
     """Return what may be shown of a run, from its facts and everything that was found in it."""
-    view = facts.run.foreign()
+    view = facts.foreign()
     if view is None:
         shown, withheld = trace(facts, findings)
         figures, unscored = _figures_of_ours(shown), ""
     else:
         shown, withheld = facts, ()
-        figures = replace(figures_of(view), run_id=text_at(facts.run.imported, "run_id"))
+        figures = replace(figures_of(view), run_id=text_at(facts.raw(layout.IMPORT), "run_id"))
         unscored = "another tool's run: its answers were not scored here"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
     )
 
 
-def trace(facts: Facts, findings: Iterable[Problem]) -> tuple[Facts, tuple[str, ...]]:
+def trace(facts: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
     """Return the facts without every figure that an error concerns, and why: scores as a whole, results one by one.
 
     Converted line ends leave every figure traceable: each was computed again from the same rows.
@@ -94,7 +94,7 @@ def _states_result(problem: Problem, name: str) -> bool:
     return Path(problem.file).name == layout.MANIFEST and problem.pointer == f"/result/{name}"
 
 
-def _reasons(facts: Facts, faulty: set[str], wrong: Sequence[str]) -> Iterator[str]:
+def _reasons(facts: Run, faulty: set[str], wrong: Sequence[str]) -> Iterator[str]:
     """Yield why figures are withheld."""
     if layout.METRICS in faulty:
         yield f"Losses, tokens and speed are not shown, because {layout.METRICS} has errors."
@@ -107,11 +107,11 @@ def _reasons(facts: Facts, faulty: set[str], wrong: Sequence[str]) -> Iterator[s
         yield f"Scores are not shown, because {listed(files, last='and')} {verb} errors."
 
 
-def _figures_of_ours(facts: Facts) -> Figures:
+def _figures_of_ours(facts: Run) -> Figures:
     """Return the figures of a run of trainproof, its name and settings from whatever of a broken folder can be read."""
-    run, manifest = facts.run, facts.run.manifest or {}
+    run, manifest, config = facts, facts.raw(layout.MANIFEST), facts.raw(layout.CONFIG)
     result: Document = facts.manifest["result"] if facts.manifest else {}
-    rows = run.metrics().values
+    rows = run.rows(layout.METRICS).values
     steps_done = _whole(manifest, "training", "steps_done")
     if not facts.is_sealed:
         result = result | result_of(facts.metrics or [])
@@ -124,14 +124,14 @@ def _figures_of_ours(facts: Facts) -> Figures:
         run_id=text_at(manifest, "run_id"),
         mode=text_at(manifest, "mode"),
         status=run.status,
-        model=text_at(manifest, "model", "name") or text_at(run.config, "model", "name"),
+        model=text_at(manifest, "model", "name") or text_at(config, "model", "name"),
         dataset=text_at(manifest, "dataset", "name"),
-        method=text_at(manifest, "training", "method") or text_at(run.config, "method", "kind"),
+        method=text_at(manifest, "training", "method") or text_at(config, "method", "kind"),
         device=_device(manifest),
         commit=text_at(manifest, "code", "commit"),
         started_at=started,
         steps_done=steps_done,
-        steps_planned=_whole(manifest, "training", "steps_planned") or _whole(run.config, "limits", "steps"),
+        steps_planned=_whole(manifest, "training", "steps_planned") or _whole(config, "limits", "steps"),
         tokens_seen=result.get("tokens_seen"),
         losses=losses[np.isfinite(losses)],
         first_loss=result.get("first_loss"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.judge.grade import GRADES, Grade
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
 from schemas.problems.rule import problem_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from evidence.proof.keys import PrivateKey, PublicKey, limited_content
 from evidence.proof.rules import refusal
-from evidence.run.write import write_text
+from evidence.writing import write_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.extras import Extra, install_command
 from evidence.proof.rules import refusal
-from evidence.run.extras import Extra, install_command
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 

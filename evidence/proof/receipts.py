@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout, seal
-from evidence.run.hashes import sha256_file, sha256_json
-from evidence.run.write import write_json
+from evidence import layout, seal
+from evidence.hashes import sha256_file, sha256_json
+from evidence.writing import write_json
 from schemas.problems.visible import visible
 from schemas.validate import read_document
 
@@ -27,7 +27,7 @@ _MOST = 64
 
 def own_receipts() -> Path:
     """Return the folder in which this user's own receipts are kept."""
-    return seal.user_folder() / layout.RECEIPTS
+    return seal.user_data_folder() / layout.RECEIPTS
 
 
 def run_sha256(folder: Path) -> str | None:
@@ -75,7 +75,7 @@ def receipts_of(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any
     """
     for place in (own_receipts() / sha256, folder / layout.RECEIPTS):
         for path, receipt in receipts_in(place, sha256):
-            yield path, receipt, seal.holds(receipt.get("seal"), _content(receipt))
+            yield path, receipt, seal.verify_seal(receipt.get("seal"), _content(receipt))
 
 
 def receipts_in(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.judge.judgement import report_of
 from evidence.proof.envelope import STATEMENT
 from evidence.proof.rules import refusal
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import Run
 from schemas.problems.problem import ProblemError
 
 RUN_PREDICATE = "https://trainproof.example/run/v1"
@@ -37,7 +36,7 @@ def run_statement(run: Run, now: datetime) -> dict[str, Any]:
     Raises:
         ProblemError: Exit code 1: the run has no valid manifest, or is not sealed, so that its files have no hashes.
     """
-    facts, report = facts_of(run), report_of(run)
+    facts, report = run, report_of(run)
     manifest = facts.manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest." if manifest is None else "The run is not sealed: it lists no files."

@@ -12,12 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence import seal
+from evidence.hashes import sha256_file
 from evidence.proof.envelope import read_envelope
 from evidence.proof.keys import PublicKey, limited_content, needed_module, public_key, public_key_in
 from evidence.proof.rules import refusal
-from evidence.run import seal
-from evidence.run.hashes import sha256_file
-from evidence.run.write import not_written, write_json
+from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
@@ -53,7 +53,7 @@ class TrustedEntry:
 
 def trust_path() -> Path:
     """Return the file of this user's trust list."""
-    return seal.user_folder() / "trust.json"
+    return seal.user_data_folder() / "trust.json"
 
 
 def trusted_entries(kind: Kind | None = None) -> tuple[TrustedEntry, ...]:
@@ -161,7 +161,7 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"schema_version": VERSION, "trusted": [asdict(each) for each in entries]})
     except OSError as error:
-        raise not_written(error, path, what="The trust list") from None
+        raise write_error(error, path, what="The trust list") from None
 
 
 def certificate_of(path: Path) -> tuple[str, str]:

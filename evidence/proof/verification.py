@@ -19,7 +19,7 @@ from evidence.judge.report import RunReport
 from evidence.proof.marks import Marks, marks_of, stated_of, together
 from evidence.proof.receipts import receipt_line, receipts_of
 from evidence.proof.trust import trusted_signers
-from evidence.records.ours import Run
+from evidence.run import Run
 
 DEVICE = (
     "Device, duration and memory are as the run states them: no repetition shows them, only a witness does "

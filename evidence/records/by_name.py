@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from evidence.records.facts import Document, Facts
+from evidence.run import Document, Run
 from schemas.catalog.row_fields import number_names
 
 Scalar = str | int | float | bool | None
@@ -24,14 +24,14 @@ def flatten(value: Document, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def settings_of(facts: Facts) -> dict[str, Scalar]:
+def settings_of(facts: Run) -> dict[str, Scalar]:
     """Return every setting of a valid config.yaml that is one value, by dotted path: `optimizer.learning_rate`."""
     flat = flatten(facts.config or {})
     # A list of runs holds thousands of these; each name exists once.
     return {sys.intern(name): value for name, value in flat.items() if not isinstance(value, list | dict)}
 
 
-def figures_of(facts: Facts) -> dict[str, float]:
+def figures_of(facts: Run) -> dict[str, float]:
     """Return the figures of a run that were measured, by name.
 
     `last.loss` is a field of the last row of metrics.jsonl, `result.mean_loss` a field of the manifest's result,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Facts
+from evidence.run import Run
 from schemas.reading.columns import Array, Columns
 from schemas.reading.times import moment
 
@@ -22,7 +22,7 @@ CLOCK_SECONDS = 2.0
 _SEALED = "run_sealed"
 
 
-def set_back_seconds(facts: Facts) -> float:
+def set_back_seconds(facts: Run) -> float:
     """Return by how much the clock was set back in all, in seconds; 0 where only time services corrected it."""
     columns, log = facts.columns, list(_of_this_process(facts.log or []))
     if np.isfinite(columns["clock_seconds"]).any():

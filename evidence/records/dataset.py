@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts
-from evidence.run.hashes import sha256_file
+from evidence.hashes import sha256_file
+from evidence.run import Run
 from schemas.names import DATASETS
 from schemas.reading.rows import read_rows
 
@@ -25,7 +25,7 @@ Stamp = tuple[int, int]
 """Size and time of a file."""
 
 
-def dataset_file(facts: Facts) -> tuple[Path, Stamp] | None:
+def dataset_file(facts: Run) -> tuple[Path, Stamp] | None:
     """Return the file of a run's dataset, with its size and time, or None if it is not here."""
     if facts.manifest is None or facts.config is None:
         return None

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from evidence.run import layout
-from evidence.run.unreadable import too_deep
+from evidence import layout
+from evidence.layout import nested_too_deep
 from foreign.readers.console.log import read_log
 from foreign.readers.keys import is_set
 from foreign.readers.model_card import is_card, read_card
@@ -130,7 +130,7 @@ def _below(
     folder: Path, problems: list[Problem], left_out: _LeftOut, prefix: str
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if prefix.count("/") > layout.DEEPEST:
-        problems.append(too_deep(folder))
+        problems.append(nested_too_deep(folder))
         return
     try:
         with os.scandir(folder) as listing:

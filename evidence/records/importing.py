@@ -17,10 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from evidence import layout
 from evidence.records.foreign_run import entries, is_weights, read_foreign
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.write import not_written, write_json
+from evidence.run import read_run
+from evidence.writing import write_error, write_json
 from foreign.readers.statement import Citation
 from foreign.readers.tracking import name_store
 from foreign.readers.view import ForeignRun
@@ -93,7 +93,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
     except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
         if isinstance(error, OSError):
-            raise not_written(error, root, what="The import") from error
+            raise write_error(error, root, what="The import") from error
         raise
     return ImportResult(path=target, view=read_foreign(target / layout.ORIGINAL), document=document, notes=tuple(notes))
 

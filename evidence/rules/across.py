@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.hashes import sha256_file
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 
@@ -41,7 +41,7 @@ class Fingerprint:
     """
 
 
-def fingerprint_of(facts: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
+def fingerprint_of(facts: Run, findings: Sequence[Problem] = ()) -> Fingerprint:
     """Return the fingerprint of a run, of which the check by itself found `findings`."""
     columns, chain = facts.columns, facts.chain or ()
     seconds, losses = columns["step_seconds"], columns["loss"].tobytes()

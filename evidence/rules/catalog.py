@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from evidence.records.facts import Facts
 from evidence.rules import (
     checker,
     completeness,
@@ -17,6 +16,7 @@ from evidence.rules import (
     registry,
     rewarding,
 )
+from evidence.run import Run
 from schemas.problems.problem import Problem
 
 CHECKS = (
@@ -35,6 +35,6 @@ CHECKS = (
 """Functions from `Facts` to problems that are not registered with `@rule` yet."""
 
 
-def check(facts: Facts) -> list[Problem]:
+def check(facts: Run) -> list[Problem]:
     """Return every problem that the rules find in a run."""
     return [problem for function in CHECKS for problem in function(facts)] + checker.check(facts)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.records.facts import Facts, same
+from evidence.run import Run, same
 from schemas.problems.problem import Problem, Severity
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import show
@@ -25,7 +25,7 @@ from schemas.problems.words import show
 class Checker:
     """Collects the problems of one rule in one run."""
 
-    def __init__(self, run: Facts, code: str) -> None:
+    def __init__(self, run: Run, code: str) -> None:
         self.run, self.code = run, code
         self._found: dict[tuple[str, str], list[Problem]] = defaultdict(list)
 
@@ -81,23 +81,23 @@ class Checker:
 class _Registered:
     code: str
     needs: tuple[str, ...]
-    function: Callable[[Facts, Checker], None]
+    function: Callable[[Run, Checker], None]
 
 
 _RULES: list[_Registered] = []
 
 
-def rule(code: str, *needs: str) -> Callable[[Callable[[Facts, Checker], None]], Callable[[Facts, Checker], None]]:
+def rule(code: str, *needs: str) -> Callable[[Callable[[Run, Checker], None]], Callable[[Run, Checker], None]]:
     """Register a rule that runs if every attribute of the run named in `needs` is there and valid."""
 
-    def register(function: Callable[[Facts, Checker], None]) -> Callable[[Facts, Checker], None]:
+    def register(function: Callable[[Run, Checker], None]) -> Callable[[Run, Checker], None]:
         _RULES.append(_Registered(code, needs, function))
         return function
 
     return register
 
 
-def check(run: Facts) -> list[Problem]:
+def check(run: Run) -> list[Problem]:
     """Return what the registered rules find in a run, in the order of registration."""
     problems: list[Problem] = []
     for registered in _RULES:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence.records.facts import Facts, finding, where
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding, where
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
@@ -17,7 +17,7 @@ REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.
 """Files without which a finished run cannot be followed."""
 
 
-def required_files_are_there(facts: Facts) -> Iterator[Problem]:
+def required_files_are_there(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each required file that is not there; a run that has not ended may lack all but one."""
     for name in REQUIRED:
         if name in facts.files or os.path.lexists(facts.folder / name):
@@ -28,7 +28,7 @@ def required_files_are_there(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP504", "", f"The folder has no {name}.")
 
 
-def chain_is_there(facts: Facts) -> Iterator[Problem]:
+def chain_is_there(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a succeeded run has no chain although its recorder writes one."""
     recording = (facts.config or {}).get("recording", {})
     if facts.succeeded and "chain_every_steps" in recording and layout.CHAIN not in facts.files:
@@ -36,7 +36,7 @@ def chain_is_there(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP531", "", what)
 
 
-def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
+def steps_were_recorded(facts: Run) -> Iterator[Problem]:
     """Yield problems for a succeeded run without rows, or whose rows leave steps out."""
     if facts.metrics is None:
         return
@@ -47,7 +47,7 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
     yield from first_few(_gaps(facts))
 
 
-def results_are_stated(facts: Facts) -> Iterator[Problem]:
+def results_are_stated(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each part of a succeeded run's result that is null."""
     if facts.manifest is None or not facts.succeeded:
         return
@@ -64,7 +64,7 @@ def results_are_stated(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP506", layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
-def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
+def evaluation_is_there(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a finished run was to be evaluated and was not, and a note where it was not to be."""
     if not facts.succeeded or layout.EVAL_SUMMARY in facts.files:
         return
@@ -75,7 +75,7 @@ def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP509", "", "The run has no eval_summary.json.")
 
 
-def predictions_are_there(facts: Facts) -> Iterator[Problem]:
+def predictions_are_there(facts: Run) -> Iterator[Problem]:
     """Yield problems for scores without their rows, a baseline that was requested, and an unfinished evaluation."""
     evaluated = facts.eval_summary
     if evaluated is None:
@@ -95,7 +95,7 @@ def predictions_are_there(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP514", layout.EVAL_SUMMARY, what, pointer="/status")
 
 
-def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
+def killed_runs_are_named(facts: Run) -> Iterator[Problem]:
     """Yield a warning where the manifest states running and no process runs."""
     if facts.manifest is not None and facts.manifest["status"] == "running" and facts.status == "interrupted":
         rows = len(facts.metrics or [])
@@ -103,18 +103,18 @@ def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP513", layout.MANIFEST, what, pointer="/status")
 
 
-def _eval_set(facts: Facts) -> object:
+def _eval_set(facts: Run) -> object:
     return (facts.config or {}).get("evaluation", {}).get("eval_set")
 
 
-def _asks_for_baseline(facts: Facts) -> bool:
+def _asks_for_baseline(facts: Run) -> bool:
     """Return whether a run was to evaluate the untrained model; one that continues another, or stopped, cannot."""
     if facts.manifest is None or not facts.succeeded or facts.manifest["parent"] is not None:
         return False
     return _eval_set(facts) is not None and bool((facts.config or {}).get("evaluation", {}).get("baseline"))
 
 
-def _gaps(facts: Facts) -> Iterator[Problem]:
+def _gaps(facts: Run) -> Iterator[Problem]:
     every = (facts.config or {}).get("recording", {}).get("log_every_steps")
     if every is None or facts.manifest is None:
         return

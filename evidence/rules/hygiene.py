@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 
@@ -13,7 +13,7 @@ _BESIDE = frozenset({layout.MANIFEST, layout.NOTES, layout.STAMPS, layout.LOCK, 
 """What a run's list need not name: itself, what is added later under known names; evidence has a rule of its own."""
 
 
-def unlisted_files(facts: Facts) -> tuple[str, ...]:
+def unlisted_files(facts: Run) -> tuple[str, ...]:
     """Return the files of a sealed run, weights left out, that its artifact list does not name."""
     if facts.manifest is None or not facts.is_sealed:
         return ()
@@ -29,7 +29,7 @@ def unlisted_files(facts: Facts) -> tuple[str, ...]:
     )
 
 
-def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
+def no_file_rides_along(facts: Run) -> Iterator[Problem]:
     """Yield a warning for each file that a sealed run does not list."""
     yield from first_few(
         finding(facts.folder, "TP602", name, f"{name} is in the folder and in no list of the run.")
@@ -37,7 +37,7 @@ def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
     )
 
 
-def temporary_files(facts: Facts) -> Iterator[Problem]:
+def temporary_files(facts: Run) -> Iterator[Problem]:
     """Yield a note for each temporary file of a write that was cut short."""
     yield from first_few(
         finding(facts.folder, "TP601", name, "A temporary file was left over.")

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts, finding
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.records.importing import READERS, contents
-from evidence.records.ours import Run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import Run, finding
 from foreign.checks.judgement import findings_of
 from foreign.readers.view import ForeignRun, absent_shards
 from schemas.problems.problem import Problem
@@ -41,7 +40,7 @@ def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
     yield from findings_of(view)
 
 
-def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
+def imports_stand_alone(facts: Run) -> Iterator[Problem]:
     """Yield a problem for an import.json in a folder that has a manifest."""
     if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
         what = "The folder holds import.json and run_manifest.json."

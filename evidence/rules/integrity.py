@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts, finding
+from evidence import layout
+from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
+from evidence.layout import is_lfs_pointer
 from evidence.rules.contradiction.log import SEALED
-from evidence.run import layout
-from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
-from evidence.run.unreadable import is_lfs_pointer
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 
 
-def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
+def manifest_is_as_sealed(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the log states another hash of the manifest; logs without one are skipped."""
     if facts.manifest is None or not facts.is_sealed:
         return
@@ -31,12 +31,12 @@ def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
     actual = sha256_manifest(facts.manifest)
     if stated and stated[-1][1] != actual:
         row, sealed = stated[-1]
-        place = f"line {facts.run.log().line_of(row - 1)} of log.jsonl"
+        place = f"line {facts.rows(layout.LOG).line_of(row - 1)} of log.jsonl"
         what = f"The manifest has the hash {_short(actual)}; {place} states {_short(str(sealed))}."
         yield finding(facts.folder, "TP212", layout.MANIFEST, what, expected=str(sealed))
 
 
-def artifacts_match(facts: Facts) -> Iterator[Problem]:
+def artifacts_match(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each listed file that is missing or differs."""
     for index, artifact in enumerate(_artifacts(facts)):
         path = artifact["path"]
@@ -56,7 +56,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def artifacts_are_complete(facts: Facts) -> Iterator[Problem]:
+def artifacts_are_complete(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each evidence file that a sealed run does not list."""
     if not facts.is_sealed:
         return
@@ -66,7 +66,7 @@ def artifacts_are_complete(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP204", name, f"{name} is not in the manifest's artifact list.")
 
 
-def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
+def artifacts_are_named_once(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each path that is listed again or that no list can hold, and for each wrong role."""
     seen = set()
     for index, artifact in enumerate(_artifacts(facts)):
@@ -94,7 +94,7 @@ def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def scores_name_their_predictions(facts: Facts) -> Iterator[Problem]:
+def scores_name_their_predictions(facts: Run) -> Iterator[Problem]:
     """Yield a problem where eval_summary.json states the hash of other predictions than the manifest lists."""
     if facts.eval_summary is None:
         return
@@ -170,7 +170,7 @@ def _line_end_conversion(path: Path, sha256: str) -> str | None:
     return None
 
 
-def _artifacts(facts: Facts) -> list[dict[str, Any]]:
+def _artifacts(facts: Run) -> list[dict[str, Any]]:
     return [] if facts.manifest is None else list(facts.manifest["artifacts"])
 
 

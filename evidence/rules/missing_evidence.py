@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from evidence.records.facts import Document, Facts, finding
+from evidence import layout
 from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.scores import each_answer
-from evidence.run import layout
+from evidence.run import Document, Run, finding
 from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import first_few
@@ -42,7 +42,7 @@ CHAINED = 10
 _WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
+def nothing_is_left_out(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each document, event and row of a present run that lacks what its recorder writes."""
     if facts.manifest is None or not facts.succeeded or facts.manifest["schema_version"] == "1.0":
         return
@@ -67,7 +67,7 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     yield from _of_parameters(facts)
 
 
-def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
+def _of_overlap(facts: Run, manifest: Document) -> Iterator[Problem]:
     """Yield a problem where an evaluated run since version 1.2 does not state which items its rows are near."""
     dataset = manifest["dataset"]
     is_counted = manifest["schema_version"] >= "1.2" and dataset["overlap_with_eval"] is not None
@@ -76,7 +76,7 @@ def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
         yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/dataset")
 
 
-def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
+def _of_scoring(facts: Run, manifest: Document) -> Iterator[Problem]:
     """Yield problems where an evaluated run since version 1.2 does not state how its answers were read."""
     if facts.eval_summary is None or manifest["schema_version"] < "1.2":
         return
@@ -93,14 +93,14 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
             yield finding(facts.folder, "TP525", file, what)
 
 
-def _of_events(facts: Facts) -> Iterator[Problem]:
+def _of_events(facts: Run) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [], start=1):
         if absent := _absent(record["fields"], OF_EVENTS.get(record["event"], ())):
             what = f"The event {record['event']} does not state {listed(absent, last='and')}."
             yield finding(facts.folder, "TP525", layout.LOG, what, line=line, pointer="/fields")
 
 
-def _of_rows(facts: Facts) -> Iterator[Problem]:
+def _of_rows(facts: Run) -> Iterator[Problem]:
     needed: tuple[str, ...] = OF_ROWS
     if facts.draws_completions:
         updates = ((facts.config or {}).get("objective") or {}).get("updates_per_rollout")
@@ -111,7 +111,7 @@ def _of_rows(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP525", layout.METRICS, what, line=line)
 
 
-def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
+def _of_rollouts(facts: Run, manifest: Document) -> Iterator[Problem]:
     """Yield a problem where completions that a run writes down are not there."""
     if not facts.draws_completions or facts.config is None or facts.training is None:
         return
@@ -133,14 +133,14 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
         yield finding(facts.folder, "TP525", layout.ROLLOUTS, what)
 
 
-def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
+def _of_answers(facts: Run, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
     for line, pointer, row in each_answer(answers):
         if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
             what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
             yield finding(facts.folder, "TP525", file, what, line=line, pointer=pointer)
 
 
-def _of_chain(facts: Facts) -> Iterator[Problem]:
+def _of_chain(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each step at which the recorder enters the state and the chain has no entry."""
     steps = ((facts.config or {}).get("limits") or {}).get("steps")
     recording = (facts.config or {}).get("recording") or {}
@@ -156,7 +156,7 @@ def _of_chain(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP525", layout.CHAIN, what)
 
 
-def _of_parameters(facts: Facts) -> Iterator[Problem]:
+def _of_parameters(facts: Run) -> Iterator[Problem]:
     """Yield a problem where what was trained is small enough to be kept, and was not."""
     most = ((facts.config or {}).get("recording") or {}).get("params_mib")
     if facts.training is None or facts.model is None or facts.manifest is None or not isinstance(most, int):
@@ -177,7 +177,7 @@ def _absent(holder: Document, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in holder]
 
 
-def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
+def every_setting_is_stated(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each key that config.yaml leaves out."""
     if facts.config is None or facts.manifest is None:
         return

@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.records.dataset import Stamp, dataset_file, dataset_rows
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
+from evidence.run import Run, finding
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from schemas.problems.problem import Problem
 from schemas.problems.words import quantity
@@ -19,7 +19,7 @@ BY_CHANCE = 0.05
 _NAMED = 3
 
 
-def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
+def evaluation_is_unseen(facts: Run) -> Iterator[Problem]:
     """Yield problems where training rows teach items of the evaluation, or teach more of it than is stated."""
     if facts.manifest is None:
         return
@@ -91,7 +91,7 @@ def _name_items(overlap: Mapping[str, Any], *, near: bool = False) -> str:
     return f": {', '.join(ids[:_NAMED])}{more}" if ids else ""
 
 
-def _items(facts: Facts) -> tuple[tuple[str, str, str], ...]:
+def _items(facts: Run) -> tuple[tuple[str, str, str], ...]:
     """Return id, prompt and expected answer of each item of a complete evaluation; none otherwise."""
     rows = facts.predictions or ()
     if facts.eval_summary is None or len(rows) != facts.eval_summary["eval_set"]["items"]:
@@ -99,7 +99,7 @@ def _items(facts: Facts) -> tuple[tuple[str, str, str], ...]:
     return tuple((row["id"], row["prompt"], row["expected"]) for row in rows)
 
 
-def _counted_again(facts: Facts, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
+def _counted_again(facts: Run, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
     """Return the overlap of a run's items with the rows of its dataset's file; None where the file is not here."""
     found = dataset_file(facts) if items else None
     return None if found is None else _overlap(*found, items)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.records.facts import finding
-from evidence.records.ours import Run
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
@@ -28,14 +27,9 @@ _NOT_LOOKED_INTO = {"examples", "prompt_template", "flags"}
 
 def placeholders(run: Run) -> Iterator[Problem]:
     """Yield a problem for each placeholder in a document."""
-    documents = (
-        (layout.MANIFEST, run.manifest),
-        (layout.CONFIG, run.config),
-        (layout.PLAN, run.plan),
-        (layout.FIRST_EXAMPLES, run.first_examples),
-        (layout.EVAL_SUMMARY, run.eval_summary),
-    )
-    for name, document in documents:
+    names = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
+    for name in names:
+        document = run.raw(name)
         if not _is_placeholder("\n".join(_texts(document))):
             continue
         yield from first_few(

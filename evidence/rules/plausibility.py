@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, finding, same, value_at, where
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding, same, value_at, where
 from evidence.scores.clusters import BY_PROMPT
 from evidence.scores.reading import accepted_of
 from schemas.problems.problem import Problem
@@ -22,7 +22,7 @@ _ADAMW_BYTES = {None: 4.0, "float32": 8.0, "bfloat16": 4.0, "int8": 2.0}
 """Smallest AdamW state per parameter, two moments, by the type that a manifest states of it."""
 
 
-def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
+def loss_is_a_cross_entropy(facts: Run) -> Iterator[Problem]:
     """Yield a problem for a loss below 0, of exactly 0, or equal in every row; a policy's loss may be any of them."""
     if facts.draws_completions:
         return
@@ -38,7 +38,7 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP402", layout.METRICS, what, pointer="/loss")
 
 
-def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
+def gradients_reach_the_model(facts: Run) -> Iterator[Problem]:
     """Yield a problem where every row has a gradient, or a learning rate, of exactly 0."""
     rates, norms = facts.columns["learning_rate"], facts.columns["grad_norm"]
     if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
@@ -49,7 +49,7 @@ def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP404", layout.METRICS, what, pointer="/grad_norm")
 
 
-def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
+def examples_teach_the_answer(facts: Run) -> Iterator[Problem]:
     """Yield problems for training examples that cannot teach what is evaluated; prompts alone teach nothing."""
     if facts.first_examples is None or facts.draws_completions:
         return
@@ -78,7 +78,7 @@ def cut_in_words(counts: Document, max_length: int | None) -> str:
     return f"{what}." if longest is None else f"{what}. The longest example has {longest:,} tokens."
 
 
-def rows_are_learned_whole(facts: Facts) -> Iterator[Problem]:
+def rows_are_learned_whole(facts: Run) -> Iterator[Problem]:
     """Yield warnings where rows were cut, or their tokens spell another text."""
     if facts.first_examples is None:
         return
@@ -118,7 +118,7 @@ def caveats_of(summary: Document | None) -> Iterator[tuple[str, str]]:
         yield "TP458", f"items repeat prompts, so the interval counts {n} items as {clusters:,}"
 
 
-def items_can_be_right(facts: Facts) -> Iterator[Problem]:
+def items_can_be_right(facts: Run) -> Iterator[Problem]:
     """Yield warnings where items were not asked, share a prompt, or expect what the tokenizer cannot write."""
     found = dict(caveats_of(facts.eval_summary))
     if repeated := same_prompts(facts.predictions or ()):
@@ -127,7 +127,7 @@ def items_can_be_right(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, rule, layout.EVAL_SUMMARY, f"{said[0].upper()}{said[1:].removesuffix('.')}.")
 
 
-def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
+def training_changes_parameters(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the evaluated parameters are those before the first step."""
     if facts.eval_summary is None or facts.model is None or _nothing_to_learn(facts):
         return
@@ -137,7 +137,7 @@ def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP409", layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
 
 
-def outputs_differ(facts: Facts) -> Iterator[Problem]:
+def outputs_differ(facts: Run) -> Iterator[Problem]:
     """Yield a warning where a full run gives the same output to every item; a smoke run may."""
     rows = facts.predictions or []
     if facts.manifest is None or facts.manifest["mode"] == "smoke" or len(rows) < _FEWEST_TO_COMPARE:
@@ -147,7 +147,7 @@ def outputs_differ(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP410", layout.PREDICTIONS, what, pointer="/output_text")
 
 
-def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
+def hashes_are_of_something(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each commit or hash that is that of nothing."""
     for name, document, pointers in (
         (layout.MANIFEST, facts.manifest, ("/code/commit", "/model/weights_sha256", "/dataset/sha256")),
@@ -159,7 +159,7 @@ def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
                 yield finding(facts.folder, "TP412", name, f"The value is {value}.", pointer=pointer)
 
 
-def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
+def optimizer_state_fits(facts: Run) -> Iterator[Problem]:
     """Yield problems where the state's size is not that of the optimizer, or its two figures disagree."""
     if facts.training is None or facts.model is None:
         return
@@ -172,7 +172,7 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
 
 
-def _nothing_to_learn(facts: Facts) -> bool:
+def _nothing_to_learn(facts: Run) -> bool:
     """Return whether the rows state that no group of completions ever had a spread: no step then has a gradient."""
     return facts.draws_completions and all(row.get("flat_groups") == 1 for row in facts.metrics or ())
 
@@ -184,12 +184,12 @@ def _value_or_none(document: Document | None, pointer: str) -> Any:
         return None
 
 
-def _state(facts: Facts, what: str) -> Problem:
+def _state(facts: Run, what: str) -> Problem:
     pointer = "/training/optimizer/state_bytes_per_parameter"
     return finding(facts.folder, "TP411", layout.MANIFEST, what, pointer=pointer)
 
 
-def _example(facts: Facts, code: str, what: str, pointer: str) -> Problem:
+def _example(facts: Run, code: str, what: str, pointer: str) -> Problem:
     return finding(facts.folder, code, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 

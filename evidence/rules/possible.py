@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding
 from evidence.targets.target import Target, target_of_kind
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
@@ -24,7 +24,7 @@ MEMORY_WITHIN = 0.1
 """What a driver or a runtime keeps for itself differs between their versions."""
 
 
-def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
+def speed_is_within_the_device(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a run did more operations a second than its devices can.
 
     A model of 2.5e9 parameters on one TPU v5e chip (197e12 a second) cannot see more than 39,400 tokens a second.
@@ -49,7 +49,7 @@ def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
+def memory_is_within_the_device(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a run's peak is more than one of its devices has."""
     target = target_of(facts)
     if target is None or target.memory_bytes is None or facts.manifest is None or facts.manifest["result"] is None:
@@ -65,7 +65,7 @@ def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
+def compute_type_is_one_of_the_device(facts: Run) -> Iterator[Problem]:
     """Yield a warning where a run computed in a type that its device only imitates, as bfloat16 on a T4."""
     target = target_of(facts)
     if target is None or facts.model is None:
@@ -82,7 +82,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
+def days_are_those_of_runs(facts: Run) -> Iterator[Problem]:
     """Yield a warning if the run starts before its software was written, or ends after today."""
     if facts.manifest is None:
         return
@@ -98,7 +98,7 @@ def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def target_of(facts: Facts) -> Target | None:
+def target_of(facts: Run) -> Target | None:
     """Return the machine of the table whose devices the run states, or None if it is missing, as for a CPU."""
     if facts.manifest is None:
         return None
@@ -106,7 +106,7 @@ def target_of(facts: Facts) -> Target | None:
     return target_of_kind(devices["kind"], devices["count"])
 
 
-def _tokens(facts: Facts) -> int:
+def _tokens(facts: Run) -> int:
     """Return the tokens that went through the model in this run, padding included."""
     assert facts.manifest is not None, "asked only where it is there"
     assert facts.training is not None, "as above"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evidence.records.facts import Document, Facts, finding
+from evidence import layout
 from evidence.registry import built_in
 from evidence.registry.known_models import family_of, parameters_of
 from evidence.rules.contradiction.scores import answers_of
-from evidence.run import layout
+from evidence.run import Document, Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.problems.words import show
@@ -19,7 +19,7 @@ from schemas.problems.words import show
 _HASHES = ("sha256", "ids_sha256", "prompts_sha256", "expected_sha256")
 
 
-def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
+def dataset_is_the_built_in_one(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the dataset has a built-in name and another hash, split, or number of rows or repetitions.
 
     No built-in row repeats another one; generated rows may.
@@ -39,7 +39,7 @@ def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP381", layout.MANIFEST, what, expected=right, pointer=pointer)
 
 
-def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:
+def items_are_the_built_in_ones(facts: Run) -> Iterator[Problem]:
     """Yield problems where an evaluation set has a built-in name and other items, as a whole or one by one."""
     stated = facts.eval_summary["eval_set"] if facts.eval_summary else None
     known = built_in.eval_set(stated["name"]) if stated else None
@@ -57,7 +57,7 @@ def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_strange_items(facts, name, known["rows"], answers.file, answers.rows))
 
 
-def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
+def model_is_the_built_in_one(facts: Run) -> Iterator[Problem]:
     """Yield problems where a model has a built-in name and another family, size or origin."""
     stated = facts.model
     known = built_in.MODELS.get(stated["name"]) if stated else None
@@ -76,7 +76,7 @@ def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def model_has_its_published_size(facts: Facts) -> Iterator[Problem]:
+def model_has_its_published_size(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a well-known model has another number of parameters than its owner states."""
     if facts.model is None or (size := _base(facts)) is None:
         return
@@ -92,7 +92,7 @@ def model_has_its_published_size(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def model_has_its_published_family(facts: Facts) -> Iterator[Problem]:
+def model_has_its_published_family(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a well-known model has another family than its own config.json states."""
     if facts.model is None or (published := family_of(facts.model["name"])) is None:
         return
@@ -102,7 +102,7 @@ def model_has_its_published_family(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP384", layout.MANIFEST, what, expected=published, pointer="/model/family")
 
 
-def generator_seed_follows_from_the_seed(facts: Facts) -> Iterator[Problem]:
+def generator_seed_follows_from_the_seed(facts: Run) -> Iterator[Problem]:
     """Yield a problem if the seed of the generated rows does not follow from the seed of the run."""
     if facts.manifest is None or facts.training is None:
         return
@@ -114,7 +114,7 @@ def generator_seed_follows_from_the_seed(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP386", layout.MANIFEST, what, expected=str(seed), pointer=pointer)
 
 
-def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+def _strange_items(facts: Run, name: str, known: Document, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
     for line, row in enumerate(rows, start=1):
         if (right := known.get(row["id"])) is None:
             what, pointer = f"{name} has no item {row['id']}.", "/id"
@@ -125,11 +125,11 @@ def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Se
         yield finding(facts.folder, "TP382", file, what, line=line, pointer=pointer)
 
 
-def _items(facts: Facts, what: str, *, expected: str, pointer: str) -> Problem:
+def _items(facts: Run, what: str, *, expected: str, pointer: str) -> Problem:
     return finding(facts.folder, "TP382", layout.EVAL_SUMMARY, what, expected=expected, pointer=pointer)
 
 
-def _base(facts: Facts) -> int | None:
+def _base(facts: Run) -> int | None:
     """Return the parameters of the model without what was added to it; None where few bits hold several of them."""
     if facts.model is None or facts.training is None:
         return None

@@ -9,12 +9,12 @@ from statistics import fmean, variance
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, finding
+from evidence import layout
 from evidence.rewards.exact import exact_of
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Reward
 from evidence.rules.contradiction.rollouts import RewardedRun, rewarded_run
-from evidence.run import layout
+from evidence.run import Document, Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
@@ -28,7 +28,7 @@ FEWEST_ROWS = 8
 """Metric rows from which on lengths are compared, quarter with quarter."""
 
 
-def rewards_pay_for_right_answers(facts: Facts) -> Iterator[Problem]:
+def rewards_pay_for_right_answers(facts: Run) -> Iterator[Problem]:
     """Yield a warning where, from the first to the last third of roll-outs, reward rises and exact match falls."""
     run = rewarded_run(facts)
     if run is None or run.scoring is None or len(run.steps) < 3:
@@ -49,7 +49,7 @@ def rewards_pay_for_right_answers(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP447", layout.ROLLOUTS, what)
 
 
-def completions_differ_between_prompts(facts: Facts) -> Iterator[Problem]:
+def completions_differ_between_prompts(facts: Run) -> Iterator[Problem]:
     """Yield a warning where nearly all completions of the last third, to different prompts, are one text."""
     if (run := rewarded_run(facts)) is None or not run.steps:
         return
@@ -62,7 +62,7 @@ def completions_differ_between_prompts(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP448", layout.ROLLOUTS, what)
 
 
-def completions_end(facts: Facts) -> Iterator[Problem]:
+def completions_end(facts: Run) -> Iterator[Problem]:
     """Yield a warning where the last quarter of steps has completions twice as long as the first, most of them cut."""
     lengths, cut = facts.columns.get("completion_tokens_mean"), facts.columns.get("truncated_share")
     if lengths is None or cut is None or np.isfinite(lengths).sum() < FEWEST_ROWS:
@@ -79,7 +79,7 @@ def completions_end(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP449", layout.METRICS, what, pointer="/completion_tokens_mean")
 
 
-def parts_tell_completions_apart(facts: Facts) -> Iterator[Problem]:
+def parts_tell_completions_apart(facts: Run) -> Iterator[Problem]:
     """Yield a warning for each part with a weight that is the same for every completion."""
     run = rewarded_run(facts)
     if run is None or len(run.rollouts) < FEWEST_COMPLETIONS:

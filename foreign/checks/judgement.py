@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.run.figures import Figures
+from evidence.figures import Figures
 from foreign.checks.contradictions import contradictions, is_finished
 from foreign.checks.sameness import same_fact
 from foreign.readers.rows import course_of, loss_series

@@ -24,7 +24,7 @@ from adversary_parts.lies import (
     put,
     right,
 )
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 
 EXAMPLES = "first_examples.json"
 BOTH = (PREDICTIONS, BASELINE)

@@ -16,8 +16,8 @@ import numpy as np
 from leaves import Forger, Forgery
 
 from adversary_parts.lies import BASELINE, CONFIG, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS, SUMMARY, Values
-from evidence.run import layout
-from evidence.run.hashes import Chain, sha256_json, sha256_lines
+from evidence import layout
+from evidence.hashes import Chain, sha256_json, sha256_lines
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.recompute import result_of, scores_of
 

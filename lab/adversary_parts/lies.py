@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.run.hashes import sha256_lines
+from evidence.hashes import sha256_lines
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import result_of, scores_of
 from schemas.reading.times import moment

@@ -20,11 +20,11 @@ import numpy as np
 from forging import forged, manifest_of, rows_of, write_rows
 from safetensors.numpy import load_file, save_file
 
+from evidence import layout
 from evidence.proof.marks import marks_of, stated_of
-from evidence.run import layout
-from evidence.run.write import write_json
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import scores_of
+from evidence.writing import write_json
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.loop.kept_states import kept_steps, state_path

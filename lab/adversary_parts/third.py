@@ -33,7 +33,7 @@ from adversary_parts.lies import (
     one,
     put,
 )
-from evidence.run.hashes import sha256_lines
+from evidence.hashes import sha256_lines
 from schemas.reading.times import moment
 
 TOKENIZER = Tokenizer.from_file(str(Path(__file__).parents[2] / "trainer" / "model" / "tokenizer" / "tokenizer.json"))

@@ -9,8 +9,8 @@ from typing import Any
 
 from synthetic import write_document, write_rows
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_manifest
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import scores_of
 

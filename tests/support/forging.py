@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
-from evidence.run.hashes import Chain, sha256_file, sha256_manifest
-from evidence.run.write import write_json
+from evidence import layout
+from evidence.hashes import Chain, sha256_file, sha256_manifest
 from evidence.scores.recompute import result_of
+from evidence.writing import write_json
 
 
 def rows_of(folder: Path, name: str = layout.METRICS) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from synthetic import seal, write_rows, write_run
 
+from evidence import layout
 from evidence.registry import built_in
-from evidence.run import layout
 
 ROWS = [json.loads(line) for line in Path("trainer/data/countdown-v1.jsonl").read_text("utf-8").splitlines()]
 SOLVED = {

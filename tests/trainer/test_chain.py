@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_manifest
 from evidence.judge.judgement import report_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
 from evidence.rules.contradiction import chain as rules
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.run import read_run
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,
@@ -177,7 +176,7 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_pat
     for _ in range(1000):
         done = tamper(folder, draw)
         read = read_run(folder)
-        facts = facts_of(read)
+        facts = read
         said = [problem for check in rules.CHECKS for problem in check(facts)]
         said += [problem for problem in read.row_problems() if problem.severity == "error"]
         assert said, done
@@ -185,7 +184,7 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_pat
         for name, content in kept.items():
             (folder / name).write_bytes(content)
     assert codes >= {"TP324", "TP325", "TP326", "TP327"}
-    assert [problem for check in rules.CHECKS for problem in check(facts_of(read_run(folder)))] == []
+    assert [problem for check in rules.CHECKS for problem in check(read_run(folder))] == []
 
 
 def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):

@@ -11,12 +11,12 @@ import pytest
 from forged_answers import answered, forge_answers, read, right_answer
 from tasks import task_of
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import proofs_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from evidence.scores.claims import ExactMatch
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value

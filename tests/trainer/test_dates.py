@@ -10,9 +10,9 @@ from model_folders import chat, chat_model_folder, row_file
 from whole_runs import carried_out
 
 import trainer.run as story
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluate_run import evaluate_run

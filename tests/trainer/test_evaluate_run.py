@@ -11,10 +11,10 @@ from pathlib import Path
 import jax
 import pytest
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer import evaluate_run as module

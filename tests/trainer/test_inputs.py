@@ -16,11 +16,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.format.layout import REPORT
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
@@ -143,7 +143,7 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
         "1 of 2 items could not be asked and count as wrong",
         "2 of 2 items expect an answer that the tokenizer writes otherwise",
     )
-    [said] = [row["message"] for row in record.log().values if row["event"] == "evaluated"]
+    [said] = [row["message"] for row in record.rows(layout.LOG).values if row["event"] == "evaluated"]
     assert said.endswith(f"; {unasked}; {unwritable}")
     assert {"TP457": f"{unasked}.", "TP459": f"{unwritable}."}.items() <= {
         each.code: each.what for each in findings

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from trainer.config.tree import BatchConfig, Config, LimitsConfig, RecordingConfig
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import (

@@ -12,9 +12,9 @@ import pytest
 from changed_schema import changed_schema, with_row_field
 from tasks import task_of
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
 from trainer.loop.restoring import restored_state

@@ -17,9 +17,9 @@ import pytest
 from compiled import QUICK
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config

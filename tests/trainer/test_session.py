@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
-from evidence.run import layout
+from evidence import layout
 from evidence.targets.target import targets
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, LimitsConfig

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.rules.plausibility import caveats_of
-from evidence.run import layout
 from evidence.scores.gain import form_of_run, gain_of_run
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence

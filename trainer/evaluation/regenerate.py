@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run import layout
+from evidence import layout
 from evidence.scores.fingerprint import StateDistance, agreement
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.samples import answers_in, majority_fields

@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evidence.run.write import not_written
 from evidence.targets.target import THIS_MACHINE, Target, target_of
+from evidence.writing import write_error
 from schemas.problems.formats import size
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import problem_of, rule
@@ -229,4 +229,4 @@ def write(texts: Mapping[Path, Iterable[str]]) -> None:
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise not_written(error, path, what=f"The file {path.name}") from error
+            raise write_error(error, path, what=f"The file {path.name}") from error

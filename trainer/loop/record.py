@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import optax
 
-from evidence.records.effective import stated_elsewhere
+from evidence.effective import stated_elsewhere
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.loop import effective

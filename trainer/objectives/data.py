@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from evidence import layout
 from evidence.registry.built_in import GENERATOR_SEED_OFFSET
 from evidence.rules.overlap import seen_in_training
-from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Gathering, Problem

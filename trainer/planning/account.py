@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from evidence.run.plan_words import cost_of, rank_of
+from evidence.plan_words import cost_of, rank_of
 from schemas.problems.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh

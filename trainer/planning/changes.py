@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evidence.run.plan_words import cost_of
+from evidence.plan_words import cost_of
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.attending import BLOCKWISE_FROM

@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import Run, read_existing_run
+from evidence.run import Run, read_existing_run
 from evidence.targets.target import Target, target_of_kind
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, config_of
@@ -89,7 +90,7 @@ def step_seconds_of(run: Run) -> float | None:
 
     Where completions are drawn, of its update alone: that is what is predicted from the compiled step.
     """
-    times = [float(row.get("update_seconds") or row["step_seconds"]) for row in run.metrics().values[1:]]
+    times = [float(row.get("update_seconds") or row["step_seconds"]) for row in run.rows(layout.METRICS).values[1:]]
     return median(times) if len(times) >= FEWEST_ROWS else None
 
 

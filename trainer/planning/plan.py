@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from evidence.targets.target import Target
 from schemas.catalog import VERSION
 from schemas.problems.problem import Gathering, Problem

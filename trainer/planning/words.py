@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evidence.run.plan_words import METHODS
+from evidence.plan_words import METHODS
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of

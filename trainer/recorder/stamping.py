@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.proof.keys import needed_module
 from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import address_problem
 from evidence.proof.stamps.record import Moment, stamp_run, start_of
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from trainer.recorder.recorder import Recorder
 

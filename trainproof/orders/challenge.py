@@ -10,7 +10,7 @@ from typing import Any
 
 from evidence.bundle.unpacked import unpacked_run
 from evidence.proof.receipts import keep_receipt
-from evidence.run.write import not_written, write_json
+from evidence.writing import write_error, write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
 from schemas.problems.rule import problem_of
@@ -95,4 +95,4 @@ def keep(receipt: dict[str, Any], output: Path | None) -> None:
             output.parent.mkdir(parents=True, exist_ok=True)
             write_json(output, receipt)
     except OSError as error:
-        raise not_written(error, Path(error.filename or where), what="The receipt") from error
+        raise write_error(error, Path(error.filename or where), what="The receipt") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import evidence.rules
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from evidence.targets.target import THIS_MACHINE, Target, target_of, targets
 from schemas.catalog import VERSION
 from trainer.config.load import load_config

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from evidence.figures import Figures
 from evidence.judge.judgement import report_of
 from evidence.judge.record import JudgedRecord
 from evidence.judge.report import RunReport
 from evidence.records.importing import ImportResult
-from evidence.records.ours import Run, read_run
-from evidence.run.figures import Figures
+from evidence.run import Run, read_run
 from foreign.readers.rows import loss_series
 from foreign.readers.statement import Fact
 from foreign.readers.view import ForeignRun
@@ -26,7 +26,7 @@ MOST_FACTS = 60
 
 def foreign_text(record: JudgedRecord, report: RunReport) -> str:
     """Return a run of another tool as the terminal shows it: figures, grade, every fact with its source, findings."""
-    run, view = record.facts.run, record.sources
+    run, view = record.facts, record.sources
     assert view is not None
     rows = [*_identity(run, view), *_figures(record.figures), ("grade", report.grade.name)]
     width = max(len(name) for name, _ in rows)
@@ -38,7 +38,7 @@ def foreign_text(record: JudgedRecord, report: RunReport) -> str:
 
 def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
     """Return what `foreign_text` shows, as values, with every fact, score and series."""
-    run, view = record.facts.run, record.sources
+    run, view = record.facts, record.sources
     assert view is not None
     return {
         "path": str(run.path),

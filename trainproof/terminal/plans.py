@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from evidence.run.plan_words import VERDICTS
+from evidence.plan_words import VERDICTS
 from schemas.problems.formats import size
 from trainer.planning.words import NAMED_PARTS, in_words
 

@@ -16,10 +16,9 @@ from evidence.judge.headlines import headlines
 from evidence.judge.record import record_of
 from evidence.proof.stamps.record import told_by_authorities
 from evidence.proof.verification import standing_of
-from evidence.records.facts import facts_of
 from evidence.records.observed import observed_memory
-from evidence.records.ours import Run
 from evidence.rules.plausibility import caveats_of
+from evidence.run import Run
 from evidence.scores.gain import form_of_run, gain_of_run
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -66,7 +65,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
     report = standing_of(run)
-    record = record_of(facts_of(run), report.findings)
+    record = record_of(run, report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
@@ -110,7 +109,7 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
     report = standing_of(run)
-    record = record_of(facts_of(run), report.findings)
+    record = record_of(run, report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
     return {

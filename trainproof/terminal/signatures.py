@@ -10,19 +10,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evidence import layout
 from evidence.bundle.signature import check_signature, sign_bundle, sign_document
 from evidence.bundle.verdict import BundleVerdict
+from evidence.hashes import sha256_file
 from evidence.proof.envelope import SignedStatement, signature_of
 from evidence.proof.keys import new_key, public_key, public_of
 from evidence.proof.rules import refusal
 from evidence.proof.stamps.authority import StampVerdict, check, request_stamp, stamp_path
 from evidence.proof.stamps.record import stamp_run, stamps_of, trusted_roots
 from evidence.proof.trust import trusted_keys
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_existing_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
-from evidence.run.write import not_written
+from evidence.run import read_existing_run
+from evidence.writing import write_error
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import as_lines
 from schemas.problems.words import quantity
@@ -89,7 +88,7 @@ def stamped_now(path: Path, authority: str, certificate: Path | None) -> str:
     try:
         kept, worth = _of_run(path, authority, roots) if path.is_dir() else _of_file(path, authority, roots)
     except OSError as error:
-        raise not_written(error, path, what="The time stamp") from None
+        raise write_error(error, path, what="The time stamp") from None
     if certificate is not None and worth.problem:
         raise ProblemError([refusal("TP862", str(kept), worth.problem)], exit_code=1)
     under = f"root {worth.root}" if worth.root else "no root certificate of it is trusted here, so keep the stamp"
@@ -109,7 +108,7 @@ def _of_file(path: Path, authority: str, roots: dict[str, object]) -> tuple[Path
 
 
 def _of_run(folder: Path, authority: str, roots: dict[str, object]) -> tuple[Path, StampVerdict]:
-    manifest = facts_of(read_existing_run(folder)).manifest
+    manifest = read_existing_run(folder).manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest that lists its files, so a stamp would be of nothing."
         raise ProblemError([refusal("TP861", str(folder), what, next="Wait until it has ended.")], exit_code=1)

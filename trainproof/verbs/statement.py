@@ -19,8 +19,8 @@ def statement(
     from datetime import UTC, datetime
 
     from evidence.proof.statement import run_statement
-    from evidence.records.ours import read_existing_run
-    from evidence.run.write import as_json_text
+    from evidence.run import read_existing_run
+    from evidence.writing import as_json_text
 
     stated = run_statement(read_existing_run(run), datetime.now(UTC))
     sys.stdout.write(as_json_text(stated["predicate"] if predicate else stated))

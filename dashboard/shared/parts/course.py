@@ -20,7 +20,7 @@ from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from dashboard.shared.words.text import plain, shorten
 from evidence.compare.pairing import counterparts, rehearsed_by
 from evidence.index.runs import RunSummary
-from evidence.run.layout import CONFIG, MANIFEST
+from evidence.layout import CONFIG, MANIFEST
 from launch import queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job

@@ -14,7 +14,7 @@ from evidence.compare.pairing import rehearsals_of, rehearsed_by
 from evidence.compare.rehearsal import Rehearsal
 from evidence.compare.stages import RunStage
 from evidence.index.runs import RunSummary
-from evidence.records.ours import Run
+from evidence.run import Run
 from schemas.problems import formats
 
 TAB = "Smoke → TPU"

@@ -1,6 +1,6 @@
 """What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
 
-Everything is kept under the state of the files it was read from (`evidence.run.lock`), so a changed run is read
+Everything is kept under the state of the files it was read from (`evidence.lock`), so a changed run is read
 again and an unchanged one is not. Nothing kept here is ever changed by a page.
 """
 
@@ -27,10 +27,10 @@ from evidence.compare.rehearsal import Rehearsal, rehearsal
 from evidence.index import columns_cache, entries
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
+from evidence.layout import LOG, METRICS
+from evidence.lock import folder_state
 from evidence.proof.verification import standing_of
-from evidence.records.ours import Run, read_run
-from evidence.run.layout import LOG, METRICS
-from evidence.run.lock import folder_state
+from evidence.run import Run, read_run
 from launch.jobs.folder import Job, JobReader
 
 _POLL_SECONDS = 0.02

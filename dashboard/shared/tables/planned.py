@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.shared.tables.plan_time import Estimate, band_at, limits, share_in_words
 from dashboard.shared.words.verdicts import method_at, verdict_at
-from evidence.run.plan_words import METHODS
+from evidence.plan_words import METHODS
 from schemas.problems.formats import count, duration, percent, size
 from schemas.problems.problem import Problem, Severity
 from schemas.reading.values import at, flag_at, number_at, objects_at, text_at

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.shared.words.grades import Sign
-from evidence.run.plan_words import METHODS
+from evidence.plan_words import METHODS
 from schemas.reading.values import text_at
 
 VERDICTS: Mapping[str, Sign] = {

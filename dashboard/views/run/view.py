@@ -18,12 +18,12 @@ from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
+from evidence import layout
 from evidence.index.runs import RunSummary
 from evidence.judge.record import trace
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import Run
+from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
 from evidence.rules.plausibility import caveats_of
-from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.run import Run
 from evidence.scores.gain import form_of_run, gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
@@ -125,9 +125,9 @@ def _figures(run: Run, series: Series) -> None:
         markup.note(" ".join(withheld))
 
 
-def _facts(run: Run) -> tuple[Facts, Sequence[str]]:
+def _facts(run: Run) -> tuple[Run, Sequence[str]]:
     """Return what may be shown of a run, and which figures may not although the run states them."""
-    return trace(facts_of(run), reading.check(run.path).findings)
+    return trace(run, reading.check(run.path).findings)
 
 
 def _sections(
@@ -164,7 +164,7 @@ def _sections(
 
 
 def _predictions(run: Run) -> None:
-    predictions.section(run.predictions().values, _facts(run)[0].eval_summary)
+    predictions.section(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
     predictions.over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 

@@ -15,7 +15,7 @@ import evidence
 import foreign
 import schemas
 from evidence.bundle.format.layout import RUNS
-from evidence.run.hashes import sha256_file
+from evidence.hashes import sha256_file
 from schemas.catalog import VERSION
 
 PROGRAM = "trainproof"

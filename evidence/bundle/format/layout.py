@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.bundle.format.rules import refusal
-from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
+from evidence.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.problems.problem import Problem
 
 LONGEST_PATH = 1024

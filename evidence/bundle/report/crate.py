@@ -14,12 +14,12 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from evidence import layout
 from evidence.bundle.format.documents import FileHash
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS, SCHEMAS
 from evidence.bundle.report.page import ReportRun
-from evidence.records.facts import Document
-from evidence.run import layout
-from evidence.run.write import as_json_text
+from evidence.run import Document
+from evidence.writing import as_json_text
 from schemas.catalog import kind_of, schema
 from schemas.reading.times import moment
 

@@ -19,13 +19,13 @@ from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines, score_headline
 from evidence.judge.record import record_of
+from evidence.layout import RECEIPTS
+from evidence.notes import Notes
 from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
 from evidence.records.by_name import flatten
-from evidence.records.facts import Document, Facts
 from evidence.rules.plausibility import caveats_of
-from evidence.run.layout import RECEIPTS
-from evidence.run.notes import Notes
+from evidence.run import Document, Run
 from evidence.scores.gain import form_of_run, gain_of_run
 from evidence.scores.recompute import GROUPINGS
 from schemas.problems import formats
@@ -47,7 +47,7 @@ class ReportRun:
     """Its grade."""
     findings: tuple[Problem, ...]
     """What `trainproof check` finds; files are named from the run folder."""
-    facts: Facts
+    facts: Run
     """What it states in the right shape."""
     files: tuple[FileHash, ...]
     """Its files in the bundle; paths start at the bundle's root."""
@@ -127,7 +127,7 @@ def _badge(grade: str) -> str:
     return f'<span class="grade {grade.replace(" ", "-")}">{text(grade)}</span>'
 
 
-def _summary(facts: Facts) -> str:
+def _summary(facts: Run) -> str:
     """Return one line on what ran, where and when."""
     manifest = facts.manifest
     if manifest is None:
@@ -155,7 +155,7 @@ def _zone(time: str) -> str:
     return "UTC" if time.endswith(("Z", "+00:00")) else time[-6:]
 
 
-def _receipts(facts: Facts) -> str:
+def _receipts(facts: Run) -> str:
     """Return what receipts that came with the run state, and how much of it each covers; nothing where none did."""
     sha256, stated = run_sha256(facts.folder), stated_of(facts.folder)
     found = receipts_in(facts.folder / RECEIPTS, sha256) if sha256 else ()
@@ -188,14 +188,14 @@ def _figures(figures: Sequence[Headline]) -> str:
     return f'<dl class="figures">{cells}</dl>\n'
 
 
-def _caveats(facts: Facts) -> str:
+def _caveats(facts: Run) -> str:
     """Return what limits the score: a gain of form alone, answers in another form, items that cannot be right."""
     said = filter(None, (gain_of_run(facts.eval_summary), *(said for _, said in caveats_of(facts.eval_summary))))
     sentences = [*(f"{each[0].upper()}{each[1:]}." for each in said), *form_of_run(facts.eval_summary, facts.log)]
     return "".join(f"<p>{text(sentence)}</p>\n" for sentence in sentences)
 
 
-def _loss(facts: Facts) -> str:
+def _loss(facts: Run) -> str:
     """Return the loss curve, or a sentence if it is missing."""
     rows = facts.metrics or []
     if not any(row["loss"] is not None for row in rows):
@@ -211,7 +211,7 @@ def _loss(facts: Facts) -> str:
     return f"<h3>Loss</h3>\n<figure>{plot}<figcaption>{caption}</figcaption></figure>\n"
 
 
-def _scores(facts: Facts) -> str:
+def _scores(facts: Run) -> str:
     """Return exact match of all items, of the untrained model, and by group, each with its interval."""
     summary = facts.eval_summary
     if summary is None:
@@ -240,7 +240,7 @@ def _score_row(name: str, metric: Document) -> str:
     return f'<tr>{cells}<td class="right">{figure.value:.3f}</td><td>{interval}</td><td>{bar}</td></tr>'
 
 
-def _settings(facts: Facts) -> str:
+def _settings(facts: Run) -> str:
     """Return the effective settings, a table for each group of the manifest."""
     if facts.manifest is None:
         return ""

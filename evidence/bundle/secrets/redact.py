@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.bundle.format.documents import FileHash
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, RUNS
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.scan import encoding_of, spans_to_mask
-from evidence.run import layout
 from schemas.problems.problem import Problem
 
 MASK = "REDACTED"

@@ -15,13 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence import layout
+from evidence.extras import install_command
+from evidence.hashes import sha256_file
 from evidence.proof.keys import limited_content
 from evidence.proof.stamps.authority import StampVerdict, check, request_stamp, stamp_path
 from evidence.proof.trust import certificate_of, loaded_certificate, trust_path, trusted_entries
-from evidence.run import layout
-from evidence.run.extras import install_command
-from evidence.run.hashes import sha256_file
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.records.facts import Document, Facts, finding, same
+from evidence import layout
 from evidence.rewards.headroom import pass_rates
-from evidence.run import layout
+from evidence.run import Document, Run, finding, same
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
@@ -20,7 +20,7 @@ _STATE_BYTES = 4096
 """Counters and random keys, which are state too."""
 
 
-def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
+def manifest_adds_up(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each figure of the manifest that does not follow from its parts."""
     if facts.manifest is None or facts.training is None or facts.model is None:
         return
@@ -51,7 +51,7 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _state_bytes(facts: Facts, training: Document, model: Document) -> Iterator[Problem]:
+def _state_bytes(facts: Run, training: Document, model: Document) -> Iterator[Problem]:
     """Yield a problem where an unsplit state is not as large as trained parameters and optimizer state."""
     size = _ITEM_BYTES.get(model["dtypes"].get("trained", model["dtypes"]["params"]))
     stated = training["donation"]["state_bytes"]
@@ -63,7 +63,7 @@ def _state_bytes(facts: Facts, training: Document, model: Document) -> Iterator[
         yield _wrong(facts, layout.MANIFEST, "/training/donation/state_bytes", stated, right, meaning)
 
 
-def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
+def dataset_adds_up(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the rows that were rendered are not those of the dataset, or a seed stands without rows."""
     if facts.manifest is None:
         return
@@ -87,7 +87,7 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         yield from _tokens(facts, dataset, facts.first_examples["counts"])
 
 
-def _tokens(facts: Facts, dataset: Document, counts: Document) -> Iterator[Problem]:
+def _tokens(facts: Run, dataset: Document, counts: Document) -> Iterator[Problem]:
     """Yield a problem where one pass over plain rows has other tokens than their prompts and completions together."""
     config = facts.config or {}
     is_plain = (config.get("data") or {}).get("kind", "rows") == "rows"
@@ -97,7 +97,7 @@ def _tokens(facts: Facts, dataset: Document, counts: Document) -> Iterator[Probl
         yield _wrong(facts, layout.MANIFEST, "/dataset/tokens", dataset["tokens"], right, meaning)
 
 
-def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
+def code_identity_is_whole(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the fields of `code` cannot have come from one checkout."""
     if facts.manifest is None:
         return
@@ -111,7 +111,7 @@ def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP307", layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
 
 
-def plan_adds_up(facts: Facts) -> Iterator[Problem]:
+def plan_adds_up(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the parts of a plan are not its need, or its verdict does not follow from its figures."""
     if facts.plan is None:
         return
@@ -148,7 +148,7 @@ def _verdict(plan: Document, need: int) -> str:
     return "tight" if least <= available else "does_not_fit"
 
 
-def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
+def plan_let_the_run_start(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a run trained although its plan refused it and no one forced it."""
     if facts.plan is None or facts.plan["verdict"] != "does_not_fit" or facts.plan["forced"]:
         return
@@ -157,12 +157,12 @@ def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP308", layout.PLAN, what, pointer="/verdict")
 
 
-def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
+def _wrong(facts: Run, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
     what = f"{pointer.rsplit('/', 1)[-1]} is {show(stated)}; {meaning} gives {show(right)}."
     return finding(facts.folder, "TP306", name, what, expected=show(right), pointer=pointer)
 
 
-def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:
+def compiling_took_as_long_as_planned(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the programs that the plan compiled, and that then ran, took another time than stated."""
     stated = ((facts.manifest or {}).get("result") or {}).get("compile_seconds")
     programs = [each for each in (facts.plan or {}).get("programs") or [] if each["name"].startswith("train")]
@@ -174,7 +174,7 @@ def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:
         yield _wrong(facts, layout.MANIFEST, "/result/compile_seconds", stated, round(seconds, 2), meaning)
 
 
-def headroom_follows_from_its_counts(facts: Facts) -> Iterator[Problem]:
+def headroom_follows_from_its_counts(facts: Run) -> Iterator[Problem]:
     """Yield a problem where pass@1 or pass@k before training is not what the right completions of each prompt give."""
     stated = ((facts.manifest or {}).get("result") or {}).get("headroom")
     if stated is None:

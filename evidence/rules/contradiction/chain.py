@@ -15,22 +15,22 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
-from evidence.run.hashes import link_of
-from evidence.run.unreadable import is_lfs_pointer
+from evidence import layout
+from evidence.hashes import link_of
+from evidence.layout import is_lfs_pointer
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 
 RESTORE = "Restore chain.jsonl as the run wrote it, for example from git; if it is lost, run again."
 
 
-def chain_holds(facts: Facts) -> Iterator[Problem]:
+def chain_holds(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each entry that does not hold the hash of the one before it, or goes back."""
     yield from first_few(_broken_links(facts, facts.chain or []))
 
 
-def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
+def chain_ends_as_stated(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the manifest states another end of the chain than it has."""
     stated = None if facts.manifest is None else facts.manifest.get("chain")
     entries = facts.chain
@@ -49,7 +49,7 @@ def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP326", layout.MANIFEST, what, pointer="/chain/head")
 
 
-def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
+def chain_goes_with_rows(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each entry whose rows are not those of metrics.jsonl, or that took other data."""
     if not facts.chain or facts.metrics is None:
         return
@@ -64,7 +64,7 @@ def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP325", layout.CHAIN, what, line=len(facts.chain))
 
 
-def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
+def chain_goes_with_parameters(facts: Run) -> Iterator[Problem]:
     """Yield a problem where start or end of the chain has other parameters than manifest or evaluation state."""
     if not facts.chain:
         return
@@ -75,7 +75,7 @@ def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
         yield from _other_params(facts, len(facts.chain) - 1, "evaluation", evaluated["params_sha256"])
 
 
-def chain_moves_on(facts: Facts) -> Iterator[Problem]:
+def chain_moves_on(facts: Run) -> Iterator[Problem]:
     """Yield a problem for a state that is reported to be that of two steps: it holds the number of its step."""
     first: dict[str, int] = {}
     for line, entry in enumerate(facts.chain or [], start=1):
@@ -86,7 +86,7 @@ def chain_moves_on(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def _broken_links(facts: Facts, entries: Any) -> Iterator[Problem]:
+def _broken_links(facts: Run, entries: Any) -> Iterator[Problem]:
     parent = {} if facts.manifest is None else facts.manifest["parent"] or {}
     before: str | None = parent.get("link")
     step = parent.get("step", 0)
@@ -101,7 +101,7 @@ def _broken_links(facts: Facts, entries: Any) -> Iterator[Problem]:
         before, step = link_of(entry), entry["step"]
 
 
-def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
+def _of_other_rows(facts: Run, entries: Any) -> Iterator[Problem]:
     steps = facts.columns["step"]
     lines = _lines(facts)
     digest, hashed = hashlib.sha256(), 0
@@ -128,7 +128,7 @@ def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
             yield finding(facts.folder, "TP325", layout.CHAIN, what, line=line, pointer="/data_position")
 
 
-def _lines(facts: Facts) -> list[bytes]:
+def _lines(facts: Run) -> list[bytes]:
     """Return the whole lines of metrics.jsonl; converted line ends have a finding of their own."""
     if layout.METRICS not in facts.files:
         return []
@@ -136,7 +136,7 @@ def _lines(facts: Facts) -> list[bytes]:
     return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _other_params(facts: Facts, index: int, where: str, sha256: str) -> Iterator[Problem]:
+def _other_params(facts: Run, index: int, where: str, sha256: str) -> Iterator[Problem]:
     entry = (facts.chain or [])[index]
     if entry["params_sha256"] != sha256:
         has = "none" if entry["params_sha256"] is None else f"{entry['params_sha256'][:12]}…"
@@ -156,7 +156,7 @@ Arrays = list[tuple[str, list[int], str, bytes]]
 """Name, shape, element type and bytes of each array, in the order of names."""
 
 
-def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
+def kept_parameters_are_the_trained_ones(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the kept parameters are of another number, or have another hash, than is stated."""
     if facts.training is None or facts.model is None or layout.TRAINED_PARAMS not in facts.files:
         return
@@ -184,7 +184,7 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
         yield _problem(facts, f"The file holds parameters {own[:12]}…; the run ended with {stated[:12]}….", stated)
 
 
-def _stated_hash(facts: Facts) -> str | None:
+def _stated_hash(facts: Run) -> str | None:
     """Return the hash of the last parameters, as the chain states it, else the evaluation of the last step."""
     ended = facts.chain[-1]["params_sha256"] if facts.chain else None
     if ended is not None:
@@ -225,7 +225,7 @@ def _sha256(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _problem(facts: Facts, what: str, expected: str | None) -> Problem:
+def _problem(facts: Run, what: str, expected: str | None) -> Problem:
     return finding(facts.folder, "TP328", layout.TRAINED_PARAMS, what, expected=expected)
 
 

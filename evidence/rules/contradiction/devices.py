@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
@@ -13,7 +13,7 @@ _DONATED_FRACTION = 0.99
 _FLOAT32 = 1e-6
 
 
-def devices_agree(facts: Facts) -> Iterator[Problem]:
+def devices_agree(facts: Run) -> Iterator[Problem]:
     """Yield problems for a platform that was not requested and for a device list that cannot be."""
     if facts.manifest is None:
         return
@@ -31,7 +31,7 @@ def devices_agree(facts: Facts) -> Iterator[Problem]:
         yield _manifest(facts, "TP362", "A device is listed twice.", "/devices/list")
 
 
-def donation_follows_from_bytes(facts: Facts) -> Iterator[Problem]:
+def donation_follows_from_bytes(facts: Run) -> Iterator[Problem]:
     """Yield a problem where donation is reported to work and the bytes show otherwise, or the reverse."""
     if facts.training is None:
         return
@@ -44,7 +44,7 @@ def donation_follows_from_bytes(facts: Facts) -> Iterator[Problem]:
         yield _manifest(facts, "TP363", what, "/training/donation/effective", show(right))
 
 
-def schedule_has_a_shape(facts: Facts) -> Iterator[Problem]:
+def schedule_has_a_shape(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the final learning rate is above the peak, or a constant one is not constant."""
     if facts.training is None:
         return
@@ -57,7 +57,7 @@ def schedule_has_a_shape(facts: Facts) -> Iterator[Problem]:
         yield _manifest(facts, "TP364", what, "/training/schedule/final_learning_rate")
 
 
-def _manifest(facts: Facts, code: str, what: str, pointer: str, expected: str | None = None) -> Problem:
+def _manifest(facts: Run, code: str, what: str, pointer: str, expected: str | None = None) -> Problem:
     return finding(facts.folder, code, layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 

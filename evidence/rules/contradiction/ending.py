@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence.records.facts import Facts, finding, where
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding, where
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
 
-def status_has_an_end(facts: Facts) -> Iterator[Problem]:
+def status_has_an_end(facts: Run) -> Iterator[Problem]:
     """Yield problems where a running run states an end or an ended one states none."""
     if facts.manifest is None:
         return
@@ -24,7 +24,7 @@ def status_has_an_end(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
 
 
-def exit_fits_status(facts: Facts) -> Iterator[Problem]:
+def exit_fits_status(facts: Run) -> Iterator[Problem]:
     """Yield problems where the exit code or the error belongs to another status."""
     if facts.manifest is None or facts.manifest["exit"] is None or not facts.is_sealed:
         return
@@ -39,7 +39,7 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
 
-def log_fits_status(facts: Facts) -> Iterator[Problem]:
+def log_fits_status(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a run that succeeded logged an error: whatever stops a run is logged, and nothing else."""
     for line, record in enumerate(facts.log or [] if facts.succeeded else [], start=1):
         if record["level"] == "error":
@@ -48,7 +48,7 @@ def log_fits_status(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def steps_fit_status(facts: Facts) -> Iterator[Problem]:
+def steps_fit_status(facts: Run) -> Iterator[Problem]:
     """Yield a problem where a run succeeded with steps left, or did more than were planned."""
     if facts.training is None:
         return
@@ -66,7 +66,7 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
+def lost_loss_ends_the_run(facts: Run) -> Iterator[Problem]:
     """Yield a problem where rows follow a loss that is not finite and whose step was not skipped, or no failure did."""
     rows = facts.metrics or []
     lost = np.isnan(facts.columns["loss"]) & ~_is_skipped(facts)
@@ -81,7 +81,7 @@ def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP331", layout.METRICS, what, line=index + 1, pointer="/loss")
 
 
-def _is_skipped(facts: Facts) -> np.ndarray:
+def _is_skipped(facts: Run) -> np.ndarray:
     """Return for each row whether it counts its step among those that were skipped."""
     rows, optimizer = facts.metrics or [], (facts.config or {}).get("optimizer", {})
     counts = np.array([row.get("skipped_steps", 0) for row in rows])
@@ -91,7 +91,7 @@ def _is_skipped(facts: Facts) -> np.ndarray:
     return skips
 
 
-def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
+def evaluation_is_of_the_last_step(facts: Run) -> Iterator[Problem]:
     """Yield problems where the scores belong to other parameters than the run's last and first."""
     evaluated = facts.eval_summary
     if evaluated is None or facts.training is None or facts.model is None:

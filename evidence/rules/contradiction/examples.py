@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from evidence.records.facts import Document, Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
 
-def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
+def counts_hold_the_examples(facts: Run) -> Iterator[Problem]:
     """Yield problems for counts that are smaller than what the examples alone show."""
     if facts.first_examples is None:
         return
@@ -36,7 +36,7 @@ def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
         yield _other(facts, what, "/counts/end_token_supervised")
 
 
-def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterator[Problem]:
+def _own_contradictions(facts: Run, example: Document, pointer: str) -> Iterator[Problem]:
     """Yield problems for supervision that is not a completion, and a text that its tokens do not spell."""
     supervised = [token["supervised"] for token in example["tokens"]]
     row = example["row"]
@@ -54,7 +54,7 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
         yield _odd(facts, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
 
 
-def _other_prompt(facts: Facts, example: Document, pointer: str) -> Iterator[Problem]:
+def _other_prompt(facts: Run, example: Document, pointer: str) -> Iterator[Problem]:
     """Yield problems for a template that is not the declared one, and a prompt that it cannot have written."""
     template, row = example.get("template"), example["row"]
     if template is None:
@@ -78,7 +78,7 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _every_turn(facts: Facts) -> bool:
+def _every_turn(facts: Run) -> bool:
     """Return whether all turns of the assistant are learned, between which others stand."""
     data: Document = (facts.config or {}).get("data", {})
     return data.get("supervise") == "all"
@@ -91,11 +91,11 @@ def _row_with_open_end(examples: list[Document]) -> int | None:
     return None
 
 
-def _odd(facts: Facts, what: str, pointer: str) -> Problem:
+def _odd(facts: Run, what: str, pointer: str) -> Problem:
     return finding(facts.folder, "TP366", layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
-def _other(facts: Facts, what: str, pointer: str) -> Problem:
+def _other(facts: Run, what: str, pointer: str) -> Problem:
     return finding(facts.folder, "TP361", layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 

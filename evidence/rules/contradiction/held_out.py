@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.records.facts import Document, Facts, finding, same
+from evidence import layout
 from evidence.rules.contradiction.rollouts import scoring_in
-from evidence.run import layout
+from evidence.run import Document, Run, finding, same
 from evidence.scores.held_out import drawn_ids
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import accepted_of
@@ -17,7 +17,7 @@ from schemas.problems.rule import first_few
 from schemas.problems.words import show
 
 
-def points_follow_from_answers(facts: Facts) -> Iterator[Problem]:
+def points_follow_from_answers(facts: Run) -> Iterator[Problem]:
     """Yield problems for steps whose score, answers or items are not those that were asked."""
     stated = {row["step"]: (line, row) for line, row in enumerate(facts.metrics or (), 1) if "held_out_score" in row}
     if not stated and not facts.answers_over_steps:
@@ -32,7 +32,7 @@ def points_follow_from_answers(facts: Facts) -> Iterator[Problem]:
 
 
 def _other_scores(
-    facts: Facts, stated: dict[int, tuple[int, Document]], points: dict[int, list[Document]]
+    facts: Run, stated: dict[int, tuple[int, Document]], points: dict[int, list[Document]]
 ) -> Iterator[Problem]:
     for step in sorted({*stated, *points}):
         line, row = stated.get(step, (None, {}))
@@ -44,7 +44,7 @@ def _other_scores(
             yield finding(facts.folder, "TP396", layout.METRICS, what, **more)
 
 
-def _other_verdicts(facts: Facts) -> Iterator[Problem]:
+def _other_verdicts(facts: Run) -> Iterator[Problem]:
     if (scoring := scoring_in(facts)) is None:
         return
     try:
@@ -61,7 +61,7 @@ def _other_verdicts(facts: Facts) -> Iterator[Problem]:
                 yield finding(facts.folder, "TP396", layout.ANSWERS_OVER_STEPS, what, **more)
 
 
-def _other_items(facts: Facts, points: dict[int, list[Document]]) -> Iterator[Problem]:
+def _other_items(facts: Run, points: dict[int, list[Document]]) -> Iterator[Problem]:
     of = (facts.config or {}).get("evaluation", {})
     if facts.predictions is None or facts.eval_summary is None or not of.get("every_steps"):
         return

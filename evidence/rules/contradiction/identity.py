@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 
 
-def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
+def run_id_in_documents(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each document that states another run id than the manifest."""
     if facts.manifest is None:
         return
@@ -28,7 +28,7 @@ def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def run_id_in_command(facts: Facts) -> Iterator[Problem]:
+def run_id_in_command(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the command line gave the run another folder than its name."""
     if facts.manifest is None or "--output" not in facts.manifest["command"][:-1]:
         return
@@ -46,13 +46,13 @@ def run_id_in_command(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def run_id_in_log(facts: Facts) -> Iterator[Problem]:
+def run_id_in_log(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each event that names another run."""
     if facts.manifest is not None and facts.log:
         yield from first_few(_events_of_others(facts, facts.manifest["run_id"]))
 
 
-def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:
+def _events_of_others(facts: Run, run_id: str) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or (), start=1):
         stated = record["fields"].get("run_id", run_id)
         if stated != run_id:
@@ -66,7 +66,7 @@ def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:
             )
 
 
-def folder_name(facts: Facts) -> Iterator[Problem]:
+def folder_name(facts: Run) -> Iterator[Problem]:
     """Yield a note where the folder has another name than the run."""
     name = facts.folder.resolve().name
     if facts.manifest is not None and facts.manifest["run_id"] != name:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evidence.records.facts import Document, Facts, finding
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed, show
 
@@ -16,7 +16,7 @@ WITH_NEWLINE = "{prompt}\n"
 """How a plain prompt is put to a model where the log of an earlier version does not state it."""
 
 
-def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
+def log_ends_with_the_run(facts: Run) -> Iterator[Problem]:
     """Yield problems for checkpoints after the last step, and scores in the log that the summary does not state."""
     if facts.training is None or not facts.is_sealed:
         return
@@ -30,7 +30,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
     yield from _other_scores(facts)
 
 
-def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
+def prompts_are_put_as_logged(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the log states that prompts are put plainly and the evaluation states another template."""
     if facts.eval_summary is None:
         return
@@ -48,7 +48,7 @@ def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def _other_scores(facts: Facts) -> Iterator[Problem]:
+def _other_scores(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the last evaluation in the log has another score than the summary."""
     evaluations = [
         (line, record["fields"]["metrics"])
@@ -74,7 +74,7 @@ _ENOUGH = 3
 """Events of `IN_ORDER`, or the seal alone, from which on a log of the earliest version is the trainer's own."""
 
 
-def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
+def events_are_those_of_a_run(facts: Run) -> Iterator[Problem]:
     """Yield problems for events that are missing, stand in another order, or stand again."""
     log = facts.log or []
     events = [record["event"] for record in log]
@@ -104,7 +104,7 @@ def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _missing(facts: Facts, events: list[str]) -> Iterator[Problem]:
+def _missing(facts: Run, events: list[str]) -> Iterator[Problem]:
     expected = _OF_EVERY_RUN if facts.succeeded else {"run_started", SEALED}
     if facts.succeeded and facts.eval_summary is not None and events.count(SEALED) == 1:
         expected = expected | {"evaluated"}  # one that was added later seals the run again instead
@@ -117,7 +117,7 @@ def _missing(facts: Facts, events: list[str]) -> Iterator[Problem]:
             yield _other(facts, f"The event {SEALED} states no manifest_sha256.", line)
 
 
-def _checkpoint(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
+def _checkpoint(facts: Run, log: Sequence[Document]) -> Iterator[Problem]:
     """Yield a problem where the last checkpoint in the log is not of the last step; every run that trained saves it."""
     saved = [(line, record) for line, record in enumerate(log, start=1) if record["event"] == "checkpoint_saved"]
     if facts.training is None or not facts.succeeded:
@@ -128,7 +128,7 @@ def _checkpoint(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
         yield _other(facts, what, saved[-1][0] if saved else None)
 
 
-def _other(facts: Facts, what: str, line: int | None) -> Problem:
+def _other(facts: Run, what: str, line: int | None) -> Problem:
     return finding(facts.folder, "TP365", layout.LOG, what, line=line)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from evidence import layout
 from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
-from evidence.records.facts import Document, Facts, finding, where
-from evidence.run import layout
+from evidence.run import Document, Run, finding, where
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.reading.columns import Array
@@ -21,7 +21,7 @@ _TIMER_FRACTION = 0.02
 """How far two timers may disagree over the same interval."""
 
 
-def run_starts_before_it_ends(facts: Facts) -> Iterator[Problem]:
+def run_starts_before_it_ends(facts: Run) -> Iterator[Problem]:
     """Yield problems for a run, a plan or an evaluation that ends before it starts or belongs to another time."""
     if facts.manifest is None:
         return
@@ -49,7 +49,7 @@ def run_starts_before_it_ends(facts: Facts) -> Iterator[Problem]:
             yield from _order(facts, layout.EVAL_SUMMARY, "/finished_at", ended, sealed)
 
 
-def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
+def rows_are_written_in_order(facts: Run) -> Iterator[Problem]:
     """Yield problems for rows and events outside the time of the run, or before the row above them."""
     if facts.manifest is None:
         return
@@ -58,7 +58,7 @@ def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
     yield from first_few(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
 
 
-def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
+def start_is_one_moment(facts: Run) -> Iterator[Problem]:
     """Yield a problem where plan, start and first event are not of the same few minutes."""
     if facts.manifest is None:
         return
@@ -75,12 +75,12 @@ def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP320", name, text, pointer=pointer)
 
 
-def steps_increase(facts: Facts) -> Iterator[Problem]:
+def steps_increase(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each row whose step is not after the one before."""
     yield from first_few(_steps_going_back(facts))
 
 
-def durations_fit(facts: Facts) -> Iterator[Problem]:
+def durations_fit(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the steps take longer than the loop, or the loop longer than the run."""
     if facts.manifest is None or facts.metrics is None:
         return
@@ -106,13 +106,11 @@ def _allowance(seconds: float) -> float:
     return seconds * (1 + _TIMER_FRACTION) + CLOCK_SECONDS
 
 
-def _too_long(facts: Facts, part: str, whole: str) -> Problem:
+def _too_long(facts: Run, part: str, whole: str) -> Problem:
     return finding(facts.folder, "TP323", layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
 
 
-def _order(
-    facts: Facts, name: str, pointer: str, earlier: tuple[str, str], later: tuple[str, str]
-) -> Iterator[Problem]:
+def _order(facts: Run, name: str, pointer: str, earlier: tuple[str, str], later: tuple[str, str]) -> Iterator[Problem]:
     seconds = seconds_between(earlier[1], later[1])
     if seconds is None:
         for _, text in (earlier, later):
@@ -131,7 +129,7 @@ def _surely_in_order(seconds: Array, manifest: Document) -> bool:
     return bool((after > -CLOCK_SECONDS / 2).all() and seconds.max() < ends + CLOCK_SECONDS / 2)
 
 
-def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
+def _times_in_order(facts: Run, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
     spare = CLOCK_SECONDS + set_back_seconds(facts)
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
@@ -153,7 +151,7 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
         before, above = at, f"the row above it at {row['time']}"
 
 
-def _steps_going_back(facts: Facts) -> Iterator[Problem]:
+def _steps_going_back(facts: Run) -> Iterator[Problem]:
     step = facts.columns["step"]
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from evidence.records.facts import Document, Facts, finding
+from evidence import layout
+from evidence.hashes import sha256_json, sha256_lines
 from evidence.rules.contradiction.scores import EvaluatedModel, answers_of
-from evidence.run import layout
-from evidence.run.hashes import sha256_json, sha256_lines
+from evidence.run import Document, Run, finding
 from evidence.scores.reading import expected_line, scoring_of
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
@@ -18,7 +18,7 @@ from schemas.problems.words import show
 _HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
 
 
-def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
+def predictions_are_as_many_as_stated(facts: Run) -> Iterator[Problem]:
     """Yield problems where rows, stated rows and items of the set do not agree."""
     if facts.eval_summary is None:
         return
@@ -35,13 +35,13 @@ def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP350", layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
 
 
-def items_are_answered_once(facts: Facts) -> Iterator[Problem]:
+def items_are_answered_once(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each id that stands in an earlier row."""
     for answers in answers_of(facts):
         yield from first_few(_repeated_questions(facts, answers))
 
 
-def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
+def questions_are_those_of_the_set(facts: Run) -> Iterator[Problem]:
     """Yield problems where ids, prompts or expected answers do not have the stated hash."""
     if facts.eval_summary is None:
         return
@@ -63,7 +63,7 @@ def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
                 )
 
 
-def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
+def baseline_answers_the_same(facts: Run) -> Iterator[Problem]:
     """Yield a problem where before and after answer different items."""
     if facts.predictions is None or facts.baseline_predictions is None:
         return
@@ -76,7 +76,7 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
                 return
 
 
-def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
+def generation_has_its_hash(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the settings of generation or scoring do not have the stated hash."""
     if facts.eval_summary is None:
         return
@@ -94,7 +94,7 @@ def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
+def evaluation_is_the_declared_one(facts: Run) -> Iterator[Problem]:
     """Yield problems where the set, the length of outputs or how they are drawn is not what config.yaml requests."""
     if facts.config is None or facts.eval_summary is None:
         return
@@ -113,7 +113,7 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
 
 
-def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
+def answers_are_read_as_declared(facts: Run) -> Iterator[Problem]:
     """Yield problems where answers were read otherwise than config.yaml or the log states.
 
     A configuration of an earlier version means tags, compared exactly.
@@ -138,7 +138,7 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
 
 
-def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
+def baseline_is_the_declared_one(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the untrained model was evaluated although config.yaml requests no baseline."""
     if facts.config is None or facts.eval_summary is None or facts.eval_summary["baseline"] is None:
         return
@@ -151,7 +151,7 @@ def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
 
 
-def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
+def outputs_end_with_the_end_token(facts: Run) -> Iterator[Problem]:
     """Yield a problem where answers end at another token than the training examples do."""
     if facts.eval_summary is None or facts.first_examples is None:
         return
@@ -165,12 +165,12 @@ def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def _repeated_questions(facts: Facts, answers: EvaluatedModel) -> Iterator[Problem]:
+def _repeated_questions(facts: Run, answers: EvaluatedModel) -> Iterator[Problem]:
     places: dict[str, int] = {}
     for place, row in enumerate(answers.rows, start=1):
         first = places.setdefault(row["id"], place)
         if first != place:
-            line = facts.run.rows(answers.file).line_of(first - 1)
+            line = facts.rows(answers.file).line_of(first - 1)
             what = f"The item {row['id']} was answered in line {line} already."
             yield finding(facts.folder, "TP351", answers.file, what, line=place, pointer="/id")
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from evidence.records.facts import Document, Facts, finding, same, value_at
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding, same, value_at
 from foreign.readers.statement import Citation, Kind, Statement
 from schemas.problems.problem import Problem, key_path
 from schemas.problems.rule import first_few
@@ -132,7 +132,7 @@ _OF_FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
 """Settings that a flag of their own gives; `--set` wins over them."""
 
 
-def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
+def pairs_of(facts: Run) -> Iterator[tuple[Statement, Statement]]:
     """Yield each repetition of a fact: what the leading place states of it, and what the other one states."""
     for fact in TABLE:
         for lead in _statements_at(facts, fact.name, fact.leads):
@@ -142,7 +142,7 @@ def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
     yield from _settings(facts)
 
 
-def _statements_at(facts: Facts, name: str, place: FactPlace) -> Iterator[Statement]:
+def _statements_at(facts: Run, name: str, place: FactPlace) -> Iterator[Statement]:
     if place.document == layout.LOG:
         event, field = place.event
         for line, record in enumerate(facts.log or (), start=1):
@@ -158,7 +158,7 @@ def _statements_at(facts: Facts, name: str, place: FactPlace) -> Iterator[Statem
         yield _statement(name, value, place.document, place.at)
 
 
-def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
+def _settings(facts: Run) -> Iterator[tuple[Statement, Statement]]:
     """Yield each setting that the command line gave, which wins over every file, beside config.yaml's."""
     command = facts.manifest["command"] if facts.manifest is not None else []
     given: dict[str, tuple[int, str]] = {}
@@ -187,7 +187,7 @@ def _value(text: str) -> object:
         return text
 
 
-def _document(facts: Facts, name: str) -> Document | None:
+def _document(facts: Run, name: str) -> Document | None:
     documents = {
         layout.MANIFEST: facts.manifest,
         layout.CONFIG: facts.config,
@@ -204,7 +204,7 @@ def _statement(
     return Statement(fact=name, value=scalar, source=Citation(file=file, line=line, pointer=pointer), kind=kind)
 
 
-def repetitions_agree(facts: Facts) -> Iterator[Problem]:
+def repetitions_agree(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each place that states a fact otherwise than the place that leads."""
     differing = [(lead, other) for lead, other in pairs_of(facts) if not same(other.value, lead.value)]
     logged = sorted((pair for pair in differing if pair[1].source.file == layout.LOG), key=_line)
@@ -221,13 +221,13 @@ def _path(statement: Statement) -> str:
     return key_path(statement.source.file, statement.source.pointer or "")
 
 
-def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
+def _of_plan(facts: Run, lead: Statement, other: Statement) -> Problem:
     what = f"The manifest states {show(lead.value)}; plan.json states {show(other.value)} at {other.source.pointer}."
     expected, pointer = show(other.value), lead.source.pointer
     return finding(facts.folder, "TP305", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
-def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
+def _of_command(facts: Run, lead: Statement, other: Statement) -> Problem:
     what = (
         f"The command line sets {lead.fact.removeprefix('setting.')} to {show(other.value)}; config.yaml states "
         f"{show(lead.value)} at {_path(lead)}."
@@ -236,7 +236,7 @@ def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
     return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
-def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
+def _of_log(facts: Run, lead: Statement, other: Statement) -> Problem:
     event, _, field = (other.source.pointer or "").partition("/")
     what = (
         f"The event {event} states {field} {show(other.value)}; "

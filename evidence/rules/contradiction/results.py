@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, finding, same, where
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding, same, where
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
@@ -22,7 +22,7 @@ _SCHEDULE_FRACTION = 1e-4
 _SCHEDULE = {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"}
 
 
-def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
+def result_follows_from_rows(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each figure of `result` that the rows do not give."""
     if facts.manifest is None or facts.metrics is None or not facts.is_sealed:
         return
@@ -43,7 +43,7 @@ def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
             )
 
 
-def steps_done_have_rows(facts: Facts) -> Iterator[Problem]:
+def steps_done_have_rows(facts: Run) -> Iterator[Problem]:
     """Yield a problem where the manifest counts steps that no row shows, or fewer than the rows show."""
     if facts.training is None or not facts.metrics or not facts.is_sealed:
         return
@@ -61,7 +61,7 @@ def steps_done_have_rows(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
+def rows_follow_from_settings(facts: Run) -> Iterator[Problem]:
     """Yield problems for rows whose tokens, speed or learning rate the manifest's settings do not give."""
     if facts.training is None or facts.metrics is None:
         return
@@ -81,7 +81,7 @@ def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
     yield from _wrong_final_rate(facts, facts.metrics, facts.training)
 
 
-def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
+def memory_is_a_peak(facts: Run) -> Iterator[Problem]:
     """Yield problems where the peak memory falls from row to row, or the run's peak is below a row's."""
     if facts.manifest is None or facts.metrics is None:
         return
@@ -112,7 +112,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _reported_now_and_then(facts: Facts, platform: str) -> Iterator[Problem]:
+def _reported_now_and_then(facts: Run, platform: str) -> Iterator[Problem]:
     """Yield a problem where some rows state device memory and others do not, or a CPU states any."""
     stated = ~np.isnan(facts.columns["device_memory_bytes"])
     if not stated.any() or (stated.all() and platform != "cpu"):
@@ -132,7 +132,7 @@ def _confused_with(name: str, stated: Any, computed: Document) -> str:
     return ""
 
 
-def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
+def _wrong_tokens(facts: Run, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
     """Yield a problem for each row whose tokens are not those of the row before and of the steps between."""
     columns = facts.columns
     real = ~np.isnan(columns["padding_fraction"])
@@ -160,14 +160,14 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
         yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=f"{right[index]:.0f}")
 
 
-def _computed_in_a_step(facts: Facts, tokens_per_step: int) -> Any:
+def _computed_in_a_step(facts: Run, tokens_per_step: int) -> Any:
     """Return for each row the mean tokens of a step since the row before, padding included."""
     stated = facts.columns["tokens_per_step"]
     return np.where(np.isnan(stated), tokens_per_step, stated)
 
 
 def _more_than_computed(
-    facts: Facts, rows: Sequence[Document], tokens_per_step: int, wrong: Sequence[int]
+    facts: Run, rows: Sequence[Document], tokens_per_step: int, wrong: Sequence[int]
 ) -> Iterator[Problem]:
     for index in wrong:
         row = rows[index]
@@ -177,7 +177,7 @@ def _more_than_computed(
         yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=expected)
 
 
-def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Document, batch: int) -> Iterator[Problem]:
+def _tokens_off_the_passes(facts: Run, rows: Sequence[Document], dataset: Document, batch: int) -> Iterator[Problem]:
     """Yield a problem for each row whose tokens are not between those of the passes that were whole and of one more."""
     columns, sequences, tokens = facts.columns, dataset["sequences"], dataset["tokens"]
     taken = columns["step"] * batch
@@ -194,7 +194,7 @@ def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Docu
         yield _row_problem(facts, "TP312", index + 1, "tokens_seen", what, expected=expected)
 
 
-def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
+def _wrong_speed(facts: Run, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
     tokens = facts.columns["tokens_per_second"] * facts.columns["step_seconds"]
     right = _computed_in_a_step(facts, tokens_per_step) * (1 - np.nan_to_num(facts.columns["padding_fraction"]))
     for index in where(abs(tokens - right) > _SPEED_TOLERANCE * tokens_per_step):
@@ -206,13 +206,13 @@ def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -
         yield _row_problem(facts, "TP313", index + 1, "tokens_per_second", what)
 
 
-def _wrong_rate(facts: Facts, rows: Sequence[Document], peak: float) -> Iterator[Problem]:
+def _wrong_rate(facts: Run, rows: Sequence[Document], peak: float) -> Iterator[Problem]:
     for index in where(facts.columns["learning_rate"] > peak * (1 + _FLOAT32)):
         what = f"learning_rate is {rows[index]['learning_rate']:g}; the manifest states a peak of {peak:g}."
         yield _row_problem(facts, "TP314", index + 1, "learning_rate", what, expected=f"at most {peak:g}")
 
 
-def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document) -> Iterator[Problem]:
+def _wrong_final_rate(facts: Run, rows: Sequence[Document], training: Document) -> Iterator[Problem]:
     final = training["schedule"]["final_learning_rate"]
     if rows and rows[-1]["step"] == training["steps_planned"]:
         actual = rows[-1]["learning_rate"]
@@ -221,7 +221,7 @@ def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document
             yield _row_problem(facts, "TP314", len(rows), "learning_rate", what, expected=f"{final:g}")
 
 
-def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, steps: int) -> Iterator[Problem]:
+def _off_schedule(facts: Run, rows: Sequence[Document], declared: Document, steps: int) -> Iterator[Problem]:
     tolerance = _SCHEDULE_FRACTION * declared["learning_rate"]
     right = learning_rates(declared, facts.columns["step"], steps)
     for index in where(abs(facts.columns["learning_rate"] - right) > tolerance):
@@ -240,7 +240,7 @@ def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Pro
     yield from every
 
 
-def _row_problem(facts: Facts, code: str, line: int, key: str, what: str, expected: str | None = None) -> Problem:
+def _row_problem(facts: Run, code: str, line: int, key: str, what: str, expected: str | None = None) -> Problem:
     return finding(facts.folder, code, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from evidence import layout
 from evidence.records.dataset import dataset_file, dataset_rows
-from evidence.records.facts import Document, Facts, finding, same
 from evidence.rewards import Attempt, Reward, advantages, rewards_of, total_reward
 from evidence.rewards.terms import terms_of
-from evidence.run import layout
+from evidence.run import Document, Run, finding, same
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import Problem, ProblemError
@@ -37,7 +37,7 @@ FIGURES = 1e-6
 class RewardedRun:
     """The roll-outs of a run and what is needed to compute them again."""
 
-    facts: Facts
+    facts: Run
     rollouts: Sequence[Document]
     objective: Document
     rewards: tuple[Reward, ...]
@@ -92,7 +92,7 @@ class RewardedRun:
             return None
 
 
-def rewarded_run(facts: Facts) -> RewardedRun | None:
+def rewarded_run(facts: Run) -> RewardedRun | None:
     """Return a run's roll-outs with its rewards, or None if it has no roll-outs, or no rewards that can be read."""
     objective: Document = (facts.config or {}).get("objective") or {}
     if not facts.rollouts or objective.get("kind") != "grpo":
@@ -106,7 +106,7 @@ def rewarded_run(facts: Facts) -> RewardedRun | None:
     return RewardedRun(facts=facts, rollouts=facts.rollouts, objective=objective, rewards=rewards, scoring=scoring)
 
 
-def scoring_in(facts: Facts) -> Scoring | None:
+def scoring_in(facts: Run) -> Scoring | None:
     """Return how a run read answers, as its log or its evaluation states, or None if neither does."""
     stated = [record["fields"] for record in facts.log or () if record["event"] == "scoring"]
     if stated and {"answer", "answer_regex", "compare", "tolerance"} <= stated[-1].keys():
@@ -114,14 +114,14 @@ def scoring_in(facts: Facts) -> Scoring | None:
     return None if facts.eval_summary is None else scoring_of(facts.eval_summary)
 
 
-def rewards_follow_from_completions(facts: Facts) -> Iterator[Problem]:
+def rewards_follow_from_completions(facts: Run) -> Iterator[Problem]:
     """Yield problems for rewards, sums and prompts that are not those of the completion and its row."""
     if (run := rewarded_run(facts)) is not None:
         yield from first_few(_other_rewards(run))
         yield from _not_again(run)
 
 
-def advantages_follow_from_rewards(facts: Facts) -> Iterator[Problem]:
+def advantages_follow_from_rewards(facts: Run) -> Iterator[Problem]:
     """Yield problems for advantages, for what is learned from, for groups with gaps, and for figures of other ones."""
     if (run := rewarded_run(facts)) is None:
         return
@@ -131,7 +131,7 @@ def advantages_follow_from_rewards(facts: Facts) -> Iterator[Problem]:
     yield from first_few(_other_figures(run, figures))
 
 
-def sampler_has_the_trained_weights(facts: Facts) -> Iterator[Problem]:
+def sampler_has_the_trained_weights(facts: Run) -> Iterator[Problem]:
     """Yield the first step whose tokens were drawn with other log-probabilities than they were trained on."""
     gaps = facts.columns.get("sampler_gap")
     if gaps is None or facts.model is None or not len(gaps):

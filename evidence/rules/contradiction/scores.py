@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.records.facts import Document, Facts, finding, same
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Document, Run, finding, same
 from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Scoring, accepted_of, scoring_of
@@ -29,7 +29,7 @@ class EvaluatedModel:
     """Pointer to the statement in eval_summary.json."""
 
 
-def answers_of(facts: Facts) -> Iterator[EvaluatedModel]:
+def answers_of(facts: Run) -> Iterator[EvaluatedModel]:
     """Yield the answers of the trained model and of the baseline, where both scores and rows are there."""
     if facts.eval_summary is None:
         return
@@ -41,7 +41,7 @@ def answers_of(facts: Facts) -> Iterator[EvaluatedModel]:
         yield EvaluatedModel(stated=baseline, rows=rows, file=file, place="/baseline")
 
 
-def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
+def scores_follow_from_predictions(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each stated score that the rows do not give."""
     samples = facts.eval_summary["generation"].get("samples", 1) if facts.eval_summary else 1
     for answers in answers_of(facts):
@@ -60,7 +60,7 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
+def verdicts_follow_from_outputs(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each row whose verdict its own text does not give."""
     scoring = scoring_of(facts.eval_summary)
     stop = facts.eval_summary["generation"].get("stop") if facts.eval_summary else None
@@ -75,7 +75,7 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_wrong_verdicts(facts, file, rows, scoring, stop))
 
 
-def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
+def outputs_are_whole(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each row whose ending, length and error do not fit together."""
     generation = facts.eval_summary["generation"] if facts.eval_summary else {}
     for file, rows in _prediction_files(facts):
@@ -86,7 +86,7 @@ def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_texts_of_one_answer(facts, file, rows))
 
 
-def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
+def _prediction_files(facts: Run) -> Iterator[tuple[str, Sequence[Document]]]:
     yield layout.PREDICTIONS, facts.predictions or []
     yield layout.BASELINE_PREDICTIONS, facts.baseline_predictions or []
 
@@ -105,7 +105,7 @@ def _leaves_that_differ(
 
 
 def _wrong_verdicts(
-    facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring, stop: str | None
+    facts: Run, file: str, rows: Sequence[Document], scoring: Scoring, stop: str | None
 ) -> Iterator[Problem]:
     # Rows of earlier versions do not state what is right leniently; either all of a file do, or none.
     is_lenient = any("lenient_correct" in row for row in rows)
@@ -137,7 +137,7 @@ def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]
             yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
 
 
-def _other_samples(facts: Facts, file: str, rows: Sequence[Document], samples: int) -> Iterator[Problem]:
+def _other_samples(facts: Run, file: str, rows: Sequence[Document], samples: int) -> Iterator[Problem]:
     """Yield each answered row with another number of answers than the summary states."""
     for line, row in enumerate(rows, start=1):
         found = 1 + len(row.get(MORE_SAMPLES, ()))
@@ -146,7 +146,7 @@ def _other_samples(facts: Facts, file: str, rows: Sequence[Document], samples: i
             yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"/{MORE_SAMPLES}")
 
 
-def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int | None) -> Iterator[Problem]:
+def _odd_outputs(facts: Run, file: str, rows: Sequence[Document], limit: int | None) -> Iterator[Problem]:
     for line, pointer, row in each_answer(rows):
         reason, tokens = row["finish_reason"], row["output_tokens"]
         failed = row["error"] is not None
@@ -165,7 +165,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/{key}")
 
 
-def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Document) -> Iterator[Problem]:
+def _odd_ends(facts: Run, file: str, rows: Sequence[Document], generation: Document) -> Iterator[Problem]:
     """Yield each row whose tokens hold the end token elsewhere than at the end that the row states.
 
     And each whose text goes on after the stop text.
@@ -188,7 +188,7 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Doc
             yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/output_token_ids")
 
 
-def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+def _texts_of_one_answer(facts: Run, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
     """Yield each row whose tokens are those of another row, and whose text is not: one tokenizer decodes both."""
     first: dict[tuple[str, str], Document] = {}
     for line, pointer, row in each_answer(rows):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
-from evidence.records.facts import Document, Facts, finding, same, where
-from evidence.run import layout
-from evidence.run.hashes import sha256_json
+from evidence import layout
+from evidence.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
+from evidence.hashes import sha256_json
+from evidence.run import Document, Run, finding, same, where
 from schemas.problems.problem import Problem
 from schemas.problems.words import show
 
@@ -18,7 +18,7 @@ _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"
 """Keys with a check of their own: a compiler may decline the first two, the platform is compared with the request."""
 
 
-def declared_is_effective(facts: Facts) -> Iterator[Problem]:
+def declared_is_effective(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each setting of config.yaml that the manifest states otherwise."""
     if facts.config is not None and facts.manifest is not None:
         for key, agreement in agreements(facts.config, facts.manifest).items():
@@ -29,12 +29,12 @@ def declared_is_effective(facts: Facts) -> Iterator[Problem]:
             yield _not_what_ran(facts, "mesh.device", device, requested, "/devices/requested")
 
 
-def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
+def _not_what_ran(facts: Run, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
     what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at {key}."
     return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=show(declared), pointer=pointer)
 
 
-def effective_group_follows(facts: Facts) -> Iterator[Problem]:
+def effective_group_follows(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each value of the group `effective` that another group of the manifest states otherwise."""
     if facts.manifest is None or facts.manifest.get("effective") is None:
         return
@@ -46,7 +46,7 @@ def effective_group_follows(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP377", layout.MANIFEST, what, expected=show(stated), pointer=pointer)
 
 
-def donation_is_effective(facts: Facts) -> Iterator[Problem]:
+def donation_is_effective(facts: Run) -> Iterator[Problem]:
     """Yield a warning where donation was requested and the compiled program does not do it."""
     if facts.config is None or facts.training is None:
         return
@@ -61,7 +61,7 @@ def donation_is_effective(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
+def what_was_switched_off_stays_off(facts: Run) -> Iterator[Problem]:
     """Yield problems for donation or sharding that happened although config.yaml requests none."""
     if facts.config is None or facts.training is None:
         return
@@ -75,7 +75,7 @@ def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
             yield finding(facts.folder, "TP303", layout.MANIFEST, what, expected="false", pointer=pointer)
 
 
-def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
+def recording_is_as_declared(facts: Run) -> Iterator[Problem]:
     """Yield problems for rows at steps that are not logged, and for more examples than were requested."""
     recording = (facts.config or {}).get("recording", {})
     every, examples = recording.get("log_every_steps"), recording.get("first_examples")
@@ -90,7 +90,7 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
         yield from _other_number_of_examples(facts, facts.first_examples, examples)
 
 
-def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> Iterator[Problem]:
+def _other_number_of_examples(facts: Run, document: Document, asked: int) -> Iterator[Problem]:
     """Yield a problem where not as many examples are shown as were requested, or as the first step has.
 
     A step of more examples than there are rows has some of them several times; each is shown once. Where rows share
@@ -110,7 +110,7 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
         yield finding(facts.folder, "TP303", layout.FIRST_EXAMPLES, what, pointer="/examples")
 
 
-def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
+def plan_is_of_this_run(facts: Run) -> Iterator[Problem]:
     """Yield a problem for a plan that was made for another configuration."""
     if facts.plan is None:
         return

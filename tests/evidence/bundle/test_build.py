@@ -17,8 +17,8 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.judgement import within_run
 from evidence.bundle.verify import verify_bundle
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_text
 

@@ -10,7 +10,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.judge.judgement import report_of
 from evidence.records.importing import import_run
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from synthetic import write_run
 from evidence.bundle.headline import headline
 from evidence.bundle.share import shared_report, write_report
 from evidence.bundle.verify import verify_bundle
-from evidence.run.layout import CONFIG
+from evidence.layout import CONFIG
 from schemas.problems.problem import ProblemError
 from trainproof.command import main
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
 
-from evidence.run.extras import install_command
+from evidence.extras import install_command
 from trainproof import command
 
 needs_cryptography = pytest.mark.skipif(

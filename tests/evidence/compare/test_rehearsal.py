@@ -11,9 +11,9 @@ from synthetic import write_rows, write_run
 
 from evidence.compare.rehearsal import Rehearsal, RehearsedFigure, rehearsal
 from evidence.compare.stages import STAGES
+from evidence.layout import LOG
 from evidence.proof.verification import standing_of
-from evidence.records.ours import read_run
-from evidence.run.layout import LOG
+from evidence.run import read_run
 
 
 def told(smoke: Path, full: Path) -> Rehearsal:

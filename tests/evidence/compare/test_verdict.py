@@ -10,8 +10,8 @@ from synthetic import write_run
 
 from evidence.compare.comparison import compare_runs
 from evidence.compare.verdict import PairVerdict, verdicts
-from evidence.records.ours import read_run
-from evidence.run.layout import MANIFEST
+from evidence.layout import MANIFEST
+from evidence.run import read_run
 
 
 def verdict(*folders: Path) -> PairVerdict:

@@ -11,11 +11,12 @@ import pytest
 from mutations import apply, reseal
 from synthetic import STARTED, write_run
 
+from evidence import layout
+from evidence.hashes import sha256_manifest
 from evidence.index.check import check_paths, run_folders
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_manifest
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import all_rules
 
@@ -249,7 +250,7 @@ def test_torn_tail_of_a_killed_run_is_a_warning(tmp_path: Path) -> None:
     apply(folder, {"file": "metrics.jsonl", "append": '{"step": 11, "tok'})
     problems = check_run(read_run(folder))
     assert {problem.severity for problem in problems} == {"warning"}
-    assert len(read_run(folder).metrics().values) == 10
+    assert len(read_run(folder).rows(layout.METRICS).values) == 10
 
 
 def test_evaluation_that_stopped_early_is_a_warning_and_not_verified(tmp_path: Path) -> None:
@@ -287,7 +288,7 @@ def test_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pyt
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("evidence.records.ours.os.scandir", refuse)
+    monkeypatch.setattr("evidence.run.os.scandir", refuse)
     assert found(check_paths([folder])) == [("TP209", "error", "The folder cannot be read: Permission denied.")]
 
 

@@ -13,7 +13,7 @@ from dashboard.shared.reading.series import Tail
 from evidence.index import columns_cache as kept_columns
 from evidence.index.columns_cache import default_folder, keep, read_cached, signature_of
 from evidence.index.runs import RunIndex
-from evidence.run.layout import METRICS
+from evidence.layout import METRICS
 from schemas.catalog.row_fields import number_names
 from schemas.reading.columns import columns_of
 from schemas.reading.rows import read_rows

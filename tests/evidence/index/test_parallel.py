@@ -29,7 +29,7 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "WORTH_A_PROCESS", 2)
     monkeypatch.setattr(many, "BATCH", 2)
     monkeypatch.setattr(many, "FIRST", 1)
-    monkeypatch.setattr("evidence.run.platform.processors", lambda: 3)
+    monkeypatch.setattr("evidence.index.parallel.processors", lambda: 3)
 
 
 def test_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> None:
@@ -67,7 +67,7 @@ def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: 
     slow.chmod(0o755)
     code = (
         "import sys; from pathlib import Path; from evidence.index import parallel as many\n"
-        "many.WORTH_A_PROCESS, many.BATCH, many.FIRST, many.platform.processors = 2, 2, 1, lambda: 3\n"
+        "many.WORTH_A_PROCESS, many.BATCH, many.FIRST, many.processors = 2, 2, 1, lambda: 3\n"
         "sys.executable = sys.argv[1]\n"
         "batches = many.read_batches([Path(name) for name in sys.argv[2:]])\n"
         "print([folder.name for folder in next(batches)])\n"

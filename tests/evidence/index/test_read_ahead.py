@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evidence.index.parallel import read_ahead
-from evidence.run.layout import LOG, MANIFEST, METRICS, PLAN
+from evidence.layout import LOG, MANIFEST, METRICS, PLAN
 
 
 def is_in_memory(path: Path) -> bool:

@@ -17,8 +17,8 @@ from synthetic import STARTED, write_run
 from evidence.index.entries import IndexEntry
 from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs, summary_of
 from evidence.judge.judgement import judge, report_of
-from evidence.records.ours import read_run
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 
 

@@ -9,7 +9,7 @@ from synthetic import write_rows, write_run
 
 from evidence.index.runs import index_runs
 from evidence.judge.documents import DocumentState
-from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
+from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
 

@@ -18,7 +18,7 @@ from synthetic import seal, write_run
 from evidence.index.runs import index_runs
 from evidence.judge.grade import GRADES
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
 

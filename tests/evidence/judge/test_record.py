@@ -12,8 +12,7 @@ from evidence.compare.comparison import compare_runs
 from evidence.index.runs import index_runs
 from evidence.judge.judgement import report_of
 from evidence.judge.record import JudgedRecord, record_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from trainproof.terminal.comparisons import as_text
 from trainproof.terminal.runs import run_json, run_text
 
@@ -22,7 +21,7 @@ NO_LOSSES = "Losses, tokens and speed are not shown, because metrics.jsonl has e
 
 def recorded(folder: Path) -> JudgedRecord:
     run = read_run(folder)
-    return record_of(facts_of(run), report_of(run).findings)
+    return record_of(run, report_of(run).findings)
 
 
 @pytest.fixture

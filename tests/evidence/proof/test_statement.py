@@ -11,8 +11,8 @@ import pytest
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
+from evidence.layout import MANIFEST
 from evidence.proof.statement import RUN_PREDICATE
-from evidence.run.layout import MANIFEST
 from trainproof import command
 
 

@@ -14,11 +14,11 @@ from synthetic import write_run
 pytest.importorskip("cryptography", reason="needs cryptography (extra `sign`)")
 
 from evidence.bundle.build import build_bundle
+from evidence.layout import MANIFEST, RECEIPTS
 from evidence.proof.keys import new_key
 from evidence.proof.receipts import run_sha256
 from evidence.proof.trust import trust_path
 from evidence.proof.verification import DEVICE
-from evidence.run.layout import MANIFEST, RECEIPTS
 from trainproof import command
 
 

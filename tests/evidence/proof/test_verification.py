@@ -14,9 +14,9 @@ from synthetic import write_run
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
 from evidence.judge.report import report_text
+from evidence.layout import MANIFEST, RECEIPTS
 from evidence.proof.marks import Marks, Repeatable, marks_of, merge_steps, stated_of
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
-from evidence.run.layout import MANIFEST, RECEIPTS
 
 
 @pytest.fixture(autouse=True)

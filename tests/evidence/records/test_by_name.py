@@ -6,8 +6,7 @@ from synthetic import write_run
 
 from evidence.index.parallel import read_entry
 from evidence.records.by_name import figures_of, flatten, settings_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 def test_flatten():
@@ -15,7 +14,7 @@ def test_flatten():
 
 
 def test_settings_are_the_single_values_of_the_configuration(tmp_path: Path):
-    facts = facts_of(read_run(write_run(tmp_path, "one")))
+    facts = read_run(write_run(tmp_path, "one"))
     settings = settings_of(facts)
     assert settings["optimizer.learning_rate"] == facts.config["optimizer"]["learning_rate"]
     assert "model.name" in settings
@@ -23,7 +22,7 @@ def test_settings_are_the_single_values_of_the_configuration(tmp_path: Path):
 
 
 def test_figures_are_named_after_where_they_stand(tmp_path: Path):
-    facts = facts_of(read_run(write_run(tmp_path, "one")))
+    facts = read_run(write_run(tmp_path, "one"))
     figures = figures_of(facts)
     assert figures["last.loss"] == facts.metrics[-1]["loss"]
     assert figures["result.mean_loss"] == facts.manifest["result"]["mean_loss"]

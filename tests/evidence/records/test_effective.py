@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from synthetic import write_run
 
-from evidence.records.effective import PLACES, agreements, effective_of, stated_elsewhere
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import read_run
+from evidence.effective import PLACES, agreements, effective_of, stated_elsewhere
 from evidence.rules.contradiction.settings import declared_is_effective, effective_group_follows
+from evidence.run import Run, read_run
 from schemas.catalog import schema
 
 
@@ -28,17 +27,17 @@ def tree_of(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def facts(tmp_path: Path) -> Facts:
-    return facts_of(read_run(write_run(tmp_path, "run")))
+def facts(tmp_path: Path) -> Run:
+    return read_run(write_run(tmp_path, "run"))
 
 
-def with_group(facts: Facts, **changed: Any) -> Facts:
+def with_group(facts: Run, **changed: Any) -> Run:
     manifest = facts.manifest or {}
     group = tree_of(stated_elsewhere(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
     return replace(facts, manifest=manifest | {"effective": group})
 
 
-def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(facts: Facts):
+def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(facts: Run):
     keys = schema("train_config")["properties"]
     for key in PLACES:
         group, _, name = key.partition(".")
@@ -48,7 +47,7 @@ def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(f
     assert stated_elsewhere(facts.manifest or {}).keys() == PLACES.keys() - later
 
 
-def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Facts):
+def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Run):
     for version in (facts, with_group(facts)):
         found = agreements(version.config, version.manifest)
         assert {key for key, one in found.items() if one.state == "differs"} == set()
@@ -56,26 +55,26 @@ def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Facts):
         assert list(declared_is_effective(version)) == []
 
 
-def test_one_device_has_nothing_to_divide(facts: Facts):
+def test_one_device_has_nothing_to_divide(facts: Run):
     divided = agreements({"mesh": {"shard_params": True}}, facts.manifest)["mesh.shard_params"]
     assert (divided.declared, divided.effective, divided.state) == (True, False, "open")
     assert divided.remark == "One device: there is nothing to divide."
 
 
-def test_a_key_that_no_table_names_is_compared_in_the_tree(facts: Facts):
+def test_a_key_that_no_table_names_is_compared_in_the_tree(facts: Run):
     other = with_group(facts, optimizer__beta1=0.8)
     (problem,) = declared_is_effective(other)
     assert (problem.code, problem.pointer) == ("TP303", "/effective/optimizer/beta1")
     assert problem.what == "The manifest states 0.8; config.yaml states 0.9 at optimizer.beta1."
 
 
-def test_the_group_states_what_the_other_groups_state(facts: Facts):
+def test_the_group_states_what_the_other_groups_state(facts: Run):
     (problem,) = effective_group_follows(with_group(facts, batch__microbatch_size=99))
     assert (problem.code, problem.pointer) == ("TP377", "/effective/batch/microbatch_size")
     assert "/training/microbatch_size states" in problem.what
 
 
-def test_before_the_step_is_compiled_other_groups_say_what_is_known(facts: Facts):
+def test_before_the_step_is_compiled_other_groups_say_what_is_known(facts: Run):
     started = {"mode": "full", "devices": {"platform": "cpu", "count": 1}, "training": None, "model": None}
     assert effective_of(started) == {"mode": "full", "mesh.device": "cpu", "mesh.devices": 1}
     assert agreements(facts.config, started)["limits.steps"].state == "open"

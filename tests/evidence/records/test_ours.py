@@ -9,8 +9,9 @@ import pytest
 from mutations import apply
 from synthetic import write_run
 
-from evidence.records.ours import read_existing_run, read_run
-from evidence.run.lock import RunLock
+from evidence import layout
+from evidence.lock import RunLock
+from evidence.run import read_existing_run, read_run
 from schemas.problems.problem import ProblemError
 
 
@@ -27,9 +28,9 @@ def test_run_is_read_whole(tmp_path: Path) -> None:
     assert run.manifest["run_id"] == "run"
     assert run.config is not None
     assert run.config["limits"]["steps"] == 5
-    assert [row["step"] for row in run.metrics().values] == [1, 2, 3, 4, 5]
-    assert len(run.predictions().values) == len(run.baseline_predictions().values) == 4
-    assert run.metrics() is run.metrics()
+    assert [row["step"] for row in run.rows(layout.METRICS).values] == [1, 2, 3, 4, 5]
+    assert len(run.rows(layout.PREDICTIONS).values) == len(run.rows(layout.BASELINE_PREDICTIONS).values) == 4
+    assert run.rows(layout.METRICS) is run.rows(layout.METRICS)
     assert run.files == (
         "baseline_predictions.jsonl",
         "config.yaml",
@@ -68,7 +69,7 @@ def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
     run = read_run(folder)
     assert run.manifest is None
     assert run.plan is None
-    assert run.log().values == []
+    assert run.rows(layout.LOG).values == []
     assert [problem.what for problem in run.problems] == [
         "log.jsonl is a special file, not a file; it was not read.",
         "plan.json is a folder, not a file; it was not read.",
@@ -101,7 +102,7 @@ def test_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("evidence.records.ours.os.scandir", refuse)
+    monkeypatch.setattr("evidence.run.os.scandir", refuse)
     assert whats(folder) == ["The folder cannot be read: Permission denied."]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 # At the end, and for these imports alone: a benchmark may have the name of a package.
 sys.path.append(LAB := str(Path(__file__).parents[3] / "lab"))

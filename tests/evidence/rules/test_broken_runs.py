@@ -17,7 +17,7 @@ from mutations import apply, reseal
 from synthetic import write_run
 
 from evidence.judge.judgement import check_run, report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.render import as_text
 
 CASES = Path(__file__).parents[2] / "cases" / "runs"

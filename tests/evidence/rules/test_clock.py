@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from synthetic import seal, write_rows, write_run
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from synthetic import write_run
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 def test_what_the_recorder_writes_is_not_left_out(tmp_path: Path) -> None:

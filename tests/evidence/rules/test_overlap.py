@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from synthetic import write_run
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import read_run
 from schemas.problems.render import as_text
 
 FIX = (

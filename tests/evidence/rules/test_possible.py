@@ -10,7 +10,7 @@ import pytest
 from synthetic import write_run
 
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 HONEST = Path(__file__).parents[3] / "benchmarks" / "results" / "honest_runs.json"
 

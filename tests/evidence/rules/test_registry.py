@@ -13,9 +13,9 @@ import pytest
 from leaves import Forger
 
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
 from evidence.registry import built_in
 from evidence.registry.known_models import known_models, parameters_of
+from evidence.run import read_run
 from schemas.names import DATASETS, EVAL_SETS
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.build import build

@@ -11,13 +11,13 @@ import pytest
 from rewarded import ROWS, in_turn, write_rewarded_run
 from synthetic import seal, write_rows
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.judge.judgement import check_run, report_of
-from evidence.records.ours import read_run
 from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
 from evidence.rules.rewarding import difference
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import read_run
 from schemas.problems.problem import Problem
 
 NOT_EVALUATED = "TP509"

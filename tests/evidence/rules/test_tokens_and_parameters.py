@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from leaves import Forger, Forgery
 
+from evidence import layout
+from evidence.hashes import link_of
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import link_of
+from evidence.run import read_run
 
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 

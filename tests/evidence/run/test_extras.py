@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run.extras import install_command
+from evidence.extras import install_command
 
 CAME_FROM = {
     "an index": (None, 'pip install "trainproof[train,dashboard]"'),

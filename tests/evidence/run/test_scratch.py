@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run.scratch import scratch_folder
+from evidence.writing import scratch_folder
 
 HOLD = """
 import sys, threading
-from evidence.run.scratch import scratch_folder
+from evidence.writing import scratch_folder
 from trainer.loop.stop import ending_at_once
 with ending_at_once("replay", how="and nothing was written"):
     with scratch_folder("outer-") as outer, scratch_folder("inner-") as inner:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run.write import RowWriter, write_json, write_text
+from evidence.writing import RowWriter, write_json, write_text
 
 WRITE_ROWS = """
 import sys
-from evidence.run.write import RowWriter, write_json
+from evidence.writing import RowWriter, write_json
 folder = __import__("pathlib").Path(sys.argv[1])
 with RowWriter(folder / "rows.jsonl") as rows:
     step = sum(1 for _ in (folder / "rows.jsonl").open("rb"))
@@ -101,7 +101,7 @@ def test_thirty_kills_lose_no_row_and_leave_no_unreadable_file(tmp_path: Path) -
 FILL_THE_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from evidence.run.write import RowWriter, write_json
+from evidence.writing import RowWriter, write_json
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 folder = Path(sys.argv[1])
@@ -135,7 +135,7 @@ def test_no_space_left_leaves_whole_rows_and_the_old_document(tmp_path: Path) ->
 def test_rows_are_synced_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     synced = []
-    monkeypatch.setattr("evidence.run.write.time.monotonic", lambda: now)
+    monkeypatch.setattr("evidence.writing.time.monotonic", lambda: now)
     monkeypatch.setattr(os, "fsync", synced.append)
     rows = RowWriter(tmp_path / "rows.jsonl")
     rows.append({"step": 1})

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from synthetic import seal, write_run
 
+from evidence import layout
 from evidence.compare.comparison import compare_runs
+from evidence.hashes import sha256_file, sha256_lines
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file, sha256_lines
+from evidence.run import read_run
 from evidence.scores.clusters import (
     BY_PROMPT,
     clustered_detectable,
@@ -200,7 +201,7 @@ def repeating(run: Path, *, by_prompt: bool = True) -> Path:
 def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
     run = read_run(repeating(write_run(tmp_path, "a", items=30)))
     metric = run.eval_summary["metrics"]["exact_match"]
-    right = [float(row["correct"]) for row in run.predictions().values]
+    right = [float(row["correct"]) for row in run.rows(layout.PREDICTIONS).values]
     error, groups = clustered_error(right, [number // 2 for number in range(30)])
     low, high = clustered_wilson(error, sum(right), 30, groups)
     assert metric["interval"] == {"low": low, "high": high, "level": 0.95, "method": BY_PROMPT}

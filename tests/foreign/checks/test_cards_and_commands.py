@@ -9,7 +9,7 @@ import foreign_tools as tools
 import pytest
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 ROWS = "".join(f"step {i} | loss: {3 - i / 50:.4f}\n" for i in range(1, 60))
 INDEX = "---\nmodel-index:\n- name: m\n  results:\n  - task:\n      type: x\n    metrics:\n    - type: accuracy\n"

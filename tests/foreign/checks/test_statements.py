@@ -11,7 +11,7 @@ import foreign_tools as tools
 import pytest
 
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 def errors_of(folder: Path, files: tools.Folder) -> list[str]:

@@ -12,7 +12,7 @@ from event_files import event, record
 
 from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from foreign.checks.judgement import figures_of
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from foreign.readers.view import ForeignRun
 from schemas.problems.render import as_text
 

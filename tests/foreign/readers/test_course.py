@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evidence.records.foreign_run import read_foreign
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from foreign.checks.judgement import Figures, figures_of
 from foreign.readers.rows import course_of
 from foreign.readers.statement import Citation

@@ -13,12 +13,12 @@ from leaves import Forger, Forgery
 
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import headline
+from evidence import layout
 from evidence.compare.comparison import Pair, compare_runs
 from evidence.compare.score_difference import score_difference
+from evidence.hashes import sha256_json
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_json
+from evidence.run import read_run
 from evidence.scores.gain import gain_of_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import scores_of

@@ -12,10 +12,10 @@ import pytest
 from forging import rows_of
 from leaves import Forger, Forgery
 
+from evidence import layout
 from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
 from evidence.rules.spending.figures import exactly
-from evidence.run import layout
+from evidence.run import read_run
 from evidence.scores.held_out import drawn_ids
 from trainer.config.tree import (
     BatchConfig,

@@ -14,7 +14,7 @@ from jax.sharding import SingleDeviceSharding
 from tasks import inputs_of, task_of
 from whole_runs import carried_out, errors_of, manifest_of, rows
 
-from evidence.run import layout
+from evidence import layout
 from evidence.targets.target import target_of
 from trainer.config.tree import Config, OptimizerConfig
 from trainer.loop import programs, step

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tasks import inputs_of, task_of
 
+from evidence import layout
 from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import (

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from tasks import inputs_of
 
-from evidence.run import layout
+from evidence import layout
 from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text

@@ -11,9 +11,8 @@ from evidence.compare.pairing import lineage, rehearsals_of
 from evidence.compare.stages import stages_of
 from evidence.index.summary import summary_of
 from evidence.judge.judgement import report_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
 from evidence.registry.known_models import folder_of
+from evidence.run import read_run
 from evidence.targets.target import target_of
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
@@ -54,7 +53,7 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
     order = order_of(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
     assert run(order, Watch(quiet=True)) == 0
     smoke = read_run(tmp_path / "smoke")
-    stages = stages_of(facts_of(smoke))
+    stages = stages_of(smoke)
     assert {stage.name: stage.state for stage in stages if stage.state != "passed"} == {"resume": "not exercised"}
     assert smoke.manifest is not None
     model = smoke.manifest["model"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evidence import layout
 from evidence.rules.spending.figures import Band, exactly
-from evidence.run import layout
 from evidence.targets.target import target_of
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, MeshConfig, ModelConfig

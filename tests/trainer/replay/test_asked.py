@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from forging import forged, manifest_of, rows_of
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.format.layout import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
@@ -19,8 +20,7 @@ from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt, run_sha256
 from evidence.proof.verification import graded_with, proofs_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run

@@ -14,13 +14,13 @@ import yaml
 from forging import forged, manifest_of, rows_of
 from tasks import inputs_of
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
+from evidence.hashes import sha256_file
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt
 from evidence.proof.verification import proofs_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (

@@ -15,7 +15,7 @@ from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
 from evidence.judge.grade import NEVER_STATED
 from evidence.judge.report import grades_json, grades_text, report_as, report_text
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainproof.terminal.runs import run_text, runs_json, runs_text
 

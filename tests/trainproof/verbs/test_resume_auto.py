@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
+from evidence import layout
 from evidence.index import check, summary
-from evidence.run import layout
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch
 from trainproof.orders.continuing import carry_out

@@ -20,9 +20,9 @@ from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic.excerpt import excerpt
 from evidence.index.runs import RunSummary
 from evidence.judge.documents import DocumentState, errors_of
-from evidence.records.ours import Run
+from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.rules.across import CONTRADICTS_COPY
-from evidence.run.layout import EVAL_SUMMARY, MANIFEST
+from evidence.run import Run
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, pointer_to
 

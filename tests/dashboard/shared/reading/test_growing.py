@@ -12,7 +12,7 @@ from synthetic import write_run
 from dashboard.shared.reading import growing
 from dashboard.shared.reading.growing import GrowingLines
 from dashboard.shared.session import state
-from evidence.run.layout import LOG, METRICS
+from evidence.layout import LOG, METRICS
 
 
 class Kept:

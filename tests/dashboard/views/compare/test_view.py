@@ -15,9 +15,10 @@ from synthetic import write_run
 
 from dashboard.shared.session import reading, state
 from dashboard.views.compare.logic import tables
+from evidence import layout
 from evidence.compare.comparison import compare_runs
-from evidence.records.ours import read_run
-from evidence.run.layout import MANIFEST
+from evidence.layout import MANIFEST
+from evidence.run import read_run
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 
@@ -269,7 +270,7 @@ def test_both_outputs_to_a_flipped_item_are_read_whole_and_broken_ones_come_firs
     folder = write_run(root, "other", items=30, correct=0.5, seed=2)
     compared = compare_runs([read_run(root / "one"), read_run(folder)])
     flips = compared.pairs[0].score.flips if compared.pairs[0].score else ()
-    outputs = {row["id"]: row["output_text"] for row in read_run(folder).predictions().values}
+    outputs = {row["id"]: row["output_text"] for row in read_run(folder).rows(layout.PREDICTIONS).values}
     items = said(opened(state.COMPARE, runs=["one", "other"])).split('<div class="tp-item">')[1:]
     assert len(items) == 10 < len(flips)
     for html, flip in zip(items, flips, strict=False):

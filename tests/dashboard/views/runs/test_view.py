@@ -16,7 +16,7 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
 from dashboard.views.runs.logic import look, saved_views
-from evidence.run.notes import NotesEdit, change_notes, read_notes
+from evidence.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOSTILE = "<img src=x onerror=alert(1)> **b** :red[c] [d](javascript:e) =1+1"

@@ -12,7 +12,7 @@ from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.compare.logic import strip, tables
 from evidence.compare.comparison import compare_runs
 from evidence.compare.verdict import PairVerdict, verdicts
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 @pytest.fixture

@@ -5,7 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from types import MappingProxyType
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
 
 MANIFEST = "run_manifest.json"
 CONFIG = "config.yaml"
@@ -61,7 +65,7 @@ DEEPEST = 64
 """Folders inside each other that are looked into; no run has so many."""
 
 
-def is_passed_over(name: str) -> bool:
+def is_ignored_dir(name: str) -> bool:
     """Return whether a folder of this name in a root holds no run: it is hidden, or holds compiled programs."""
     return name.startswith(".") or name == PROGRAMS
 
@@ -111,3 +115,28 @@ def new_run_id(name: str, now: datetime) -> str:
     The four hexadecimal digits are random, so that two runs started in the same second differ.
     """
     return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def run_not_found(folder: Path) -> Problem:
+    """Return the problem of a run folder that was named and is missing."""
+    what = f"{folder} is not a run: there is no such folder."
+    return problem_of("TP091", file=str(folder), what=what, why=None)
+
+
+def nested_too_deep(folder: Path) -> Problem:
+    """Return the problem of a folder inside more others than any run has."""
+    what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
+    return problem_of("TP209", file=str(folder), what=what, next="Check that this is the folder that is meant.")
+
+
+_BEGINS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is the pointer that Git LFS leaves in place of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_BEGINS)) == _BEGINS

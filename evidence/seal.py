@@ -7,25 +7,29 @@ starts, or a receipt that counts as this user's.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
+import shutil
+import stat
+import tempfile
+from functools import cache
 from pathlib import Path
-
-from evidence.run import platform
 
 _SECRET_BYTES = 32
 
 
-def user_folder() -> Path:
+def user_data_folder() -> Path:
     """Return the folder of what trainproof keeps for this user: the secret, receipts and keys that are trusted."""
-    return platform.user_folder("XDG_DATA_HOME", ".local", "share")
+    return user_folder("XDG_DATA_HOME", ".local", "share")
 
 
 def secret_path() -> Path:
     """Return the file of this user's secret."""
-    return user_folder() / "seal.key"
+    return user_data_folder() / "seal.key"
 
 
 def make_seal(content: bytes) -> str:
@@ -37,7 +41,7 @@ def make_seal(content: bytes) -> str:
     return _seal(_secret() or _new_secret(), content)
 
 
-def holds(seal: str | None, content: bytes) -> bool:
+def verify_seal(seal: str | None, content: bytes) -> bool:
     """Return whether this user has sealed just this content."""
     try:
         secret = _secret()
@@ -75,3 +79,36 @@ def _new_secret() -> bytes:
         part.unlink(missing_ok=True)
         raise
     return path.read_bytes()
+
+
+def user_folder(variable: str, *below_home: str) -> Path:
+    """Return the folder of trainproof in the one that a variable of the environment names, else below the home folder.
+
+    A process may have no home, as in a container under a bare user id. Then it is a folder of this user alone in the
+    temporary one.
+    """
+    if stated := os.environ.get(variable):
+        return Path(stated) / "trainproof"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = _temporary_home()
+    return home.joinpath(*below_home, "trainproof")
+
+
+@cache
+def _temporary_home() -> Path:
+    """Return a folder that no other user can write to; one that goes with this process if its usual name is taken."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    try:
+        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
+    except FileNotFoundError:  # nothing can be written anywhere, so nothing is kept
+        return Path(os.devnull)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+        return folder
+    own = tempfile.mkdtemp(prefix="trainproof-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)

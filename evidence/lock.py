@@ -6,15 +6,19 @@ folder without a holder belongs to a run that was killed.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from evidence.run import layout, platform
-from evidence.run.layout import LOCK
+from evidence import layout
+from evidence.layout import LOCK
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 
@@ -50,7 +54,7 @@ class RunLock:
     ) -> None:
         if self._descriptor is not None:
             if self.holds():
-                platform.remove_held(self._path, self._descriptor)
+                remove_held(self._path, self._descriptor)
             else:
                 os.close(self._descriptor)
             self._descriptor = None
@@ -63,11 +67,11 @@ class RunLock:
 def is_alive(folder: Path) -> bool:
     """Return whether some process holds the run folder now. A folder that cannot be looked into is not held."""
     try:
-        descriptor = platform.open_lock(Path(folder) / LOCK, create=False)
+        descriptor = open_lock(Path(folder) / LOCK, create=False)
     except OSError:
         return False
     try:
-        return platform.is_locked(descriptor)
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
 
@@ -82,17 +86,17 @@ def refuse_without_locks(folder: Path) -> None:
     there = next(each for each in (folder, *folder.resolve().parents) if each.is_dir())
     probe = there / f".{LOCK}.{os.getpid()}.tmp"
     if (descriptor := _take_lock(probe)) is not None:
-        platform.remove_held(probe, descriptor)
+        remove_held(probe, descriptor)
 
 
 def _take_lock(path: Path) -> int | None:
     """Return a descriptor of the lock file with the lock on it, None where another process has it."""
-    descriptor = platform.open_lock(path, create=True)
+    descriptor = open_lock(path, create=True)
     try:
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
-        if platform.lock(descriptor) and _is_file_of(descriptor, path):
+        if lock(descriptor) and _is_file_of(descriptor, path):
             return descriptor
-    except platform.NoLocksError as error:
+    except NoLocksError as error:
         os.close(descriptor)
         path.unlink()
         what = f"The file system of this folder has no file locks ({error.strerror})."
@@ -178,3 +182,94 @@ def _files(folder: str, prefix: str) -> list[_FileState]:
         return [(prefix, _UNREADABLE, _UNREADABLE, _UNREADABLE)]
     found.sort()
     return found
+
+
+_HAS_FLOCK = find_spec("fcntl") is not None
+"""Whether whole files can be locked, by several readers or one writer; Windows locks bytes, for one process."""
+
+_LOCKED_BYTE = 1 << 30
+"""The byte that stands for the file on Windows: far behind its content, which others must be able to read."""
+
+_TRIES = 5
+"""Attempts to look at a lock on Windows, where two that look at the same moment disturb each other."""
+
+_DO_NOT_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""No link is followed, and no call waits for the other end of a pipe."""
+
+
+class NoLocksError(OSError):
+    """The file system of a file has no locks, as Lustre without `flock` or NFS without a lock daemon."""
+
+
+def open_lock(path: Path, *, create: bool) -> int:
+    """Open a lock file, never through a link, and return its descriptor.
+
+    Raises:
+        OSError: It is missing, a link, or may not be opened.
+    """
+    if not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    flags = os.O_RDONLY if _HAS_FLOCK else os.O_RDWR  # A byte is locked for writing.
+    return os.open(path, (os.O_RDWR | os.O_CREAT if create else flags) | _DO_NOT_FOLLOW, 0o644)
+
+
+def lock(descriptor: int) -> bool:
+    """Lock an open file for this process until it is closed; False: another process holds it.
+
+    Raises:
+        NoLocksError: This file system has no locks.
+    """
+    if not _HAS_FLOCK:
+        return _lock_byte(descriptor, "LK_NBLCK")
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise NoLocksError(error.errno, error.strerror) from None
+    return True
+
+
+def is_locked(descriptor: int) -> bool:
+    """Return whether another process holds the lock of an open file. No one holds one that cannot be checked."""
+    if not _HAS_FLOCK:
+        for _ in range(_TRIES):
+            if _lock_byte(descriptor, "LK_NBLCK"):
+                return not _lock_byte(descriptor, "LK_UNLCK")
+            time.sleep(0.01)
+        return True
+    import fcntl
+
+    try:
+        # A shared lock, so that any number may look at once.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lock_byte(descriptor: int, how: str) -> bool:
+    """Lock or unlock the byte that stands for a file, as `msvcrt` names it; False: another process has it."""
+    msvcrt = import_module("msvcrt")
+    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, getattr(msvcrt, how), 1)
+    except (PermissionError, BlockingIOError):
+        return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
+
+
+def remove_held(path: Path, descriptor: int) -> None:
+    """Remove a locked file and close it. Windows removes no open file; there another process may be faster."""
+    if _HAS_FLOCK:
+        path.unlink(missing_ok=True)
+    os.close(descriptor)
+    if not _HAS_FLOCK:
+        with contextlib.suppress(OSError):
+            path.unlink()

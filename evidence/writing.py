@@ -10,15 +10,17 @@ import errno
 import json
 import os
 import shutil
+import signal
+import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
-from evidence.run.platform import sync_folder
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 
@@ -30,7 +32,7 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-def not_written(error: OSError, where: Path, *, what: str) -> ProblemError:
+def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
     """Return the end of a command whose output could not be written, exit code 2.
 
     Args:
@@ -176,3 +178,68 @@ def _end_of_last_line(file: FileIO) -> int:
             return start + newline + 1
         end = start
     return 0
+
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""They end a process unless it listens; Python makes an exception of SIGINT by itself."""
+
+_folders: list[Path] = []
+"""Those of this process."""
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Give a new folder that only this user can read, and remove it afterwards.
+
+    Args:
+        prefix: With which its name begins.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, _listening():
+        folder = Path(name)
+        _folders.append(folder)
+        try:
+            yield folder
+        finally:
+            _folders.remove(folder)
+
+
+def remove_scratch() -> None:
+    """Remove the folders of this process: for anyone who ends it without letting Python unwind."""
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """Remove the folders before a signal without another handler ends this process, as it would have ended it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a page's: Python lets only the main thread listen
+        return
+    taken = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    remove_scratch()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a name in a folder is on the disk; Windows opens no folder, and its rename is durable without this."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

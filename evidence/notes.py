@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
-from evidence.run.unreadable import no_such_run
-from evidence.run.write import write_json
+from evidence import layout
+from evidence.layout import run_not_found
+from evidence.writing import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -94,7 +94,7 @@ def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> l
             code 2); a notes.json that is there is not valid (exit code 1). Or one could not be written (exit code 1);
             it is as it was, and those before it are changed.
     """
-    missing = [no_such_run(folder) for folder in folders if not folder.is_dir()]
+    missing = [run_not_found(folder) for folder in folders if not folder.is_dir()]
     if problems := [*change_problems(change), *missing]:
         raise ProblemError(problems, exit_code=2)
     unsound: list[Problem] = []
