@@ -1,4 +1,4 @@
-"""The figures by which a run is known in lists, comparisons and reports, under one name each, by any author."""
+"""The figures by which a run is known in lists, comparisons and reports, whichever tool wrote it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,48 @@ from schemas.reading.columns import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What is known of a run. None in any field: not stated, stated in two ways, or withheld."""
+    """Figures of a run. A figure is None if it is missing, contradictory or withheld.
+
+    Attributes:
+        run_id: The run's id.
+        mode: smoke or full.
+        status: succeeded, failed, interrupted or running; None for runs of other tools.
+        model: Name of the model.
+        dataset: Name of the dataset.
+        method: How the model was adapted.
+        device: Kind and number of the devices, or the words of another tool.
+        commit: Commit of the code.
+        started_at: When it started.
+        steps_done: Optimizer steps completed; of a running run, the step of the last row.
+        steps_planned: Optimizer steps requested.
+        tokens_seen: Training tokens, without padding if the rows record it.
+        losses: `[rows]` finite training losses in order.
+        first_loss: Loss of the first row, in nats per supervised token.
+        last_loss: Loss of the last row; None also if it is not finite.
+        best_loss: Smallest loss.
+        mean_loss: Mean loss.
+        train_seconds: Time spent in training.
+        duration_seconds: Time from start to end, or to the last row if there is no end.
+        peak_memory_bytes: Largest memory of one device.
+    """
 
     run_id: str | None = None
-    """The run's name, as it states it."""
     mode: str | None = None
-    """smoke or full."""
     status: str | None = None
-    """succeeded, failed, interrupted or running; trainproof did not watch the runs of other tools."""
     model: str | None = None
-    """Name of the model."""
     dataset: str | None = None
-    """Name of the data set."""
     method: str | None = None
-    """How the model was adapted."""
     device: str | None = None
-    """Kind of the devices, with their number where there are several; of another tool's run in its words."""
     commit: str | None = None
-    """Commit of the code."""
     started_at: str | None = None
-    """When it started."""
     steps_done: int | None = None
-    """Optimizer steps completed; while a run is under way, the step of its last row."""
     steps_planned: int | None = None
-    """Optimizer steps requested."""
     tokens_seen: int | None = None
-    """Tokens learned from; padding left out where the rows state its share."""
     losses: Array = field(default_factory=lambda: np.array([]))
-    """`[rows]` training losses that are finite, in order."""
     first_loss: float | None = None
-    """Loss of the first row, in nats per supervised token."""
     last_loss: float | None = None
-    """Loss of the last row. None also where it is not finite."""
     best_loss: float | None = None
-    """Smallest loss."""
     mean_loss: float | None = None
-    """Mean loss over the run."""
     train_seconds: float | None = None
-    """Time spent in training."""
     duration_seconds: float | None = None
-    """Time from start to end; without an end, to the last row."""
     peak_memory_bytes: int | None = None
-    """Largest memory of one device."""

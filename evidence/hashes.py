@@ -1,4 +1,4 @@
-"""SHA-256 of files, strings and JSON values, each with one fixed byte form, and the chain that a run makes of them."""
+"""Hash files, strings and JSON values with SHA-256, and chain the entries of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CHUNK_BYTES = 2**18
-"""Bytes of a file hashed at a time."""
+"""Bytes of a file that are hashed at a time."""
 
 
 def sha256_file(path: Path) -> str:
@@ -20,8 +20,7 @@ def sha256_file(path: Path) -> str:
         OSError: The file cannot be read.
     """
     digest = hashlib.sha256()
-    # `hashlib.file_digest` first clears a buffer, and a buffered file requests the memory of a whole chunk. For most
-    # files of a run either takes as long as the hashing.
+    # For small files, hashlib.file_digest and a buffered file spend as long on allocating buffers as on hashing.
     with path.open("rb", buffering=0) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
@@ -31,7 +30,7 @@ def sha256_file(path: Path) -> str:
 def sha256_lines(strings: Iterable[str]) -> str:
     r"""Return the hash of strings in order, each written as a JSON string and a newline, in UTF-8.
 
-    JSON keeps the pieces apart: `["a", "b"]` and `["a\nb"]` differ. For `["a"]` it is the hash of the bytes `"a"\n`.
+    Because of the JSON quoting, `["a", "b"]` and `["a\nb"]` differ. For `["a"]` the bytes `"a"\n` are hashed.
     """
     lines = "".join(f"{encode_basestring(text)}\n" for text in strings)
     return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
@@ -40,56 +39,53 @@ def sha256_lines(strings: Iterable[str]) -> str:
 def sha256_json(value: Any) -> str:
     """Return the hash of a JSON value written with sorted keys and no spaces, in UTF-8.
 
-    For `{"b": 1, "a": "é"}` it is the hash of the bytes `{"a":"é","b":1}`.
+    For `{"b": 1, "a": "é"}` the bytes `{"a":"é","b":1}` are hashed.
 
     Raises:
-        ValueError: The value holds a number that is not finite.
+        ValueError: A number is not finite.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def sha256_manifest(manifest: dict[str, Any]) -> str:
-    """Return the hash of a manifest without its artifact list, which the log states when the run is sealed.
+    """Return the hash of a manifest without its artifact list.
 
-    The artifact list is left out because it holds the hash of that log. So the manifest vouches for the log and the log
-    for the manifest, and a change of one value in either shows.
+    The log stores this hash and the artifact list stores the hash of the log, so editing either one is detected.
     """
     return sha256_json({key: value for key, value in manifest.items() if key != "artifacts"})
 
 
 class RowsSoFar(NamedTuple):
-    """What an entry states of the rows before it."""
+    """Number and hash of the rows before a chain entry."""
 
     rows: int
     sha256: str
 
 
 class Chain:
-    """The entries of one run, in the order in which it makes them, each holding the hash of the one before.
+    """Hash chain of a run: each entry contains the hash of the previous one.
 
-    So no entry can be changed, left out or put in afterwards without changing all that follow, and the last one's
-    hash, the head, stands for the whole run.
+    No entry can be changed, removed or inserted afterwards without changing all that follow. The hash of the last
+    entry, the head, therefore identifies the whole run.
+
+    Args:
+        before: Hash of the entry of another run that this run continues, or None for a new chain.
     """
 
     def __init__(self, before: str | None = None) -> None:
-        """Begin a chain.
-
-        Args:
-            before: link of the entry of another run from which this one goes on. None: it begins afresh.
-        """
         self.entries: list[dict[str, Any]] = []
         self._before = before
         self._rows = 0
         self._lines = hashlib.sha256()
 
     def row(self, line: bytes) -> None:
-        """Take a line that was written into metrics.jsonl, newline included."""
+        """Add a line of metrics.jsonl, including its newline."""
         self._rows += 1
         self._lines.update(line)
 
     def rows_so_far(self) -> RowsSoFar:
-        """Return what an entry of now states of the rows."""
+        """Return number and hash of the rows added so far."""
         return RowsSoFar(self._rows, self._lines.hexdigest())
 
     def entry(
@@ -101,9 +97,9 @@ class Chain:
         params_sha256: str | None = None,
         rows: RowsSoFar | None = None,
     ) -> dict[str, Any]:
-        """Return the next entry, a line of chain.jsonl; its fields are described in the schema `chain_entry`.
+        """Append the next entry, a line of chain.jsonl (schema `chain_entry`), and return it.
 
-        It is of the rows that there were when its state was taken, or of all that there are.
+        `rows` are those at the time when the state was saved, by default all rows so far.
         """
         rows = rows or self.rows_so_far()
         entry = {
@@ -120,14 +116,14 @@ class Chain:
 
     @property
     def head(self) -> str | None:
-        """Link of the last entry; before the first, of that from which the run goes on."""
+        """Hash of the last entry; before the first one, of the entry that this run continues."""
         return link_of(self.entries[-1]) if self.entries else self._before
 
     def document(self) -> dict[str, Any]:
-        """Return the manifest's group `chain`. There is at least one entry."""
+        """Return the manifest's group `chain`; there must be an entry."""
         return {"entries": len(self.entries), "head": self.head}
 
 
 def link_of(entry: dict[str, Any]) -> str:
-    """Return the hash of an entry, which the one after it holds as `previous`."""
+    """Return the hash of an entry, which the next one contains as `previous`."""
     return sha256_json(entry)

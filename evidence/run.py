@@ -395,5 +395,19 @@ def where(flags: NDArray[np.bool_]) -> list[int]:
     return np.flatnonzero(flags).tolist() if flags.any() else []
 
 
+CLOCK_SECONDS = 2.0
+"""How far time services correct the system clock of a running machine."""
+
+
+def clock_set_back_seconds(run: Run) -> float:
+    """Return by how much the system clock was set back during a run, in seconds.
+
+    Since version 1.2 rows contain a monotonic clock next to the time of day. For older runs 0 is returned.
+    """
+    ahead = run.columns["seconds"] - run.columns["clock_seconds"]
+    ahead = ahead[np.isfinite(ahead)]
+    return max(0.0, float(ahead[0] - ahead[-1])) if len(ahead) else 0.0
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

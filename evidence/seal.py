@@ -1,8 +1,8 @@
-"""Whether this very user made something: a seal over it, made with a secret of this user alone.
+"""Seal contents with a secret of this user, to recognise later what this user made.
 
-A root can be cloned, unzipped or shared with others, and what lies in it may look like a job or like a receipt. The
-secret is in the user's own data folder, outside of every root, so no one else can write a job that this user's worker
-starts, or a receipt that counts as this user's.
+A folder of runs can be cloned, unzipped or shared, and what lies in it may look like a job or a receipt. The secret is
+in the user's own data folder, so nobody else can write a job that this user's worker starts, or a receipt that counts
+as this user's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,42 @@ from pathlib import Path
 _SECRET_BYTES = 32
 
 
+def user_folder(variable: str, *below_home: str) -> Path:
+    """Return the folder of trainproof below an XDG variable, or below the home folder if the variable is not set.
+
+    A process may have no home folder, for example in a container under a bare user id. It then gets a folder in the
+    temporary directory that only this user can enter.
+    """
+    if parent := os.environ.get(variable):
+        return Path(parent) / "trainproof"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = _temporary_home()
+    return home.joinpath(*below_home, "trainproof")
+
+
 def user_data_folder() -> Path:
-    """Return the folder of what trainproof keeps for this user: the secret, receipts and keys that are trusted."""
+    """Return the folder for this user's secret, receipts and trusted keys."""
     return user_folder("XDG_DATA_HOME", ".local", "share")
+
+
+@cache
+def _temporary_home() -> Path:
+    """Return a folder that no other user can write to, deleted at exit if its usual name is taken."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    try:
+        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
+    except FileNotFoundError:  # no folder can be written, so nothing is stored
+        return Path(os.devnull)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+        return folder
+    own = tempfile.mkdtemp(prefix="trainproof-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)
 
 
 def secret_path() -> Path:
@@ -33,7 +66,7 @@ def secret_path() -> Path:
 
 
 def make_seal(content: bytes) -> str:
-    """Return the seal over a content; the first call makes the secret.
+    """Return the seal of a content; the first call creates the secret.
 
     Raises:
         OSError: The secret cannot be read or written.
@@ -42,7 +75,7 @@ def make_seal(content: bytes) -> str:
 
 
 def verify_seal(seal: str | None, content: bytes) -> bool:
-    """Return whether this user has sealed just this content."""
+    """Return whether this user sealed exactly this content."""
     try:
         secret = _secret()
     except OSError:
@@ -57,7 +90,7 @@ def _seal(secret: bytes, content: bytes) -> str:
 
 
 def _secret() -> bytes | None:
-    """Return the secret, None if it is missing or too short: an empty file can be guessed."""
+    """Return the secret, or None if it is missing or has the wrong size: an empty file could be guessed."""
     try:
         found = secret_path().read_bytes()
     except FileNotFoundError:
@@ -66,7 +99,7 @@ def _secret() -> bytes | None:
 
 
 def _new_secret() -> bytes:
-    """Make the secret; of two processes that do so at once the last one wins, and the first has to seal anew."""
+    """Create the secret. If two processes do so at once the last one wins, and the first has to seal again."""
     path = secret_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -79,36 +112,3 @@ def _new_secret() -> bytes:
         part.unlink(missing_ok=True)
         raise
     return path.read_bytes()
-
-
-def user_folder(variable: str, *below_home: str) -> Path:
-    """Return the folder of trainproof in the one that a variable of the environment names, else below the home folder.
-
-    A process may have no home, as in a container under a bare user id. Then it is a folder of this user alone in the
-    temporary one.
-    """
-    if stated := os.environ.get(variable):
-        return Path(stated) / "trainproof"
-    try:
-        home = Path.home()
-    except RuntimeError:
-        home = _temporary_home()
-    return home.joinpath(*below_home, "trainproof")
-
-
-@cache
-def _temporary_home() -> Path:
-    """Return a folder that no other user can write to; one that goes with this process if its usual name is taken."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    try:
-        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
-    except FileNotFoundError:  # nothing can be written anywhere, so nothing is kept
-        return Path(os.devnull)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
-        return folder
-    own = tempfile.mkdtemp(prefix="trainproof-")
-    atexit.register(shutil.rmtree, own, ignore_errors=True)
-    return Path(own)

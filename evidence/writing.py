@@ -1,7 +1,7 @@
-"""Writing evidence so that a kill or a full disk never costs what was already there.
+"""Write evidence so that a kill or a full disk never destroys what was already there.
 
-Documents are replaced whole: a temporary file in the same folder, synced, renamed over the old one, the folder
-synced. Rows are appended, each with one system call, and synced every few seconds.
+Documents are replaced as a whole: a temporary file in the same folder is synced and renamed over the old one. Rows are
+appended with one system call each and synced every few seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
@@ -18,77 +17,70 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 
+SYNC_SECONDS = 3.0
+"""Longest time for which appended rows may exist only in the memory of the operating system."""
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BLOCK_BYTES = 65536
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether a write failed for want of space."""
+    """Return whether a write failed because there is no space left."""
     return error.errno in _FULL
 
 
 def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
-    """Return the end of a command whose output could not be written, exit code 2.
+    """Return the error of a command that could not write its output (exit code 2).
 
     Args:
-        error: Why it could not be written.
-        where: Where it was to be.
-        what: What it was, as the subject of a sentence: `The export`.
+        error: Why the write failed.
+        where: File or folder to be written.
+        what: Subject of the message, such as `The export`.
     """
     if is_full(error):
         folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
         free = shutil.disk_usage(folder).free
-        reason, then = "the disk is full", f"Free space there ({free:,} bytes are left), or give another place."
+        reason, fix = "the disk is full", f"Free some space ({free:,} bytes are left), or choose another place."
     else:
-        reason, then = f"{error.strerror or error}", "Give a place that you may write to."
-    why = "What was there before is as it was, and nothing is left half made."
+        reason, fix = f"{error.strerror or error}", "Choose a place that you may write to."
+    why = "Existing files are unchanged, and no partial output is left."
     what = f"{what} could not be written: {reason}."
-    problem = problem_of("TP089", file=str(where), what=what, why=why, next=then)
-    return ProblemError([problem], exit_code=2)
-
-
-SYNC_SECONDS = 3.0
-"""Longest time for which appended rows may exist only in the memory of the operating system."""
-
-_BLOCK = 65536
+    return ProblemError([problem_of("TP089", file=str(where), what=what, why=why, next=fix)], exit_code=2)
 
 
 def as_json_text(value: Any) -> str:
-    """Return a JSON document in the one form that bundles hold and every verb prints."""
+    """Format a JSON document as bundles store it and commands print it."""
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON document: after any interruption the file holds the old text or the new one, never a part.
+    """Replace a JSON document; after any interruption the file holds the old text or the new one, never a part.
 
     Raises:
-        OSError: It could not be written; the previous file is intact.
-        ValueError: The value holds a number that is not finite; the previous file is intact.
+        OSError: The write failed; the previous file is intact.
+        ValueError: A number is not finite; the previous file is intact.
     """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file as `write_json` does, in UTF-8 and with the text's own line ends.
-
-    Raises:
-        OSError: It could not be written; the previous file is intact.
-    """
+    """Replace a text file like `write_json`, in UTF-8 and with its own line endings."""
     write_bytes(Path(path), text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file as `write_json` does.
+    """Replace a file like `write_json`.
 
     Raises:
-        OSError: It could not be written; the previous file is intact.
+        OSError: The write failed; the previous file is intact.
     """
-    # Two threads of one process may write the same document: each has a file of its own until it takes the name.
+    # Two threads of one process may write the same document, so the temporary name contains the thread.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -102,17 +94,28 @@ def write_bytes(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until renames in a folder are on the disk; Windows does that by itself and cannot open a folder."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Append rows to a JSONL file and close it; as `RowWriter`, of which each row is written."""
+    """Append rows to a JSONL file with a `RowWriter`."""
     with RowWriter(path) as writer:
         for row in rows:
             writer.append(row)
 
 
 class RowWriter:
-    """Appends rows to a JSONL file; a row that `append` returned from survives the death of this process.
+    """Append rows to a JSONL file. A row survives the death of this process once `append` has returned.
 
-    Opening an existing file first cuts off a torn last line, which is what a kill in the middle of a row leaves.
+    Opening an existing file cuts off a torn last line, which a kill in the middle of a row leaves behind.
 
     Raises:
         OSError: The file cannot be opened, read or cut.
@@ -125,11 +128,11 @@ class RowWriter:
         self._synced_at = time.monotonic()
 
     def append(self, row: dict[str, Any]) -> bytes:
-        """Write one row as one line, in one system call, and return the line.
+        """Write a row as one line with one system call and return the line.
 
         Raises:
-            OSError: The row could not be written, for example because the disk is full; the rows before it are intact.
-            ValueError: The row holds a number that is not finite; nothing was written.
+            OSError: The write failed, for example because the disk is full; the rows before it are intact.
+            ValueError: A number of the row is not finite; nothing was written.
         """
         line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
         try:
@@ -143,7 +146,7 @@ class RowWriter:
         return line
 
     def sync(self) -> None:
-        """Wait until every row is on the disk itself, so that it survives a power cut too."""
+        """Wait until every row is on the disk, so that it survives a power cut too."""
         os.fsync(self._file.fileno())
         self._synced_at = time.monotonic()
 
@@ -171,7 +174,7 @@ def _end_of_last_line(file: FileIO) -> int:
     """Return the offset after the last newline of an open file, or 0 without a newline."""
     end = os.fstat(file.fileno()).st_size
     while end > 0:
-        start = max(0, end - _BLOCK)
+        start = max(0, end - _BLOCK_BYTES)
         file.seek(start)
         newline = (file.read(end - start) or b"").rfind(b"\n")
         if newline >= 0:
@@ -180,66 +183,22 @@ def _end_of_last_line(file: FileIO) -> int:
     return 0
 
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""They end a process unless it listens; Python makes an exception of SIGINT by itself."""
-
-_folders: list[Path] = []
-"""Those of this process."""
+_scratch_folders: list[Path] = []
 
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """Give a new folder that only this user can read, and remove it afterwards.
-
-    Args:
-        prefix: With which its name begins.
-
-    Raises:
-        OSError: It cannot be made.
-    """
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, _listening():
+    """Create a temporary folder that only this user can read, and remove it afterwards."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        _folders.append(folder)
+        _scratch_folders.append(folder)
         try:
             yield folder
         finally:
-            _folders.remove(folder)
+            _scratch_folders.remove(folder)
 
 
 def remove_scratch() -> None:
-    """Remove the folders of this process: for anyone who ends it without letting Python unwind."""
-    for folder in _folders:
+    """Remove the scratch folders of this process, before it exits without unwinding."""
+    for folder in _scratch_folders:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _listening() -> Iterator[None]:
-    """Remove the folders before a signal without another handler ends this process, as it would have ended it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # a page's: Python lets only the main thread listen
-        return
-    taken = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, _end)
-    try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    remove_scratch()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until a name in a folder is on the disk; Windows opens no folder, and its rename is durable without this."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -40,8 +40,8 @@ from adversary_parts.third import THIRD, false_steps
 from leaves import Forger, Forgery
 
 from evidence import layout
+from evidence.grade import check_run
 from evidence.hashes import Chain
-from evidence.judge.judgement import report_of
 from evidence.run import read_run
 
 REPOSITORY = Path(__file__).parents[1]
@@ -141,7 +141,7 @@ def chain_again(folder: Path, values: Values) -> None:
 
 def codes_of(folder: Path) -> tuple[str, tuple[str, ...]]:
     """Return the grade of a run, and the codes of its errors and warnings."""
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     return report.grade.name, tuple(sorted({each.code for each in report.findings if each.severity != "note"}))
 
 

@@ -18,7 +18,7 @@ from foreign_parts.last_plants import THIRD, grpo
 from foreign_parts.more_plants import SECOND, lightning
 from foreign_parts.plants import FIRST
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 AT_FIRST = {"first": 20, "second": 19, "third": 22, "fourth": 27}
@@ -34,7 +34,7 @@ HONEST = ("hf_trainer", "lm_eval", "mlflow", "wandb", "axolotl", "llama_factory"
 def contradictions_in(files: tools.Folder) -> list[str]:
     """Return what contradicts itself in a folder, as sentences."""
     with tempfile.TemporaryDirectory() as root:
-        report = report_of(read_run(tools.write(Path(root) / "run", files)))
+        report = check_run(read_run(tools.write(Path(root) / "run", files)))
         return [problem.what for problem in report.findings if problem.code.startswith("TP3")]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evidence import layout
+from evidence.effective import flatten
 from evidence.hashes import link_of
 from evidence.layout import CONFIG, MANIFEST
-from evidence.records.by_name import flatten
 from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evidence import layout
-from evidence.index.check import check_paths
-from evidence.index.runs import index_folder
+from evidence.index.index import check_paths, index_folder
 from evidence.index.summary import RunSummary
-from evidence.judge.report import Report
+from evidence.report import Report
 from evidence.run import Run, read_existing_run
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.verdict import AttestationCheck, BundleVerdict, StampCheck, VerifiedRun
+from evidence.grade import Grade
 from evidence.hashes import sha256_file
-from evidence.judge.grade import Grade
 from evidence.layout import STAMPS
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
 from evidence.proof.rules import refusal

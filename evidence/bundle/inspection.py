@@ -24,7 +24,7 @@ from evidence.bundle.format.rules import refusal
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
-from evidence.judge.grade import Grade
+from evidence.grade import Grade
 from evidence.layout import holds_weights
 from evidence.rules.hygiene import unlisted_files
 from evidence.run import Run

@@ -9,9 +9,7 @@ from pathlib import Path
 from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.redact import Redaction
-from evidence.judge.grade import Grade
-from evidence.judge.judgement import RunJudgement, judge, together
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunJudgement, RunReport, check_across_runs, judge
 from evidence.layout import ORIGINAL
 from evidence.run import Run, read_run
 from schemas.problems.problem import Problem, worst_first
@@ -52,7 +50,7 @@ def judged_together(folders: Sequence[Path], redactions: Sequence[Redaction] = (
             grade=report.grade,
             findings=tuple(within_run(finding, run.path) for finding in report.findings),
         )
-        for run, report in zip(runs, together([_judge(run, redactions) for run in runs]), strict=True)
+        for run, report in zip(runs, check_across_runs([_judge(run, redactions) for run in runs]), strict=True)
     ]
     return sorted(judged, key=lambda each: each.name)
 
@@ -65,7 +63,7 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
         return judge(run)
     listed = _recorded_hashes(run)
     excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
-    judged = judge(run, excused=lambda each: each.code in _OTHER_HASH and each.file in excused)
+    judged = judge(run, ignore=lambda each: each.code in _OTHER_HASH and each.file in excused)
     grade = judged.report.grade
     if grade.name == "consistent":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."

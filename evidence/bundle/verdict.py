@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.bundle.secrets.redact import Redaction
-from evidence.judge.grade import GradeName
+from evidence.grade import GradeName
 from evidence.proof.stamps.record import KeptStamp
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed, quantity

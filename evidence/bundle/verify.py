@@ -36,7 +36,7 @@ from evidence.bundle.secrets.redact import (
 from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.zip.container import Progress
-from evidence.judge.grade import FORMER_NAMES
+from evidence.grade import FORMER_NAMES
 from evidence.layout import MANIFEST, in_weight_folder
 from evidence.proof.stamps.record import stamps_of
 from evidence.proof.verification import graded_with, proofs_of

@@ -10,11 +10,9 @@ from evidence import layout
 from evidence.compare.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.compare.settings import ComparedSetting, SettingsDiff, all_equal, diff_settings, side_by_side
 from evidence.compare.smoke import SmokeCheck, smoke_check
-from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline, headlines
-from evidence.judge.record import JudgedRecord, record_of
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport
 from evidence.proof.verification import standing_of
+from evidence.report import Headline, JudgedRecord, build_record, headlines
 from evidence.run import Document, Run
 from evidence.scores.proportions import holm
 from evidence.scores.reading import accepted_of, scoring_of
@@ -168,7 +166,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         raise ValueError(message)
     names = _names(runs)
     reports = reports or [standing_of(run) for run in runs]
-    records = [record_of(run, report.findings) for run, report in zip(runs, reports, strict=True)]
+    records = [build_record(run, report.findings) for run, report in zip(runs, reports, strict=True)]
     facts = [record.facts for record in records]
     grades = [report.grade for report in reports]
     settings = side_by_side(facts)

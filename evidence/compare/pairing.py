@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from evidence.compare.smoke import SIZE_SETTINGS
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from schemas.reading.times import moment
 
 Lineage = Literal["same configuration", "same but for size"]

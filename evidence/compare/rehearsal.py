@@ -10,9 +10,9 @@ import numpy as np
 
 from evidence.compare.smoke import SmokeCheck, smoke_check
 from evidence.compare.stages import RunStage, stages_of
-from evidence.judge.record import record_of
-from evidence.judge.report import RunReport
-from evidence.records.observed import observed_memory
+from evidence.effective import observed_memory
+from evidence.grade import RunReport
+from evidence.report import build_record
 from evidence.run import Run
 from schemas.problems import formats
 from schemas.problems.words import listed
@@ -92,7 +92,9 @@ class Rehearsal:
 def rehearsal(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> Rehearsal:
     """Return what a smoke run shows of a full run."""
     reports = (smoke_report, full_report)
-    ours, theirs = (record_of(run, report.findings).facts for run, report in zip((smoke, full), reports, strict=True))
+    ours, theirs = (
+        build_record(run, report.findings).facts for run, report in zip((smoke, full), reports, strict=True)
+    )
     names = (smoke.path.name, full.path.name)
     stages = stages_of(ours)
     figures = (*_must_agree(ours, theirs), *_should_scale(ours, theirs), *_may_differ(ours, theirs))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from evidence.effective import PLACES, alike, effective_of
-from evidence.records.by_name import flatten
+from evidence.effective import MANIFEST_PATHS, effective_settings, flatten, values_agree
 from evidence.run import Document, Run
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
@@ -85,7 +84,9 @@ def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
 def _effective(manifest: Document) -> dict[str, Any]:
     """Return the settings of a manifest: its groups as it names them, and other effective keys under their own name."""
     groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
-    return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
+    return flatten(groups) | {
+        key: value for key, value in effective_settings(manifest).items() if key not in MANIFEST_PATHS
+    }
 
 
 def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:
@@ -103,7 +104,7 @@ def _once(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
     for setting in settings:
         if setting.source != "declared":
             continue
-        twin = effective.get(PLACES.get(setting.name, setting.name))
+        twin = effective.get(MANIFEST_PATHS.get(setting.name, setting.name))
         adds_nothing = partial(_says_the_same, setting.name)
         if twin is not None and all(map(adds_nothing, setting.values, twin.values)):
             del effective[twin.name]
@@ -115,7 +116,7 @@ def _once(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
 
 def _says_the_same(name: str, declared: Any, effective: Any) -> bool:
     """Return whether an effective value adds nothing to the declared one: it is the same, or one is not stated."""
-    return ABSENT in (declared, effective) or alike(name, declared, effective)
+    return ABSENT in (declared, effective) or values_agree(name, declared, effective)
 
 
 def _stated_value(declared: Any, effective: Any) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.compare.settings import ABSENT
-from evidence.judge.grade import Grade
-from evidence.records.by_name import settings_of
+from evidence.effective import scalar_settings
+from evidence.grade import Grade
 from evidence.run import Document, Run
 from schemas.problems.words import listed
 
@@ -127,7 +127,7 @@ def _settings(smoke: Run, full: Run) -> SmokeComparison:
     The values are the settings that differ; after a yes those that are set aside, so that it states of what it is a
     yes.
     """
-    ours, theirs = settings_of(smoke), settings_of(full)
+    ours, theirs = scalar_settings(smoke), scalar_settings(full)
     differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
     names = [name for name in differing if name not in SIZE_SETTINGS]
     same = None if smoke.config is None or full.config is None else not names
@@ -169,7 +169,7 @@ def _proven(smoke: Document, evaluation: Document | None, grade: Grade) -> list[
 
 def _not_evaluated(smoke: Run, full: Run) -> list[str]:
     """Return that the evaluation was not rehearsed, if the full run has one that the smoke run has not."""
-    asked = settings_of(full).get("evaluation.eval_set")
+    asked = scalar_settings(full).get("evaluation.eval_set")
     if (asked is None and full.eval_summary is None) or smoke.eval_summary is not None:
         return []
     return ["That the evaluation works: the smoke run answered no items."]

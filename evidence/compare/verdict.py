@@ -8,7 +8,7 @@ from typing import Literal
 
 from evidence.compare.comparison import Comparison, Pair
 from evidence.compare.settings import ABSENT, ComparedSetting, diff_settings
-from evidence.judge.headlines import Headline
+from evidence.report import Headline
 
 Word = Literal["better", "worse", "cannot tell", "not compared"]
 """Whether a difference in score was shown at p < 0.05, after Holm's correction for all pairs."""

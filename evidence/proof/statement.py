@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from evidence import layout
+from evidence.grade import check_run
 from evidence.hashes import sha256_file
-from evidence.judge.judgement import report_of
 from evidence.proof.envelope import STATEMENT
 from evidence.proof.rules import refusal
 from evidence.run import Run
@@ -36,7 +36,7 @@ def run_statement(run: Run, now: datetime) -> dict[str, Any]:
     Raises:
         ProblemError: Exit code 1: the run has no valid manifest, or is not sealed, so that its files have no hashes.
     """
-    facts, report = run, report_of(run)
+    facts, report = run, check_run(run)
     manifest = facts.manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest." if manifest is None else "The run is not sealed: it lists no files."

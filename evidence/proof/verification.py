@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.judge.grade import Grade
-from evidence.judge.judgement import report_of
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport, check_run
 from evidence.proof.marks import Marks, marks_of, stated_of, together
 from evidence.proof.receipts import receipt_line, receipts_of
 from evidence.proof.trust import trusted_signers
@@ -114,7 +112,7 @@ def speaks_against(receipt: dict[str, Any]) -> bool:
 
 def standing_of(run: Run) -> RunReport:
     """Return a run's findings, and the grade that follows from them and from what is known outside of its folder."""
-    return _with_proofs(report_of(run))
+    return _with_proofs(check_run(run))
 
 
 def with_proofs(reports: Sequence[RunReport]) -> list[RunReport]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from evidence.records.dataset import Stamp, dataset_file, dataset_rows
+from evidence.dataset import Stamp, dataset_file, dataset_rows
 from evidence.run import Run, finding
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
 from schemas.problems.problem import Problem

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from evidence import layout
 from evidence.run import Run, finding
-from evidence.targets.target import Target, target_of_kind
+from evidence.targets import Target, find_target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
@@ -103,7 +103,7 @@ def target_of(facts: Run) -> Target | None:
     if facts.manifest is None:
         return None
     devices = facts.manifest["devices"]
-    return target_of_kind(devices["kind"], devices["count"])
+    return find_target(devices["kind"], devices["count"])
 
 
 def _tokens(facts: Run) -> int:

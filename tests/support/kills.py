@@ -37,8 +37,8 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from evidence import layout
-from evidence.index.runs import index_folder
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
+from evidence.index.index import index_folder
 from evidence.run import ROW_FILES, read_run
 from evidence.writing import RowWriter
 from trainer import evaluate_run as evaluation
@@ -199,7 +199,7 @@ def left_behind(folder: Path, told: Told) -> dict[str, Any]:
     if not folder.is_dir():
         return {"folder": False}
     run = read_run(folder)
-    report = report_of(run)
+    report = check_run(run)
     listed = [summary.status for summary in index_folder(folder.parent) if summary.path == folder]
     return {
         "folder": True,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from evidence import layout
+from evidence.grade import check_run
 from evidence.hashes import sha256_file, sha256_manifest
-from evidence.judge.judgement import report_of
 from evidence.rules.contradiction import chain as rules
 from evidence.run import read_run
 from trainer.config.tree import (
@@ -59,11 +59,11 @@ def manifest_of(folder: Path) -> dict:
 
 
 def errors_of(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 def codes_of(folder: Path) -> list[str]:
-    return [problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):
     assert errors_of(folder) == [
         f"The entry at step 4 holds {right} as the hash of the one before, which is {by_hand(changed[2])}."
     ]
-    assert report_of(read_run(folder)).grade.name == "contradictory"
+    assert check_run(read_run(folder)).grade.name == "contradictory"
 
 
 def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
@@ -227,4 +227,4 @@ def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
     (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     assert errors_of(folder) == ["The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."]
     assert codes_of(folder) == ["TP531"]
-    assert report_of(read_run(folder)).grade.name == "measured"
+    assert check_run(read_run(folder)).grade.name == "measured"

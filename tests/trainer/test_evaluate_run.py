@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from evidence import layout
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems.problem import ProblemError
@@ -155,7 +155,7 @@ def half(config: Config, tmp_path: Path) -> Path:
 
 
 def errors_of(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from tasks import inputs_of
 
 from evidence import layout
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 from trainer.config.tree import BatchConfig, Config, LimitsConfig, RecordingConfig
 from trainer.recorder.progress import Watch
@@ -23,7 +23,7 @@ def rows(folder: Path) -> list[dict]:
 
 
 def codes(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 @pytest.fixture

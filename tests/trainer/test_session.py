@@ -11,7 +11,7 @@ import pytest
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
 from evidence import layout
-from evidence.targets.target import targets
+from evidence.targets import targets
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run

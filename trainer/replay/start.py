@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from evidence import layout
-from evidence.records.by_name import flatten
+from evidence.effective import flatten
 from schemas.problems.words import show
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from evidence.index.check import check_paths
-from evidence.judge.headlines import score_headlines
-from evidence.judge.report import report_text
+from evidence.index.index import check_paths
 from evidence.layout import EXPORT, new_run_id
+from evidence.report import report_text, score_headlines
 from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

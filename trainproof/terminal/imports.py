@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from evidence.figures import Figures
-from evidence.judge.judgement import report_of
-from evidence.judge.record import JudgedRecord
-from evidence.judge.report import RunReport
+from evidence.grade import RunReport, check_run
 from evidence.records.importing import ImportResult
+from evidence.report import JudgedRecord
 from evidence.run import Run, read_run
 from foreign.readers.rows import loss_series
 from foreign.readers.statement import Fact
@@ -88,7 +87,7 @@ def import_json(imported: ImportResult) -> dict[str, Any]:
 
 
 def _report(imported: ImportResult) -> RunReport:
-    return report_of(read_run(imported.path))
+    return check_run(read_run(imported.path))
 
 
 def _counts(view: ForeignRun) -> str:

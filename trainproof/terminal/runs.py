@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evidence.index.runs import RunSummary
-from evidence.judge.headlines import headlines
-from evidence.judge.record import record_of
+from evidence.effective import observed_memory
+from evidence.index.summary import RunSummary
 from evidence.proof.stamps.record import told_by_authorities
 from evidence.proof.verification import standing_of
-from evidence.records.observed import observed_memory
+from evidence.report import build_record, headlines
 from evidence.rules.plausibility import caveats_of
 from evidence.run import Run
 from evidence.scores.gain import form_of_run, gain_of_run
@@ -65,7 +64,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
     report = standing_of(run)
-    record = record_of(run, report.findings)
+    record = build_record(run, report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
@@ -109,7 +108,7 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
     report = standing_of(run)
-    record = record_of(run, report.findings)
+    record = build_record(run, report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
     return {

@@ -17,7 +17,7 @@ from dashboard.shared.charts.line import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets.masking import mask
-from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
+from evidence.report import ANSWERS, FACTS, ROWS, SCORES
 from foreign.checks.judgement import figures_of
 from foreign.readers.keys import is_score
 from foreign.readers.rows import course_of, loss_series

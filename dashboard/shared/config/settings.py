@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.config import form
-from evidence.effective import EffectiveSetting, agreements
+from evidence.effective import EffectiveSetting, compare_settings
 from evidence.run import Run
 from schemas.reading.values import at
 
@@ -37,7 +37,7 @@ class SettingRow:
 def settings(run: Run) -> list[SettingRow]:
     """Return every key of the configuration of a run in the order of its schema."""
     facts = run
-    agreed = agreements(facts.config, facts.manifest)
+    agreed = compare_settings(facts.config, facts.manifest)
     return [_setting(field, run.config, agreed.get(field.dotted)) for field in form.fields()]
 
 

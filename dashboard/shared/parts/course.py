@@ -19,7 +19,7 @@ from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from dashboard.shared.words.text import plain, shorten
 from evidence.compare.pairing import counterparts, rehearsed_by
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from evidence.layout import CONFIG, MANIFEST
 from launch import queue
 from launch.jobs import working

@@ -13,7 +13,7 @@ from dashboard.shared.words.grades import Sign
 from evidence.compare.pairing import rehearsals_of, rehearsed_by
 from evidence.compare.rehearsal import Rehearsal
 from evidence.compare.stages import RunStage
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from evidence.run import Run
 from schemas.problems import formats
 

@@ -24,11 +24,12 @@ from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.comparison import Comparison, compare_runs
 from evidence.compare.rehearsal import Rehearsal, rehearsal
-from evidence.index import columns_cache, entries
-from evidence.index.runs import RunIndex, RunSummary
-from evidence.judge.report import RunReport
+from evidence.grade import RunReport
+from evidence.index import cache
+from evidence.index.cache import folder_state
+from evidence.index.index import RunIndex
+from evidence.index.summary import RunSummary
 from evidence.layout import LOG, METRICS
-from evidence.lock import folder_state
 from evidence.proof.verification import standing_of
 from evidence.run import Run, read_run
 from launch.jobs.folder import Job, JobReader
@@ -226,8 +227,7 @@ def _shared_index() -> SharedIndex:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
-    columns, kept = columns_cache.default_folder(), entries.default_folder()
-    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=kept))
+    return SharedIndex(RunIndex(Path(root), follow_links=False, entries_in=cache.default_folder()))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -242,7 +242,7 @@ def _rows(root: str) -> RowCache:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
-    return Tail(Path(path), columns_in=columns_cache.default_folder())
+    return Tail(Path(path))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

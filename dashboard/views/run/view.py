@@ -19,9 +19,9 @@ from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
 from evidence import layout
-from evidence.index.runs import RunSummary
-from evidence.judge.record import trace
+from evidence.index.summary import RunSummary
 from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.report import trace
 from evidence.rules.plausibility import caveats_of
 from evidence.run import Run
 from evidence.scores.gain import form_of_run, gain_of_run

@@ -16,14 +16,13 @@ from evidence.bundle.format.documents import FileHash
 from evidence.bundle.report.chart import interval_bar, line_plot
 from evidence.bundle.report.style import STYLE
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
-from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline, headlines, score_headline
-from evidence.judge.record import record_of
+from evidence.effective import flatten
+from evidence.grade import Grade
 from evidence.layout import RECEIPTS
 from evidence.notes import Notes
 from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
-from evidence.records.by_name import flatten
+from evidence.report import Headline, build_record, headlines, score_headline
 from evidence.rules.plausibility import caveats_of
 from evidence.run import Document, Run
 from evidence.scores.gain import form_of_run, gain_of_run
@@ -104,7 +103,7 @@ def _introduction(count: int, compared: Sequence[str] | None) -> str:
 
 
 def _run(run: ReportRun) -> str:
-    record = record_of(run.facts, run.findings)
+    record = build_record(run.facts, run.findings)
     parts = [
         f'<section class="run">\n<h2>{text(run.name)} {_badge(run.grade.name)}</h2>\n',
         _summary(run.facts),

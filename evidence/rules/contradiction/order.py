@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from evidence import layout
-from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
-from evidence.run import Document, Run, finding, where
+from evidence.run import CLOCK_SECONDS, Document, Run, clock_set_back_seconds, finding, where
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.reading.columns import Array
@@ -91,7 +90,7 @@ def durations_fit(facts: Run) -> Iterator[Problem]:
     loop = result["train_seconds"]
     if loop is not None and of_steps > _allowance(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
-    back = set_back_seconds(facts)
+    back = clock_set_back_seconds(facts)
     wall = seconds_between(facts.manifest["started_at"], facts.manifest["finished_at"] or "")
     if wall is not None and wall + back >= 0 and loop is not None and loop > _allowance(wall + back):
         yield _too_long(facts, f"train_seconds is {loop:.1f} s", f"the run took {wall:.1f} s from start to end")
@@ -116,7 +115,7 @@ def _order(facts: Run, name: str, pointer: str, earlier: tuple[str, str], later:
         for _, text in (earlier, later):
             if moment(text) is None:
                 yield finding(facts.folder, "TP321", name, f"{text} is not a date of the calendar.", pointer=pointer)
-    elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - set_back_seconds(facts):
+    elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - clock_set_back_seconds(facts):
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
         yield finding(facts.folder, "TP320", name, what[0].upper() + what[1:], pointer=pointer)
 
@@ -130,7 +129,7 @@ def _surely_in_order(seconds: Array, manifest: Document) -> bool:
 
 
 def _times_in_order(facts: Run, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
-    spare = CLOCK_SECONDS + set_back_seconds(facts)
+    spare = CLOCK_SECONDS + clock_set_back_seconds(facts)
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
     if end is not None and before is not None and end < before:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evidence import layout
-from evidence.records.dataset import dataset_file, dataset_rows
+from evidence.dataset import dataset_file, dataset_rows
 from evidence.rewards import Attempt, Reward, advantages, rewards_of, total_reward
 from evidence.rewards.terms import terms_of
 from evidence.run import Document, Run, finding, same

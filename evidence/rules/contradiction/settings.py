@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from evidence import layout
-from evidence.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
+from evidence.effective import (
+    MANIFEST_PATHS,
+    compare_settings,
+    effective_settings,
+    manifest_pointer,
+    settings_in_manifest,
+)
 from evidence.hashes import sha256_json
 from evidence.run import Document, Run, finding, same, where
 from schemas.problems.problem import Problem
@@ -21,7 +27,7 @@ _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"
 def declared_is_effective(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each setting of config.yaml that the manifest states otherwise."""
     if facts.config is not None and facts.manifest is not None:
-        for key, agreement in agreements(facts.config, facts.manifest).items():
+        for key, agreement in compare_settings(facts.config, facts.manifest).items():
             if agreement.state == "differs" and key not in _HELD_ELSEWHERE:
                 yield _not_what_ran(facts, key, agreement.declared, agreement.effective, agreement.pointer)
         device, requested = facts.config.get("mesh", {}).get("device"), facts.manifest["devices"]["requested"]
@@ -38,11 +44,13 @@ def effective_group_follows(facts: Run) -> Iterator[Problem]:
     """Yield a problem for each value of the group `effective` that another group of the manifest states otherwise."""
     if facts.manifest is None or facts.manifest.get("effective") is None:
         return
-    group = effective_of(facts.manifest)
-    for key, stated in stated_elsewhere(facts.manifest).items():
+    group = effective_settings(facts.manifest)
+    for key, stated in settings_in_manifest(facts.manifest).items():
         if key in group and not same(group[key], stated):
-            what = f"The group states {show(group[key])}; /{PLACES[key].replace('.', '/')} states {show(stated)}."
-            pointer = pointer_of(facts.manifest, key)
+            what = (
+                f"The group states {show(group[key])}; /{MANIFEST_PATHS[key].replace('.', '/')} states {show(stated)}."
+            )
+            pointer = manifest_pointer(facts.manifest, key)
             yield finding(facts.folder, "TP377", layout.MANIFEST, what, expected=show(stated), pointer=pointer)
 
 

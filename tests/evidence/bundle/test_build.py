@@ -16,7 +16,7 @@ from evidence.bundle import build, inspection
 from evidence.bundle.build import build_bundle
 from evidence.bundle.judgement import within_run
 from evidence.bundle.verify import verify_bundle
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
@@ -133,7 +133,7 @@ def test_a_file_that_no_list_names_is_packed_only_if_asked_for(tmp_path: Path):
     (run / "results.json").write_text('{"exact_match": 0.99}')
     (run / "receipts").mkdir()
     (run / "receipts" / "of-somebody.json").write_text("{}")
-    found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
+    found = [each for each in check_run(read_run(run)).findings if each.code == "TP602"]
     assert [Path(each.file).name for each in found] == ["results.json"]
     left = build_bundle([run], tmp_path / "without.zip")
     assert left.left_out == ("demo/results.json",)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.records.importing import import_run
 from evidence.run import read_run
 
@@ -39,8 +39,8 @@ def test_a_masked_original_is_told_and_changes_no_grade(tmp_path: Path) -> None:
 def test_a_changed_original_excuses_only_what_was_read_from_it(tmp_path: Path) -> None:
     run = import_run(CASES / "hf_trainer" / "folder", name="theirs", root=tmp_path, now=NOW).path
     (run / "original" / "config.json").write_text("{}")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231"]
+    assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231"]
     document = json.loads((run / "import.json").read_text("utf-8"))
     document["scores"][1]["value"] = 0.99
     (run / "import.json").write_text(json.dumps(document), "utf-8")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231", "TP375"]
+    assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231", "TP375"]

@@ -15,9 +15,8 @@ from synthetic import seal, write_run
 
 from evidence.compare.comparison import compare_runs
 from evidence.compare.settings import ABSENT
-from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport
+from evidence.report import Headline
 from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text as problems_text

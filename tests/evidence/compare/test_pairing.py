@@ -10,7 +10,8 @@ import pytest
 from synthetic import STARTED, write_run
 
 from evidence.compare.pairing import lineage, newest_pair, rehearsals_of, rehearsed_by
-from evidence.index.runs import RunSummary, index_runs
+from evidence.index.index import index_runs
+from evidence.index.summary import RunSummary
 
 REPOSITORY = Path(__file__).parents[3]
 

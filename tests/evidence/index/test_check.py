@@ -12,9 +12,9 @@ from mutations import apply, reseal
 from synthetic import STARTED, write_run
 
 from evidence import layout
+from evidence.grade import find_problems
 from evidence.hashes import sha256_manifest
-from evidence.index.check import check_paths, run_folders
-from evidence.judge.judgement import check_run
+from evidence.index.index import check_paths, run_folders
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems.problem import ProblemError
@@ -215,8 +215,8 @@ def test_renamed_folder_is_still_the_run(tmp_path: Path) -> None:
 def test_run_under_way_is_not_blamed_for_what_is_still_to_come(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", status="running")
     with RunLock(folder):
-        assert check_run(read_run(folder)) == []
-    assert [problem.code for problem in check_run(read_run(folder))] == ["TP513"]
+        assert find_problems(read_run(folder)) == []
+    assert [problem.code for problem in find_problems(read_run(folder))] == ["TP513"]
 
 
 def test_state_that_is_not_donated_is_a_warning(tmp_path: Path) -> None:
@@ -241,14 +241,14 @@ def test_same_output_for_every_item_is_a_warning_in_a_full_run_only(tmp_path: Pa
         ]
         for change in rows:
             apply(folder, change)
-        codes = [problem.code for problem in check_run(read_run(folder)) if problem.severity == "warning"]
+        codes = [problem.code for problem in find_problems(read_run(folder)) if problem.severity == "warning"]
         assert codes == expected
 
 
 def test_torn_tail_of_a_killed_run_is_a_warning(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", status="running")
     apply(folder, {"file": "metrics.jsonl", "append": '{"step": 11, "tok'})
-    problems = check_run(read_run(folder))
+    problems = find_problems(read_run(folder))
     assert {problem.severity for problem in problems} == {"warning"}
     assert len(read_run(folder).rows(layout.METRICS).values) == 10
 

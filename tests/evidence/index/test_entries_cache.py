@@ -11,11 +11,11 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index import entries as kept_entries
-from evidence.index import runs as index_module
-from evidence.index.entries import IndexEntry
-from evidence.index.parallel import read_entry
-from evidence.index.runs import RunIndex
+from evidence.index import cache as kept_entries
+from evidence.index import index as index_module
+from evidence.index.cache import IndexEntry
+from evidence.index.index import RunIndex
+from evidence.index.workers import read_entry
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(folder.name)
         return read_entry(folder, columns_in=columns_in)
 
-    monkeypatch.setattr("evidence.index.parallel.read_entry", watched)
+    monkeypatch.setattr("evidence.index.workers.read_entry", watched)
     return names
 
 
@@ -114,16 +114,14 @@ def test_a_damaged_file_is_as_none(root: Path, read: list[str], tmp_path: Path, 
 
 def test_an_entry_that_is_not_one_is_read_again(root: Path, tmp_path: Path) -> None:
     entry = read_entry(root / "run-0")
-    kept_entries.keep(tmp_path / "kept", root, [("run-0", "s", entry)])
-    assert kept_entries.read_cached(tmp_path / "kept", root, {"run-0": "s"}) == {"run-0": entry}
-    assert kept_entries.read_cached(tmp_path / "kept", root, {"run-0": "t"}) == {}
-    assert kept_entries.read_cached(tmp_path / "kept", root.parent, {"run-0": "s"}) == {}
+    kept_entries.save(tmp_path / "kept", root, [("run-0", "s", entry)])
+    assert kept_entries.load(tmp_path / "kept", root, {"run-0": "s"}) == {"run-0": entry}
+    assert kept_entries.load(tmp_path / "kept", root, {"run-0": "t"}) == {}
+    assert kept_entries.load(tmp_path / "kept", root.parent, {"run-0": "s"}) == {}
     huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800"))
-    kept_entries.keep(tmp_path / "kept", root, [("huge", "s", huge), ("half", "s", half), ("run-0", "s", entry)])
-    assert list(kept_entries.read_cached(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == [
-        "run-0"
-    ]
+    kept_entries.save(tmp_path / "kept", root, [("huge", "s", huge), ("half", "s", half), ("run-0", "s", entry)])
+    assert list(kept_entries.load(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == ["run-0"]
 
 
 def test_names_that_are_not_utf_8_survive(root: Path, tmp_path: Path) -> None:
@@ -143,7 +141,7 @@ def test_without_a_disk_for_it_nothing_is_kept_and_nothing_fails(root: Path, tmp
 def test_roots_not_seen_for_longest_go_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_entries, "MOST_ROOTS", 2)
     for number in range(3):
-        kept_entries.keep(tmp_path / "kept", tmp_path / str(number), [])
+        kept_entries.save(tmp_path / "kept", tmp_path / str(number), [])
         (file,) = (path for path in (tmp_path / "kept").iterdir() if path.stat().st_mtime_ns > number + 10)
         os.utime(file, ns=(number, number))
     assert len(list((tmp_path / "kept").iterdir())) == 2

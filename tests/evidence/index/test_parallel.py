@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from synthetic import STARTED, write_run
 
-from evidence.index import parallel as many
-from evidence.index.parallel import read_entries, read_entry
+from evidence.index import workers as many
+from evidence.index.workers import read_entries, read_entry
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "WORTH_A_PROCESS", 2)
     monkeypatch.setattr(many, "BATCH", 2)
     monkeypatch.setattr(many, "FIRST", 1)
-    monkeypatch.setattr("evidence.index.parallel.processors", lambda: 3)
+    monkeypatch.setattr("evidence.index.workers.processors", lambda: 3)
 
 
 def test_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> None:
@@ -80,6 +80,6 @@ def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: 
 
 def test_few_runs_start_no_process(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/never")
-    monkeypatch.setattr("evidence.index.parallel.subprocess.Popen", pytest.fail)
+    monkeypatch.setattr("evidence.index.workers.subprocess.Popen", pytest.fail)
     assert len(read_entries(folders)) == 7
     assert read_entries([]) == []

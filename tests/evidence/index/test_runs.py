@@ -14,9 +14,10 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.entries import IndexEntry
-from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs, summary_of
-from evidence.judge.judgement import judge, report_of
+from evidence.grade import check_run, judge
+from evidence.index.cache import IndexEntry
+from evidence.index.index import RunIndex, index_folder, index_runs
+from evidence.index.summary import MOST_POINTS, summarize
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems.problem import ProblemError
@@ -106,9 +107,9 @@ def test_only_changed_folders_are_read_again(tmp_path: Path, monkeypatch: pytest
         read.append(folder.name)
         return read_run(folder)
 
-    from evidence.index.parallel import read_run
+    from evidence.index.workers import read_run
 
-    monkeypatch.setattr("evidence.index.parallel.read_run", watched)
+    monkeypatch.setattr("evidence.index.workers.read_run", watched)
     assert index.refresh() == first
     assert read == []
     apply(folders[2], {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
@@ -163,7 +164,7 @@ def test_root_that_cannot_be_read_is_listed_itself(tmp_path: Path, monkeypatch: 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("evidence.index.runs.os.scandir", refuse)
+    monkeypatch.setattr("evidence.index.index.os.scandir", refuse)
     (summary,) = index_runs(tmp_path)
     assert summary.first_problem is not None
     assert summary.first_problem.what == "The folder cannot be read: Permission denied."
@@ -194,11 +195,11 @@ def test_a_run_that_is_at_work_rests_for_who_asks_every_second_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
 ) -> None:
     folder = write_run(tmp_path, "run")
-    monkeypatch.setattr("evidence.index.runs.REST", 1e9)
+    monkeypatch.setattr("evidence.index.index.REST", 1e9)
     index = RunIndex(tmp_path)
     with RunLock(folder) if is_at_work else nullcontext():
         assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
-        monkeypatch.setattr("evidence.index.runs.LONG_SECONDS", -1.0)
+        monkeypatch.setattr("evidence.index.index.LONG_SECONDS", -1.0)
         index._looked_at = -1e12
         assert index.is_current(folder)
         apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
@@ -240,12 +241,12 @@ def test_a_long_run_holds_up_no_other_and_comes_next_when_asked_for(
 ) -> None:
     for number, name in enumerate(("short", "long-1", "long-2", "long-3")):
         write_run(tmp_path, name, seed=number, steps=2)
-    monkeypatch.setattr("evidence.index.runs.LONG_BYTES", 100_000)
+    monkeypatch.setattr("evidence.index.index.LONG_BYTES", 100_000)
     for number, name in enumerate(("long-3", "long-2", "long-1")):
         (tmp_path / name / "large.txt").write_bytes(bytes(200_000))
         os.utime(tmp_path / name / "large.txt", (number + 3e9, number + 3e9))
     index, order, changed = RunIndex(tmp_path), list[str](), list[str]()
-    monkeypatch.setattr("evidence.index.runs.read_batches", lambda folders, **_: map(read, folders))
+    monkeypatch.setattr("evidence.index.index.read_batches", lambda folders, **_: map(read, folders))
 
     def read(folder: Path) -> dict[Path, IndexEntry]:
         order.append(folder.name)
@@ -253,7 +254,7 @@ def test_a_long_run_holds_up_no_other_and_comes_next_when_asked_for(
             changed.extend(name for name in index.names() if not index.is_current(tmp_path / name))
         if folder.name == "long-1":
             index.asked = frozenset({"long-3"})
-        return {folder: IndexEntry(judged=judge(run := read_run(folder)), summary=summary_of(run, report_of(run)))}
+        return {folder: IndexEntry(judged=judge(run := read_run(folder)), summary=summarize(run, check_run(run)))}
 
     index.refresh()
     assert order == ["short", "long-1", "long-3", "long-2"]

@@ -15,9 +15,8 @@ import pytest
 from bundles import contents, listed_again, pack
 
 from evidence.bundle.verify import verify_bundle
+from evidence.grade import FORMER_NAMES, check_run
 from evidence.hashes import sha256_file
-from evidence.judge.grade import FORMER_NAMES
-from evidence.judge.judgement import report_of
 from evidence.run import read_run
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
@@ -56,7 +55,7 @@ def test_no_frozen_file_was_changed(version: Path) -> None:
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
 def test_old_run_is_judged_as_ever(folder: Path) -> None:
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert {"grade": report.grade.name, "findings": found(report.findings, folder)} == expected(folder)
 
 
@@ -122,6 +121,6 @@ def test_document_of_a_later_version_is_refused_in_plain_words(version: str, nam
     shutil.copytree(CORPUS / "v1/runs/finished", folder)
     document = json.loads((folder / name).read_text("utf-8"))
     (folder / name).write_text(json.dumps(document | {"schema_version": version, "later": {}}), "utf-8")
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert "TP115" in {each.code for each in report.findings}
     assert report.grade.name in {"partial", "measured", "contradictory"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from synthetic import write_rows, write_run
 
-from evidence.index.runs import index_runs
-from evidence.judge.documents import DocumentState
+from evidence.index.index import index_runs
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
+from evidence.report import DocumentState
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
 

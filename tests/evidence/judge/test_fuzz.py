@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import seal, write_run
 
-from evidence.index.runs import index_runs
-from evidence.judge.grade import GRADES
-from evidence.judge.judgement import report_of
+from evidence.grade import GRADES, check_run
+from evidence.index.index import index_runs
 from evidence.run import read_run
 from schemas.problems.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
@@ -46,7 +45,7 @@ json_values = st.recursive(
 def survives(folder: Path) -> None:
     """Look at the folder in every way there is."""
     run = read_run(folder)
-    report = report_of(run)
+    report = check_run(run)
     findings = report.findings
     assert report.grade.name in GRADES
     as_text(findings)

@@ -10,9 +10,8 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
+from evidence.grade import GRADES, NEVER_STATED, check_run
 from evidence.hashes import sha256_file
-from evidence.judge.grade import GRADES, NEVER_STATED
-from evidence.judge.judgement import report_of
 from evidence.run import read_run
 from evidence.scores.recompute import scores_of
 
@@ -22,7 +21,7 @@ VERIFIED = "Finished; every document is valid, every hash matches, and every res
 
 def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
     run = read_run(folder)
-    grade = report_of(run).grade
+    grade = check_run(run).grade
     assert grade.name in GRADES
     return grade.name, grade.reasons
 

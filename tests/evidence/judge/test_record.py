@@ -9,9 +9,9 @@ from mutations import apply
 from synthetic import write_run
 
 from evidence.compare.comparison import compare_runs
-from evidence.index.runs import index_runs
-from evidence.judge.judgement import report_of
-from evidence.judge.record import JudgedRecord, record_of
+from evidence.grade import check_run
+from evidence.index.index import index_runs
+from evidence.report import JudgedRecord, build_record
 from evidence.run import read_run
 from trainproof.terminal.comparisons import as_text
 from trainproof.terminal.runs import run_json, run_text
@@ -21,7 +21,7 @@ NO_LOSSES = "Losses, tokens and speed are not shown, because metrics.jsonl has e
 
 def recorded(folder: Path) -> JudgedRecord:
     run = read_run(folder)
-    return record_of(run, report_of(run).findings)
+    return build_record(run, check_run(run).findings)
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from synthetic import write_run
 
-from evidence.index.check import check_paths
-from evidence.index.runs import RunIndex
-from evidence.judge.report import report_text
+from evidence.index.index import RunIndex, check_paths
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.proof.marks import Marks, Repeatable, marks_of, merge_steps, stated_of
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
+from evidence.report import report_text
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from synthetic import write_run
 
-from evidence.index.parallel import read_entry
-from evidence.records.by_name import figures_of, flatten, settings_of
+from evidence.effective import flatten, scalar_settings
+from evidence.index.summary import collect_figures
+from evidence.index.workers import read_entry
 from evidence.run import read_run
 
 
@@ -15,7 +16,7 @@ def test_flatten():
 
 def test_settings_are_the_single_values_of_the_configuration(tmp_path: Path):
     facts = read_run(write_run(tmp_path, "one"))
-    settings = settings_of(facts)
+    settings = scalar_settings(facts)
     assert settings["optimizer.learning_rate"] == facts.config["optimizer"]["learning_rate"]
     assert "model.name" in settings
     assert not [name for name, value in settings.items() if isinstance(value, list | dict)]
@@ -23,7 +24,7 @@ def test_settings_are_the_single_values_of_the_configuration(tmp_path: Path):
 
 def test_figures_are_named_after_where_they_stand(tmp_path: Path):
     facts = read_run(write_run(tmp_path, "one"))
-    figures = figures_of(facts)
+    figures = collect_figures(facts)
     assert figures["last.loss"] == facts.metrics[-1]["loss"]
     assert figures["result.mean_loss"] == facts.manifest["result"]["mean_loss"]
     assert figures["score.exact_match"] == facts.eval_summary["metrics"]["exact_match"]["value"]

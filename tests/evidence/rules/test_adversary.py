@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 # At the end, and for these imports alone: a benchmark may have the name of a package.
@@ -28,7 +28,7 @@ UNNAMED = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
-    report = report_of(read_run(forged_run(tmp_path, name, VARIANTS[name])))
+    report = check_run(read_run(forged_run(tmp_path, name, VARIANTS[name])))
     assert report.grade.name != "verified"
     assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED)
 
@@ -43,6 +43,6 @@ UNNAMED_AGAIN = {
 
 @pytest.mark.parametrize("name", GPU_VARIANTS)
 def test_a_forged_fine_tuning_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
-    report = report_of(read_run(forged_gpu(SMOKE, tmp_path, name, GPU_VARIANTS[name])))
+    report = check_run(read_run(forged_gpu(SMOKE, tmp_path, name, GPU_VARIANTS[name])))
     assert report.grade.name != "verified"
     assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED_AGAIN)

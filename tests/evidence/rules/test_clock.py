@@ -12,7 +12,7 @@ import pytest
 from synthetic import seal, write_rows, write_run
 
 from evidence import layout
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def set_back(folder: Path, seconds: float, *, has_clock: bool) -> None:
 def test_a_clock_that_is_set_back_is_no_contradiction(tmp_path: Path, seconds: int, has_clock: bool) -> None:
     folder = write_run(tmp_path, "run", items=0)
     set_back(folder, seconds, has_clock=has_clock)
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert [each for each in report.findings if each.severity != "note"] == []
     assert report.grade.name == "measured"  # it has no evaluation
 
@@ -65,7 +65,7 @@ def test_one_row_with_another_time_is_not_a_clock(tmp_path: Path, place: int) ->
         folder, layout.METRICS, lambda number, row: moved(row, "time", -600 * (number == (place if place > 0 else 19)))
     )
     seal(folder)
-    codes = {each.code for each in report_of(read_run(folder)).findings if each.severity == "error"}
+    codes = {each.code for each in check_run(read_run(folder)).findings if each.severity == "error"}
     assert "TP320" in codes
 
 
@@ -74,5 +74,5 @@ def test_a_row_with_another_time_is_found_by_the_clock_beside_it(tmp_path: Path)
     set_back(folder, 0, has_clock=True)
     rewritten(folder, layout.METRICS, lambda number, row: moved(row, "time", 7200 * (number == 5)))
     seal(folder)
-    findings = report_of(read_run(folder)).findings
+    findings = check_run(read_run(folder)).findings
     assert {each.code for each in findings if each.severity == "error"} == {"TP320"}

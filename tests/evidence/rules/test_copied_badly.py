@@ -7,7 +7,7 @@ from pathlib import Path
 from synthetic import write_run
 
 from evidence import layout
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 COMMITTED = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
@@ -17,7 +17,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\ns
 def test_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     (folder / layout.PREDICTIONS).write_text(POINTER, "utf-8")
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert report.grade.name == "partial"
     [pointer] = [each for each in report.findings if each.code == "TP213"]
     assert (pointer.what, pointer.next) == (
@@ -31,5 +31,5 @@ def test_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
 def test_nothing_of_a_file_that_is_not_json_is_quoted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     (folder / layout.PLAN).write_text("root:$6$secret:19000\n", "utf-8")
-    [found] = [each for each in report_of(read_run(folder)).findings if each.line == 1]
+    [found] = [each for each in check_run(read_run(folder)).findings if each.line == 1]
     assert found.what == "This is not JSON: it does not begin as JSON does at column 1."

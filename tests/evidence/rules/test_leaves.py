@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from leaves import Forger, Forgery
 
-from evidence.judge.judgement import check_run
+from evidence.grade import find_problems
 from evidence.run import read_run
 from schemas.problems.render import as_text
 
@@ -30,7 +30,7 @@ def forger(tmp_path: Path) -> Forger:
 def new_findings(forger: Forger, forgery: Forgery) -> str:
     """Return what a change adds to the one warning that the run has."""
     forger.commit(forgery)
-    return as_text([one for one in check_run(read_run(forger.folder)) if one.code != "TP410"])
+    return as_text([one for one in find_problems(read_run(forger.folder)) if one.code != "TP410"])
 
 
 def test_what_is_found_nowhere_is_listed(forger: Forger) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from synthetic import write_run
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 
 def test_what_the_recorder_writes_is_not_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path, "run", manifest={"schema_version": "1.1"})
-    report = report_of(read_run(run))
+    report = check_run(read_run(run))
     said = [each.what for each in report.findings if each.code == "TP525"]
     assert "run_manifest.json does not state committed_at and source of the code." in said
     assert "run_manifest.json does not state what came of each setting (effective)." in said
@@ -23,6 +23,6 @@ def test_what_the_recorder_writes_is_not_left_out(tmp_path: Path) -> None:
 
 
 def test_a_run_of_before_is_not_asked_for_it(tmp_path: Path) -> None:
-    report = report_of(read_run(write_run(tmp_path, "run")))
+    report = check_run(read_run(write_run(tmp_path, "run")))
     assert report.grade.name == "consistent"
     assert report.findings == ()

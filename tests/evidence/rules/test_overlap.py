@@ -10,8 +10,8 @@ import pytest
 from synthetic import write_run
 
 from evidence import layout
+from evidence.grade import check_run
 from evidence.hashes import sha256_file
-from evidence.judge.judgement import report_of
 from evidence.run import read_run
 from schemas.problems.render import as_text
 
@@ -39,7 +39,7 @@ def findings(
     run = write_run(Path(), "run", manifest={"dataset": stated}, config=config)
     if beside:
         file.rename(run / "rows.jsonl")
-    report = report_of(read_run(run))
+    report = check_run(read_run(run))
     seen = [each for each in report.findings if each.code in ("TP408", "TP414", "TP317")]
     return report.grade.name, as_text(seen)
 

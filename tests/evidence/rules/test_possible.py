@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.judge.judgement import check_run
+from evidence.grade import find_problems
 from evidence.run import read_run
 
 HONEST = Path(__file__).parents[3] / "benchmarks" / "results" / "honest_runs.json"
@@ -19,7 +19,7 @@ HONEST = Path(__file__).parents[3] / "benchmarks" / "results" / "honest_runs.jso
 def test_a_day_that_cannot_be_is_unusual(tmp_path: Path, days: int) -> None:
     started = datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(days=days)
     run = write_run(tmp_path, "run", started=started)
-    assert "TP442" in {each.code for each in check_run(read_run(run))}
+    assert "TP442" in {each.code for each in find_problems(read_run(run))}
 
 
 def test_no_real_run_of_the_sample_is_unusual() -> None:

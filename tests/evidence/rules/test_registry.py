@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 from leaves import Forger
 
-from evidence.judge.judgement import check_run
+from evidence.grade import find_problems
 from evidence.registry import built_in
 from evidence.registry.known_models import known_models, parameters_of
 from evidence.run import read_run
@@ -32,7 +32,7 @@ def forger(tmp_path: Path) -> Forger:
 
 
 def codes(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 def changed(forger: Forger, name: str, change: Any) -> set[str]:

@@ -12,8 +12,8 @@ from rewarded import ROWS, in_turn, write_rewarded_run
 from synthetic import seal, write_rows
 
 from evidence import layout
+from evidence.grade import check_run, find_problems
 from evidence.hashes import sha256_file
-from evidence.judge.judgement import check_run, report_of
 from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
 from evidence.rules.rewarding import difference
@@ -24,7 +24,7 @@ NOT_EVALUATED = "TP509"
 
 
 def findings(folder: Path) -> list[Problem]:
-    return [problem for problem in check_run(read_run(folder)) if problem.code != NOT_EVALUATED]
+    return [problem for problem in find_problems(read_run(folder)) if problem.code != NOT_EVALUATED]
 
 
 def said(folder: Path) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def learn_without_a_reward(rows: list[dict]) -> None:
 def test_forged_roll_outs_are_found_out(forged, act, code, what):
     folder = forged(act)
     assert any(each == code and what in text for each, text in said(folder)), said(folder)
-    assert report_of(read_run(folder)).grade.name == "contradictory"
+    assert check_run(read_run(folder)).grade.name == "contradictory"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_sampler_that_had_other_weights(tmp_path: Path, compute, gap, is_found
             found[0].what == f"sampler_gap is {gap:.3g} nats at step 3, and so at 1 more rows; computed in {compute}."
         )
         assert found[0].expected == f"at most {SAMPLER_GAPS[compute]:g}"
-        assert report_of(read_run(folder)).grade.name == "contradictory"
+        assert check_run(read_run(folder)).grade.name == "contradictory"
 
 
 def test_limits_are_six_times_what_was_measured_with_the_same_weights():
@@ -332,7 +332,7 @@ def test_a_part_that_is_always_the_same(tmp_path: Path):
         total=lambda parts: parts["countdown"] + 0.5 * parts["length"],
     )
     assert said(folder) == [("TP450", "length is 1.0 in all 288 completions.")]
-    assert report_of(read_run(folder)).grade.name == "measured"
+    assert check_run(read_run(folder)).grade.name == "measured"
 
 
 def test_differences_are_counted_in_standard_errors():

@@ -14,8 +14,8 @@ import pytest
 from leaves import Forger, Forgery
 
 from evidence import layout
+from evidence.grade import find_problems
 from evidence.hashes import link_of
-from evidence.judge.judgement import check_run
 from evidence.run import read_run
 
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
@@ -31,7 +31,7 @@ def found(forger: Forger, change: Callable[[dict[str, Any]], None]) -> set[str]:
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))
-    return {each.code for each in check_run(read_run(forger.folder)) if each.severity != "note"}
+    return {each.code for each in find_problems(read_run(forger.folder)) if each.severity != "note"}
 
 
 def test_the_run_itself_has_no_findings(forger: Forger) -> None:
@@ -148,7 +148,7 @@ def test_kept_parameters_of_any_size_are_not_read_beyond_what_was_trained(forger
     with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
         file.truncate(64 << 20)
     assert "TP328" in found(forger, lambda values: None)
-    [problem] = [each for each in check_run(read_run(forger.folder)) if each.code == "TP328"]
+    [problem] = [each for each in find_problems(read_run(forger.folder)) if each.code == "TP328"]
     assert problem.what == "The file has 67,108,864 bytes; what the run trained takes 18,135,040 at most."
 
 

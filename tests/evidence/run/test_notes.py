@@ -14,8 +14,7 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import checklist
 from evidence.bundle.verify import verify_bundle
-from evidence.index.check import check_paths
-from evidence.index.runs import index_runs
+from evidence.index.index import check_paths, index_runs
 from evidence.notes import LONGEST_NOTE, Notes, NotesEdit, change_notes, read_notes, tags_in
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text

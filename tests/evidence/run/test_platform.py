@@ -13,7 +13,7 @@ import pytest
 
 from dashboard.serve import has_login
 from evidence import seal
-from evidence.index import columns_cache, entries
+from evidence.index import cache, columns_cache
 from trainer.recorder import cache_folder
 
 REPOSITORY = Path(__file__).parents[3]
@@ -49,7 +49,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_without_a_home_everything_lies_in_one_folder_that_only_this_user_can_enter(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
     assert cache_folder.folder() == home / ".cache" / "trainproof"
-    assert entries.default_folder() == home / ".cache" / "trainproof" / "entries"
+    assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
     assert columns_cache.default_folder() == home / ".cache" / "trainproof" / "columns"
     assert seal.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700

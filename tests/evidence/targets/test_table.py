@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.target import no_target, target_names, target_of, target_of_kind, targets
+from evidence.targets import find_target, load_target, target_names, target_not_found, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 
@@ -55,14 +55,14 @@ def test_every_target_follows_the_schema_of_a_users_own(name: str):
     ],
 )
 def test_usable_memory_is_what_compilers_and_machines_state(name: str, gib: float, devices: int):
-    target = target_of(name)
+    target = load_target(name)
     assert target.memory_bytes is not None
     assert abs(target.memory_bytes - gib * GIB) < 1
     assert target.devices == devices
 
 
 def test_a_session_of_nine_hours_and_a_week_of_twenty_are_seconds():
-    target = target_of("kaggle-tpu-v5e-8")
+    target = load_target("kaggle-tpu-v5e-8")
     assert (target.session_seconds, target.week_seconds) == (9 * 3600, 20 * 3600)
     assert target.peak_flops["bfloat16"] == 197e12
 
@@ -81,7 +81,7 @@ def test_a_peak_is_stated_of_every_type_that_exists():
 
 
 def test_a_users_own_file_is_a_target():
-    target = target_of(str(CASES / "valid" / "target.own_gpu.yaml"))
+    target = load_target(str(CASES / "valid" / "target.own_gpu.yaml"))
     assert (target.name, target.kind, target.host_memory_bytes) == (
         "my-4060ti",
         "NVIDIA GeForce RTX 4060 Ti",
@@ -92,7 +92,7 @@ def test_a_users_own_file_is_a_target():
 
 def test_everything_wrong_with_a_users_file_is_said_at_once():
     with pytest.raises(ProblemError) as refused:
-        target_of(str(CASES / "broken" / "target.several.yaml"))
+        load_target(str(CASES / "broken" / "target.several.yaml"))
     assert refused.value.exit_code == 2
     assert len(refused.value.problems) >= 4
 
@@ -108,17 +108,17 @@ def test_everything_wrong_with_a_users_file_is_said_at_once():
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, next_words: str):
     with pytest.raises(ProblemError) as refused:
-        target_of(name)
+        load_target(name)
     problem = refused.value.problems[0]
     assert next_words in problem.next
     assert "this-machine" in (problem.expected or "")
-    assert problem == no_target(name)
+    assert problem == target_not_found(name)
 
 
 def test_a_device_is_found_by_what_jax_calls_it():
-    assert [target_of_kind("TPU v5 lite", count).name for count in (8, 1, 4)] == [
+    assert [find_target("TPU v5 lite", count).name for count in (8, 1, 4)] == [
         "kaggle-tpu-v5e-8",
         "tpu-v5e-1",
         "kaggle-tpu-v5e-8",
     ]
-    assert target_of_kind("cpu") is None
+    assert find_target("cpu") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import foreign_tools as tools
 import pytest
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 ROWS = "".join(f"step {i} | loss: {3 - i / 50:.4f}\n" for i in range(1, 60))
@@ -17,7 +17,7 @@ EVALUATED = json.dumps({"eval_accuracy": 0.8, "eval_runtime": 3.0})
 
 
 def contradictions_in(folder: Path, files: tools.Folder) -> list[str]:
-    report = report_of(read_run(tools.write(folder / "run", files)))
+    report = check_run(read_run(tools.write(folder / "run", files)))
     return [problem.what for problem in report.findings if problem.code.startswith("TP3")]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import foreign_tools as tools
 import pytest
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 # At the end, and for these imports alone: a benchmark may have the name of a package.
@@ -26,7 +26,7 @@ Case = Callable[[], tools.Folder]
 
 
 def contradictions_in(folder: Path, files: tools.Folder) -> list[str]:
-    report = report_of(read_run(tools.write(folder / "run", files)))
+    report = check_run(read_run(tools.write(folder / "run", files)))
     return [problem.what for problem in report.findings if problem.code.startswith("TP3")]
 
 

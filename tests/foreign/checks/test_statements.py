@@ -10,13 +10,13 @@ from typing import Any
 import foreign_tools as tools
 import pytest
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.run import read_run
 
 
 def errors_of(folder: Path, files: tools.Folder) -> list[str]:
     """Return what contradicts itself in a folder, as `code file: what`."""
-    report = report_of(read_run(tools.write(folder / "run", files)))
+    report = check_run(read_run(tools.write(folder / "run", files)))
     return [
         f"{problem.code} {Path(problem.file).name}: {problem.what}"
         for problem in report.findings
@@ -51,7 +51,7 @@ HONEST: dict[str, Callable[[], tools.Folder]] = {
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_folder_is_measured(tmp_path: Path, name: str) -> None:
     assert errors_of(tmp_path, HONEST[name]()) == []
-    assert report_of(read_run(tmp_path / "run")).grade.name == "measured"
+    assert check_run(read_run(tmp_path / "run")).grade.name == "measured"
 
 
 def _all_flags_right() -> tools.Folder:
@@ -155,4 +155,4 @@ def test_a_planted_contradiction_is_found(tmp_path: Path, name: str) -> None:
     files, expected = PLANTED[name]
     found = errors_of(tmp_path, files())
     assert [one for one in found if expected in one], found
-    assert report_of(read_run(tmp_path / "run")).grade.name == "contradictory"
+    assert check_run(read_run(tmp_path / "run")).grade.name == "contradictory"

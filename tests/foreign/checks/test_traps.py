@@ -10,7 +10,7 @@ import foreign_tools as tools
 import pytest
 from event_files import event, record
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.records.foreign_run import read_foreign
 from evidence.run import read_run
 from foreign.checks.judgement import figures_of
@@ -239,7 +239,7 @@ TRAPS: list[Callable[[], tools.Folder]] = [
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda one: one.__name__)
 def test_nothing_is_held_against_an_honest_folder(tmp_path: Path, trap: Callable[[], tools.Folder]) -> None:
-    report = report_of(read_run(tools.write(tmp_path / "run", trap())))
+    report = check_run(read_run(tools.write(tmp_path / "run", trap())))
     assert [problem.what for problem in report.findings if problem.code.startswith("TP3")] == []
     assert report.grade.name in ("measured", "partial")
 
@@ -263,7 +263,7 @@ def test_a_row_of_a_training_is_none_of_an_evaluation_whatever_its_file_is_calle
     names = {fact.name for fact in read_foreign(folder).facts}
     assert not {name for name in names if name.startswith("evaluation.")}
     assert {"result.mean_loss", "result.train_seconds"} <= names
-    found = [problem.what for problem in report_of(read_run(folder)).findings if problem.code == "TP371"]
+    found = [problem.what for problem in check_run(read_run(folder)).findings if problem.code == "TP371"]
     assert found == [
         (
             "result.train_seconds is 254.2241 in eval_summary.json at /train_runtime (line 2) and 256.4801 in "
@@ -300,5 +300,5 @@ def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
         + json.dumps({"final_report": {"count": number}}),
         "mllog.log": f":::MLLOG {json.dumps(measured)}\n",
     }
-    report = report_of(read_run(tools.write(tmp_path / "run", files)))
+    report = check_run(read_run(tools.write(tmp_path / "run", files)))
     assert report.grade.name in ("measured", "partial", "contradictory", "template")

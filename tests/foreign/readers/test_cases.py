@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.records.foreign_run import read_foreign
 from evidence.run import read_run
 from foreign.readers.view import ForeignRun
@@ -43,7 +43,7 @@ def told(view: ForeignRun) -> list[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
 def test_folder_is_read_and_graded(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(case)
-    report = report_of(read_run(Path("folder")))
+    report = check_run(read_run(Path("folder")))
     parts = [
         report.grade.name,
         *report.grade.reasons,

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evidence.index.parallel import read_entry
-from evidence.judge.grade import GRADES
-from evidence.judge.judgement import report_of
+from evidence.grade import GRADES, check_run
+from evidence.index.workers import read_entry
 from evidence.records.foreign_run import read_foreign
 from evidence.records.importing import contents
 from evidence.run import read_run
@@ -85,7 +84,7 @@ def survives(name: str, content: bytes) -> None:
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(content)
         run = read_run(folder)
-        report = report_of(run)
+        report = check_run(run)
         assert report.grade.name in GRADES
         as_text(report.findings)
         run_text(run)

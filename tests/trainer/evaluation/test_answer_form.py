@@ -16,8 +16,8 @@ from dashboard.shared.tables import headline
 from evidence import layout
 from evidence.compare.comparison import Pair, compare_runs
 from evidence.compare.score_difference import score_difference
+from evidence.grade import find_problems
 from evidence.hashes import sha256_json
-from evidence.judge.judgement import check_run
 from evidence.run import read_run
 from evidence.scores.gain import gain_of_run
 from evidence.scores.reading import Scoring
@@ -125,7 +125,7 @@ def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
 
 
 def test_the_run_has_no_error_but_what_it_was_made_for(made: Path):
-    assert {each.code for each in check_run(read_run(made)) if each.severity == "error"} == {"TP408"}
+    assert {each.code for each in find_problems(read_run(made)) if each.severity == "error"} == {"TP408"}
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -173,7 +173,7 @@ def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))
-    assert code in {each.code for each in check_run(read_run(forger.folder)) if each.severity == "error"}
+    assert code in {each.code for each in find_problems(read_run(forger.folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from forging import rows_of
 from leaves import Forger, Forgery
 
 from evidence import layout
-from evidence.judge.judgement import check_run
-from evidence.rules.spending.figures import exactly
+from evidence.grade import find_problems
 from evidence.run import read_run
 from evidence.scores.held_out import drawn_ids
 from trainer.config.tree import (
@@ -32,6 +31,7 @@ from trainer.config.tree import (
 from trainer.loop.restoring import steps_of
 from trainer.objectives.contradictions import contradictions
 from trainer.planning.duration.session import evaluate_part
+from trainer.planning.spending_rules import exactly
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -86,7 +86,7 @@ def points_of(folder: Path) -> dict[int, tuple[float, float]]:
 
 
 def errors_of(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from forging import rows_of, write_rows
 from leaves import Forger, Forgery
 
 from evidence import layout
+from evidence.grade import find_problems
 from evidence.hashes import sha256_file
-from evidence.judge.judgement import check_run
 from evidence.run import read_run
 from evidence.scores.recompute import scores_of
 from schemas.problems.problem import ProblemError
@@ -100,7 +100,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def errors_of(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.format.layout import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
-from evidence.judge.grade import Grade
-from evidence.judge.judgement import report_of
+from evidence.grade import Grade, check_run
 from evidence.proof.receipts import keep_receipt, run_sha256
 from evidence.proof.verification import graded_with, proofs_of
 from evidence.run import read_run
@@ -117,7 +116,7 @@ def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest:
     listed = {each["path"] for each in manifest_of(honest)["artifacts"]}
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)
-    assert [each.what for each in report_of(read_run(honest)).findings if each.severity == "error"] == []
+    assert [each.what for each in check_run(read_run(honest)).findings if each.severity == "error"] == []
 
 
 def test_as_many_states_are_kept_as_fit_together():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evidence import layout
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.rewards.written import written_steps
 from evidence.run import read_run
 from trainer.recorder.processor import NATIVE, ask_for, level_of
@@ -19,7 +19,7 @@ SMOKE = ROOT / "submission_runs" / "demo-smoke"
 
 def test_the_run_that_learned_from_rewards_has_no_finding():
     run = read_run(ROOT / "submission_runs" / "countdown-grpo")
-    report = report_of(run)
+    report = check_run(run)
     assert (report.grade.name, report.findings) == ("consistent", ())
     assert run.manifest is not None
     assert run.manifest["environment"]["processor"]["compiled_for"] == "x86-64-v3"

@@ -16,8 +16,8 @@ from tasks import inputs_of
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
+from evidence.grade import check_run
 from evidence.hashes import sha256_file
-from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt
 from evidence.proof.verification import proofs_of
 from evidence.run import read_run
@@ -153,7 +153,7 @@ def copy(honest: Path, tmp_path: Path) -> Path:
 
 
 def findings(folder: Path) -> list[str]:
-    return [f"{each.code} {each.what}" for each in report_of(read_run(folder)).findings if each.severity == "error"]
+    return [f"{each.code} {each.what}" for each in check_run(read_run(folder)).findings if each.severity == "error"]
 
 
 def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:

@@ -11,10 +11,9 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.check import check_paths
-from evidence.index.runs import index_runs
-from evidence.judge.grade import NEVER_STATED
-from evidence.judge.report import grades_json, grades_text, report_as, report_text
+from evidence.grade import NEVER_STATED
+from evidence.index.index import check_paths, index_runs
+from evidence.report import grades_json, grades_text, report_as, report_text
 from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainproof.terminal.runs import run_text, runs_json, runs_text

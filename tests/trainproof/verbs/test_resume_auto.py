@@ -8,7 +8,7 @@ import pytest
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
 from evidence import layout
-from evidence.index import check, summary
+from evidence.index import index, summary
 from evidence.lock import RunLock
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch
@@ -146,7 +146,7 @@ def test_what_a_session_compiled_is_no_run(tmp_path: Path):
     for name in (layout.PROGRAMS, ".hidden", "full"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / layout.MANIFEST).write_text("{}")
-    assert check.run_folders(tmp_path) == [tmp_path / "full"]
+    assert index.run_folders(tmp_path) == [tmp_path / "full"]
     assert summary.run_folders(tmp_path, follow_links=False) == ["full"]
 
 

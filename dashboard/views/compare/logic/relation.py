@@ -18,7 +18,7 @@ from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.settings import NO_SETTINGS, place
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 Value = str | float | None
 

@@ -12,7 +12,7 @@ from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeComparison
 from evidence.compare.verdict import PairVerdict
-from evidence.judge.headlines import Headline
+from evidence.report import Headline
 from schemas.problems import formats
 
 Row = tuple[str, ...]

@@ -13,7 +13,7 @@ from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import tables
 from evidence.compare.pairing import lineage, newest_pair, rehearsals_of, rehearsed_by
 from evidence.compare.smoke import SmokeCheck
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 _LONGEST = 160
 _MOST_LISTED = 200

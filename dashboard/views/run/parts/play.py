@@ -13,7 +13,7 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import playing
 from dashboard.shared.words.text import both_ends, glimpse
 from evidence import layout
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from evidence.run import Run
 from launch.playing import PlayScreen, PlaySession
 from schemas.problems.formats import count

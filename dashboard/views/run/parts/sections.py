@@ -15,10 +15,10 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
+from evidence.effective import observed_memory
 from evidence.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import proofs_of
-from evidence.records.observed import observed_memory
 from evidence.run import Run
 from foreign.readers.view import ForeignRun
 from schemas.problems import formats

@@ -13,7 +13,8 @@ import pytest
 from synthetic import write_run
 
 from dashboard.shared.reading.shared_index import SharedIndex
-from evidence.index.runs import RunIndex, RunSummary
+from evidence.index.index import RunIndex
+from evidence.index.summary import RunSummary
 
 
 class Slow(RunIndex):

@@ -21,7 +21,7 @@ from synthetic import STARTED, write_rows, write_run
 from dashboard.shared.charts.line import RunLine, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
-from evidence.index.runs import index_runs
+from evidence.index.index import index_runs
 from evidence.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes

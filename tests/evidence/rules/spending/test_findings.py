@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from evidence.rules.spending import RunFigures, findings
-from evidence.rules.spending.figures import Band, exactly
-from evidence.targets.target import target_of
+from evidence.targets import load_target
+from trainer.planning.spending_rules import Band, RunFigures, exactly, findings
 
 GIB = 2**30
 HOUR = 3600.0
 
 
-T4X2 = target_of("kaggle-t4x2")
+T4X2 = load_target("kaggle-t4x2")
 QUIET = RunFigures(file="my.yaml", steps=200, save_every_steps=50)
 
 
@@ -96,7 +95,7 @@ def test_a_limit_that_ends_the_run_before_its_last_step():
 
 
 def test_few_tokens_leave_the_device_waiting_for_its_memory():
-    v5e = target_of("tpu-v5e-1")
+    v5e = load_target("tpu-v5e-1")
     params = 2.5e9
     run = replace(
         QUIET,

@@ -9,7 +9,8 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from dashboard.views.runs.logic.look import Look, filter_runs, news
-from evidence.index.runs import RunSummary, index_runs
+from evidence.index.index import index_runs
+from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes
 
 
