@@ -402,10 +402,15 @@ CLOCK_SECONDS = 2.0
 def clock_set_back_seconds(run: Run) -> float:
     """Return by how much the system clock was set back during a run, in seconds.
 
-    Since version 1.2 rows contain a monotonic clock next to the time of day. For older runs 0 is returned.
+    Since version 1.2 rows contain a monotonic clock. In older runs the durations of the steps replace it, and only where
+    the time of day jumps back before the last row.
     """
-    ahead = run.columns["seconds"] - run.columns["clock_seconds"]
-    ahead = ahead[np.isfinite(ahead)]
+    seconds, clock = run.columns["seconds"], run.columns["clock_seconds"]
+    if not np.isfinite(clock).any():
+        if not (np.diff(seconds)[:-1] < -CLOCK_SECONDS).any():
+            return 0.0
+        clock = np.cumsum(run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=0.0))
+    ahead = (seconds - clock)[np.isfinite(seconds - clock)]
     return max(0.0, float(ahead[0] - ahead[-1])) if len(ahead) else 0.0
 
 

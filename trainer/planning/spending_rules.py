@@ -151,7 +151,8 @@ def _arithmetic_intensity(run: RunFigures, target: Target) -> Problem | None:
     share, tokens = intensity / ridge, run.tokens_per_step
     step, enough = "A step", ""
     if tokens:
-        step = f"{tokens:,} tokens per step" + (f" over {run.devices} devices" if run.devices > 1 else "")
+        over = f" over {run.devices} devices" if run.devices > 1 else ""
+        step = f"A step of {tokens:,} tokens{over}"
         enough = f" About {1 << max(0, int(tokens / share - 1)).bit_length():,} tokens would be enough."
     what = (
         f"{step} gives {target.name} {intensity:.3g} operations per byte; it can do {ridge:.3g}, so at most "

@@ -22,7 +22,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
 from trainproof.terminal.signatures import with_signature
 
-CORPUS = Path(__file__).parents[2] / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 VERSIONS = sorted(path.parent for path in CORPUS.glob("*/expected.json"))
 RUNS = sorted(path for version in VERSIONS for path in (version / "runs").iterdir())
 BUNDLES = sorted(path for version in VERSIONS for path in (version / "bundles").glob("*.zip"))
