@@ -402,8 +402,8 @@ CLOCK_SECONDS = 2.0
 def clock_set_back_seconds(run: Run) -> float:
     """Return by how much the system clock was set back during a run, in seconds.
 
-    Since version 1.2 rows contain a monotonic clock. In older runs the durations of the steps replace it, and only where
-    the time of day jumps back before the last row.
+    Since version 1.2 rows contain a monotonic clock. In older runs the durations of the steps replace it, if the time
+    of day jumps back before the last row.
     """
     seconds, clock = run.columns["seconds"], run.columns["clock_seconds"]
     if not np.isfinite(clock).any():

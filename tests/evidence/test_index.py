@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mutations import apply
+from mutations import apply, reseal
 from synthetic import STARTED, write_run
 
 from evidence.grade import check_run, judge

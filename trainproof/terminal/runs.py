@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from evidence import layout
 from evidence.effective import observed_memory
 from evidence.index.summary import RunSummary
 from evidence.proof.stamps.record import told_by_authorities
@@ -174,7 +175,7 @@ def _worst(summary: RunSummary) -> str:
 
 def _identity(run: Run) -> list[tuple[str, str]]:
     """Return who, what and where of a run that may be broken, as names and texts."""
-    manifest = run.manifest or {}
+    manifest = run.raw(layout.MANIFEST)
 
     def text(*keys: str) -> str:
         value: Any = manifest

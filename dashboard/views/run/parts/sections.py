@@ -15,6 +15,7 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
+from evidence import layout
 from evidence.effective import observed_memory
 from evidence.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.proof.receipts import run_sha256
@@ -103,10 +104,11 @@ def sources(view: ForeignRun) -> None:
 
 def examples(run: Run) -> None:
     """Draw the first training examples, and the counts over all of them."""
-    if run.first_examples is None:
+    found = run.raw(layout.FIRST_EXAMPLES)
+    if not found:
         markup.empty("No examples", "This run has no first_examples.json that can be read.")
         return
-    end_token = flag_at(run.first_examples, "counts", "end_token_supervised")
+    end_token = flag_at(found, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
     if ROLLOUTS in run.files:
         ends = "no: its own completions are learned from, see Roll-outs"
@@ -115,14 +117,14 @@ def examples(run: Run) -> None:
         [
             (
                 *(
-                    count(number_at(run.first_examples, "counts", name))
+                    count(number_at(found, "counts", name))
                     for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
                 ),
                 ends,
             )
         ],
     )
-    token_rows.show(objects_at(run.first_examples, "examples"))
+    token_rows.show(objects_at(found, "examples"))
 
 
 def reproduction(run: Run) -> None:

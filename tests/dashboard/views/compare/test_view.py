@@ -207,7 +207,7 @@ def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: 
     assert '<td class="tp-number">1.7000</td>' in text
     assert "No setting that every run states differs." in text
     assert "theirs: Read from eval_results.json, lines 20 to 25." in text
-    assert "theirs is another tool&#x27;s run: its answers were not scored here." in text
+    assert "theirs is imported from another tool and has not been scored." in text
     assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text
 
 

@@ -208,7 +208,7 @@ def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, thre
     app = opened(RUNS)
     assert app.dataframe[0].value["problems"].tolist()[0] > 0
     app = press(chosen(app, ["alpha"]), "Archive")
-    assert "notes.json cannot be read, so it was left as it is." in said(app)
+    assert "notes.json is not valid." in said(app)
     assert (three / "alpha" / "notes.json").read_text() == "{"
 
 
