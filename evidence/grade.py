@@ -159,7 +159,7 @@ def _with_findings(report: RunReport, added: Sequence[Problem]) -> RunReport:
 
 def _find_problems(run: Run) -> Iterator[Problem]:
     if not run.is_run:
-        what = f"{run.folder.name or run.folder} contains none of the files that a run writes."
+        what = f"{run.folder.name or run.folder} holds none of the files that a run writes."
         yield from run.problems or [problem_of("TP501", file=str(run.folder), what=what)]
         return
     yield from (*run.problems, *run.row_problems(), *placeholders(run))

@@ -275,7 +275,6 @@ def read_run(folder: Path) -> Run:
     files = _list_files(folder, problems)
     raw: dict[str, Document] = {}
     lines: dict[str, Lines] = {}
-    broken: set[str] = set()
     for name in DOCUMENTS:
         if name in files:
             read = read_document(folder / name, kind_of(name) or "")

@@ -171,7 +171,7 @@ class RunIndex:
         self._partial = [run.entry for run in known.values()]
         before, is_first = len(known), not self._known
 
-        def read(names: Sequence[str]) -> None:
+        def read_folders(names: Sequence[str]) -> None:
             began = time.monotonic()
             for batch in read_batches([self.root / name for name in names]):
                 ended = time.monotonic()
@@ -190,7 +190,7 @@ class RunIndex:
         newest_first = sorted(changed, key=lambda name: states[name].last_written_ns, reverse=True)
         long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
         short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
-        read(sorted(short, key=lambda name: name not in self.asked))
+        read_folders(sorted(short, key=lambda name: name not in self.asked))
         if short and long and not is_first:
             self._publish(list(states), known)
         while long:
@@ -198,7 +198,7 @@ class RunIndex:
             some = [next((name for name in long if name in self.asked), long[0])]
             some = some if len(long) < 2 * WORTH_A_PROCESS else long
             long = [name for name in long if name not in some]
-            read(some)
+            read_folders(some)
 
     def _load_cache(self, states: Mapping[str, FolderState]) -> None:
         if self._entries_in is None:

@@ -93,7 +93,7 @@ def test_template_of_a_predecessor_is_a_template(tmp_path: Path) -> None:
 
 def test_empty_folder_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert graded(tmp_path / "empty") == ("not a run", ("empty: empty contains none of the files that a run writes.",))
+    assert graded(tmp_path / "empty") == ("not a run", ("empty: empty holds none of the files that a run writes.",))
 
 
 def test_rows_alone_are_partial(tmp_path: Path) -> None:

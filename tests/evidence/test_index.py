@@ -69,7 +69,7 @@ def test_a_root_may_hold_other_things(tmp_path: Path) -> None:
     report = check_paths([tmp_path])
     assert report.ok
     assert [(run.path.name, run.grade.name) for run in report.runs] == [("figures", "not a run"), ("run", "consistent")]
-    assert found(report) == [("TP502", "note", "figures contains none of the files that a run writes.")]
+    assert found(report) == [("TP502", "note", "figures holds none of the files that a run writes.")]
 
 
 def test_folder_without_runs_is_never_good(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_folder_without_runs_is_never_good(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "figures"):
         report = check_paths([path])
         assert not report.ok
-        assert found(report) == [("TP501", "error", f"{path.name} contains none of the files that a run writes.")]
+        assert found(report) == [("TP501", "error", f"{path.name} holds none of the files that a run writes.")]
         assert report.runs[0].grade.name == "not a run"
 
 
@@ -240,7 +240,7 @@ def test_newest_first_and_broken_folders_with_their_problem(tmp_path: Path) -> N
     ]
     problem = summaries[2].first_problem
     assert problem is not None
-    assert problem.what == "figures contains none of the files that a run writes."
+    assert problem.what == "figures holds none of the files that a run writes."
 
 
 def test_only_changed_folders_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,8 +123,8 @@ def test_the_guide_of_two_free_cards_is_told_what_its_own_figures_mean():
     assert "every 500 steps, which takes 13.9 to 20.8 hours" in found["TP731"].what
     assert "278 to 417 hours in about 29 sessions" in found["TP732"].what
     assert "278 to 417 hours; kaggle-t4x2 has 30 a week" in found["TP733"].what
-    assert "are 278 to 417 hours; 45 are stated" in found["TP734"].what
-    assert "only the order of two sums survives" in found["TP748"].what
+    assert "are 278 to 417 hours, not 45" in found["TP734"].what
+    assert "only the order of the rewards matters" in found["TP748"].what
     sizes = {
         size: [
             each.what for each in findings(replace(guide, group_size=size), load_target("t4")) if each.code == "TP748"
