@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.grade import check_run
+from evidence.run import read_run
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 
@@ -23,7 +23,7 @@ RESULT = Path(__file__).parent / "results" / "demo.json"
 def figures_of(folder: Path) -> dict[str, Any]:
     """Return the figures of one run."""
     run = read_run(folder)
-    grade = report_of(run).grade.name
+    grade = check_run(run).grade.name
     if grade not in ("verified", "consistent", "measured") or run.manifest is None or run.eval_summary is None:
         message = f"{folder} is {grade}; its figures are no results"
         raise SystemExit(message)

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from evidence.run.hashes import Chain
+from evidence.hashes import Chain
 from trainer.loop.checkpoint_format import bytes_of
 from trainer.loop.entries import Entries
 from trainer.loop.saving import Checkpoints

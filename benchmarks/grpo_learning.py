@@ -36,8 +36,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
-from evidence.run.hashes import sha256_file
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data import countdown

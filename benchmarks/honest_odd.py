@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.index.check import check_paths
+from evidence.index.index import check_paths
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch

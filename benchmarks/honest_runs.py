@@ -104,8 +104,8 @@ def train(folder: Path, runs: int) -> None:
 
 def judged(folder: Path) -> dict[str, Any]:
     """Return what is found in every run of a folder, and the figures that plausibility looks at."""
-    from evidence.judge.judgement import report_of
-    from evidence.records.ours import read_run
+    from evidence.grade import check_run
+    from evidence.run import read_run
 
     found: Counter[str] = Counter()
     grades: Counter[str] = Counter()
@@ -113,7 +113,7 @@ def judged(folder: Path) -> dict[str, Any]:
     for place in sorted((folder / "runs").iterdir()):
         if json.loads((place / "run_manifest.json").read_text("utf-8"))["status"] == "running":
             continue  # cut off while it was trained
-        report = report_of(read_run(place))
+        report = check_run(read_run(place))
         grades[report.grade.name] += 1
         found.update({f"{each.code} {each.severity}" for each in report.findings})
         manifest = json.loads((place / "run_manifest.json").read_text("utf-8"))

@@ -26,7 +26,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of
@@ -82,7 +82,7 @@ def estimated(case: Case, config: Config) -> dict[str, Any]:
     parts = sums[case.program]
     need = total_bytes(parts)
     said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
-    there = target_of("t4").memory_bytes or 0 if platform == "gpu" else V5E_BYTES
+    there = load_target("t4").memory_bytes or 0 if platform == "gpu" else V5E_BYTES
     return said if case.chips is None else {**said, "verdict": verdict(need, there, error_of(parts, there))}
 
 

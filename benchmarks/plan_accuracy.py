@@ -29,7 +29,7 @@ from memory_estimate import V5E_BYTES, configured, task_of
 from memory_estimate_parts.cases import TPU_CASES, Case
 from plan_accuracy_parts.plot import write_plot
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.planning.compile.ahead import Compiler, CompilerError
@@ -72,7 +72,7 @@ def public_failure() -> dict[str, Any]:
 def caps() -> dict[str, Any]:
     """Return the limits that the compiler states, beside those of the table."""
     table = {"v3": "tpu-v3-8", "v4": "tpu-v4-8", "v5e": "tpu-v5e-1", "v5p": "tpu-v5p-8", "v6e": "tpu-v6e-8"}
-    stated = {kind: round((target_of(name).memory_bytes or 0) / GIB, 2) for kind, name in table.items()}
+    stated = {kind: round((load_target(name).memory_bytes or 0) / GIB, 2) for kind, name in table.items()}
     return {"compiler_gib": part("caps"), "table_gib": stated}
 
 
@@ -170,7 +170,7 @@ def statements() -> dict[str, Any]:
     """Return what a plan says of runs that others have made statements about."""
     found = {}
     for name, (target, document) in STATED.items():
-        plan = plan_for(config_of(document), target_of(target), PlanOptions(advice=False))
+        plan = plan_for(config_of(document), load_target(target), PlanOptions(advice=False))
         time = plan["time"]
         found[name] = {
             "target": target,

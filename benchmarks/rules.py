@@ -28,8 +28,8 @@ from leaves import Forger
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.grade import find_problems
+from evidence.run import read_run
 from schemas.problems.problem import Problem
 
 REPOSITORY = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ class Clock:
     def check(self, folder: Path) -> list[Problem]:
         """Return the findings of a run, read from the disk."""
         began = time.perf_counter()
-        findings = check_run(read_run(folder))
+        findings = find_problems(read_run(folder))
         self.milliseconds.append(1000 * (time.perf_counter() - began))
         return findings
 

@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from synthetic import STARTED, write_run
 
-from evidence.index.check import check_paths
-from evidence.index.runs import RunIndex
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.grade import find_problems
+from evidence.index.index import RunIndex, check_paths
+from evidence.run import read_run
 
 RESULT = Path(__file__).parent / "results" / "runs.json"
 RUNS = 2000
@@ -73,7 +72,7 @@ def main() -> None:
 
         seconds = {
             "check_all": timed("check all runs", lambda: check_paths([root])),
-            "check_a_million_rows": timed("check a run of 1,000,000 rows", lambda: check_run(read_run(long))),
+            "check_a_million_rows": timed("check a run of 1,000,000 rows", lambda: find_problems(read_run(long))),
             "list_all": timed("list all runs", lambda: RunIndex(root).refresh()),
             "list_one_changed": timed("list them again, one changed", list_after_one_changed),
             "list_unchanged": timed("list them again, nothing changed", index.refresh),

@@ -32,8 +32,8 @@ WRITER = """
 import json, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from evidence.run.lock import RunLock
-from evidence.run.write import RowWriter
+from evidence.lock import RunLock
+from evidence.writing import RowWriter
 
 folder, end = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
 row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])

@@ -20,8 +20,8 @@ from statistics import median
 
 import jax
 
-from evidence.run import layout
-from evidence.run.write import RowWriter
+from evidence import layout
+from evidence.writing import RowWriter
 from trainer.config.tree import RecordingConfig
 from trainer.recorder.sensors import DataWait, SystemWatch, sensor_of
 

@@ -1,6 +1,5 @@
-"""The truth about a run folder: written durably, read without trust, checked against itself, graded.
+"""Write run folders durably, read them without trusting them, check and grade them.
 
-Read `run/layout.py` (the files), `run/write.py` (how a run writes them), `records/ours.py` (a `Run`) and
-`records/facts.py` (what it states), `rules/catalog.py` (what must agree), `judge/judgement.py` (findings and grade),
-`index/check.py` (many runs), `bundle/build.py` and `bundle/verify.py` (what is handed in).
+Start with `layout.py` (files of a run), `writing.py` (how they are written), `run.py` (reading them into a `Run`),
+`rules/` (what must agree), `grade.py` (problems and grade), `index/` (many runs) and `bundle/` (submissions).
 """

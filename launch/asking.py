@@ -30,8 +30,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run import seal
-from evidence.run.write import write_json, write_text
+from evidence import seal
+from evidence.writing import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, read_started
 from launch.jobs.folder import EXIT_CODE, OUTPUT, PROCESS
 from launch.jobs.output import tail
@@ -223,7 +223,7 @@ def _is_own(folder: Path, code: int) -> bool:
     """Return whether this user's program ended so; an answer that came with another user's root does not count."""
     try:
         stated = no_link(folder / _SEAL).read_text("utf-8", "replace")
-        return seal.holds(stated, _sealed_content(folder, code))
+        return seal.verify_seal(stated, _sealed_content(folder, code))
     except OSError:
         return False
 

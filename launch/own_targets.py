@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from evidence.run.write import write_text
+from evidence.writing import write_text
 from launch.jobs.folder import launch_folder
 from schemas.problems.problem import ProblemError
 from schemas.reading.parse import parse_yaml

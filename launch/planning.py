@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from evidence.run.write import write_text
+from evidence.writing import write_text
 from launch import asking
 from launch.asking import PlanRequest
 from launch.jobs.folder import CONFIG, launch_folder

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.records.ours import Run, read_existing_run
-from evidence.run.layout import new_run_id
-from evidence.run.lock import refuse_without_locks
-from evidence.run.write import write_text
+from evidence.layout import new_run_id
+from evidence.lock import refuse_without_locks
+from evidence.run import Run, read_existing_run
+from evidence.writing import write_text
 from launch.jobs import process, working
 from launch.jobs.files import no_link
 from launch.jobs.folder import (

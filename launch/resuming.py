@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.records.ours import Run
-from evidence.run.layout import CHECKPOINTS, CONFIG
+from evidence.layout import CHECKPOINTS, CONFIG
+from evidence.run import Run
 from schemas.reading.values import flag_at
 
 _PAST = frozenset({"running", "succeeded"})

@@ -23,7 +23,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
 from launch.jobs.output import what_killed
 from launch.jobs.process import ONLY_PARENT_INTERRUPTS, StartedProcess, interrupt, kill, start, started_now

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.proof.receipts import run_sha256
 from evidence.run import layout
 from evidence.scores.intervals import ExactMatch

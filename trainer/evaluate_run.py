@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
-from evidence.run.lock import RunLock
-from evidence.run.write import not_written
+from evidence import layout
+from evidence.lock import RunLock
 from evidence.scores.reading import Scoring
+from evidence.writing import write_error
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_sentence
 from trainer.config.tree import Config
@@ -133,7 +133,7 @@ def append_evaluation(folder: Path, evaluator: Evaluator, task: Task, *, by: str
                 summary = evaluate_unsealed(folder, evaluator, state, frozen)
             add_evaluation(folder, summary, by=by)
     except OSError as error:
-        raise not_written(error, folder, what="The evaluation") from error
+        raise write_error(error, folder, what="The evaluation") from error
     except KeyboardInterrupt:
         raise ProblemError([evaluation_stopped(folder, "a second signal")], exit_code=5) from None
     return summary

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
-from evidence.run.write import not_written, write_json
+from evidence import layout
+from evidence.hashes import sha256_file
+from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -74,7 +74,7 @@ def export_run(
         try:
             written(params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
         except OSError as error:
-            raise not_written(error, target, what="The export") from error
+            raise write_error(error, target, what="The export") from error
         except KeyboardInterrupt:
             raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")

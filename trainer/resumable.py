@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.run.layout import CHECKPOINTS, CONFIG, MANIFEST
-from evidence.run.lock import is_alive
-from evidence.run.write import not_written
+from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST
+from evidence.lock import is_alive
+from evidence.writing import write_error
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 from trainer.config.load import load_config
@@ -147,7 +147,7 @@ def own_folder(folder: Path, output: Path) -> Path:
             Path(parent).chmod(0o755)  # it was copied with its rights
         part.rename(copy)
     except OSError as error:
-        raise not_written(error, copy, what="The copy of the attached run") from error
+        raise write_error(error, copy, what="The copy of the attached run") from error
     return copy
 
 

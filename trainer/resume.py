@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evidence.records.by_name import flatten
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
-from evidence.run.hashes import link_of
-from evidence.run.layout import CONFIG, MANIFEST
+from evidence import layout
+from evidence.effective import flatten
+from evidence.hashes import link_of
+from evidence.layout import CONFIG, MANIFEST
+from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.words import show
@@ -61,7 +61,7 @@ def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -
 
 def link_at(resume: Path, step: int) -> str | None:
     """Return the link of a run's last entry of the chain at a step, or None if it is missing."""
-    entries = read_run(resume).chain().values
+    entries = read_run(resume).rows(layout.CHAIN).values
     return next((link_of(entry) for entry in reversed(entries) if entry["step"] == step), None)
 
 
@@ -147,7 +147,7 @@ def weights_of(resume: Path | None) -> str | None:
 
 def manifest_of(resume: Path) -> dict[str, Any] | None:
     """Return the manifest of the run to continue, None where there is no valid one."""
-    return facts_of(read_run(resume)).manifest
+    return read_run(resume).manifest
 
 
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:

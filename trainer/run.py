@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.problem import Gathering, ProblemError
 from schemas.problems.render import as_dicts, as_sentence
 from schemas.problems.words import quantity

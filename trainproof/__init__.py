@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evidence.run.extras import Extra
+    from evidence.extras import Extra
     from trainer.generate.language_model import generate, load_model
     from trainproof.tables import check, frame, metrics, read_run
 
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError(sentence)
     module, extra = _HOMES[name]
     if extra is not None:
-        from evidence.run.extras import install_command, missing
+        from evidence.extras import install_command, missing
 
         if absent := missing(extra):
             message = f"trainproof.{name} needs {', '.join(absent)}. Next: {install_command(extra)}"

@@ -8,11 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evidence.index.check import check_paths
-from evidence.index.runs import index_folder
+from evidence import layout
+from evidence.index.index import check_paths, index_folder
 from evidence.index.summary import RunSummary
-from evidence.judge.report import Report
-from evidence.records.ours import Run, read_existing_run
+from evidence.report import Report
+from evidence.run import Run, read_existing_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -89,7 +89,7 @@ def metrics(run: AnyPath) -> DataFrame:
     """
     import pandas
 
-    rows = list(read_existing_run(Path(run)).metrics().values)
+    rows = list(read_existing_run(Path(run)).rows(layout.METRICS).values)
     table: DataFrame = pandas.DataFrame(rows, columns=None if rows else ["step"]).set_index("step")
     if "time" in table:
         table["time"] = pandas.to_datetime(table["time"], utc=True, errors="coerce", format="ISO8601")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.data.prompts import Asked
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, description_of
 
@@ -55,8 +55,8 @@ HUNDRED = Asked(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
 IN_CHUNKS = "memory.mlp_chunk_tokens=2048 memory.loss_chunk_tokens=256"
 ADAPTERS = f"method.kind=lora method.rank=16 precision.compute=bfloat16 {BF16} {IN_CHUNKS}"
-T4 = Cards(description=description_of(target_of("t4")), devices=1)
-TWO_T4 = Cards(description=description_of(target_of("t4")), devices=2)
+T4 = Cards(description=description_of(load_target("t4")), devices=1)
+TWO_T4 = Cards(description=description_of(load_target("t4")), devices=2)
 FP16 = "precision.params=float16 precision.compute=float16"
 QLORA = f"method.kind=lora method.base=nf4 {FP16}"
 TPU_CASES = (

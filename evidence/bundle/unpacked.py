@@ -45,7 +45,7 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         yield path
         return
     if not path.exists():
-        raise ProblemError([no_such_run(path)], exit_code=2)
+        raise ProblemError([run_not_found(path)], exit_code=2)
     with scratch_folder("trainproof-run-") as scratch:
         try:
             verdict = verify_bundle(path)

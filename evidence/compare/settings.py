@@ -107,7 +107,9 @@ def _config_defaults() -> dict[str, Any]:
 def _effective_settings(manifest: Document) -> dict[str, Any]:
     """Return the settings of a manifest by dotted path, and other effective settings by their configuration key."""
     groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
-    return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
+    return flatten(groups) | {
+        key: value for key, value in effective_settings(manifest).items() if key not in MANIFEST_PATHS
+    }
 
 
 def _compare(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:

@@ -1,1 +1,1 @@
-"""Many runs: reading, checking and summing up a folder of them, with caches between starts."""
+"""Read, check and summarize folders of many runs, with a cache between starts."""

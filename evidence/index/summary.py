@@ -1,71 +1,84 @@
-"""One run in one line of a list: the few figures that distinguish runs, from whatever of a folder can be read.
+"""Summarize a run in one line of a list, from whatever of its folder can be read.
 
-A figure that cannot be traced is left out (`evidence.judge.record`). Which runs there are is for `evidence.index.runs`.
+Figures that cannot be traced to rows are left out, as in `evidence.report`.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from evidence.judge.documents import DocumentState, documents_of, with_errors
-from evidence.judge.grade import GradeName
-from evidence.judge.record import record_of
-from evidence.judge.report import RunReport
-from evidence.records.by_name import Scalar, figures_of, settings_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
-from evidence.run import layout
+from evidence import layout
+from evidence.effective import Scalar, scalar_settings
+from evidence.grade import GradeName, RunReport
+from evidence.report import DocumentState, build_record, count_errors, list_documents
+from evidence.run import Run
+from schemas.catalog.row_fields import number_names
 from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
 from schemas.reading.columns import Array
 from schemas.reading.values import number_at, text_at
 
 MOST_POINTS = 40
-"""Points of a summary's loss curve."""
+"""Largest number of points in the loss curve of a summary."""
+
+_FROM_FIGURES = (
+    "mode",
+    "status",
+    "model",
+    "method",
+    "device",
+    "steps_done",
+    "steps_planned",
+    "tokens_seen",
+    "last_loss",
+    "duration_seconds",
+    "started_at",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One line of a list of runs. None in any field: the run does not state it in a readable form.
+    """One line of a list of runs. A field is None if the run does not contain a readable value.
 
     Attributes:
-        path: The folder.
-        run_id: The manifest's run id, else the folder's name.
+        path: The run folder.
+        run_id: The manifest's run id, or the name of the folder.
         grade: The run's grade.
-        reasons: Why.
+        reasons: Reasons for the grade.
         mode: smoke or full.
-        status: The status in effect: a killed run is `interrupted`.
+        status: The status; `interrupted` for a run that was killed.
         model: Name of the model.
         method: How it was adapted.
-        device: Kind of the devices, with their number where there are several.
-        steps_done: Optimizer steps completed; while the run is under way, the step of its last row.
+        device: Kind and number of the devices.
+        steps_done: Optimizer steps completed; of a running run, the step of the last row.
         steps_planned: Optimizer steps requested.
-        tokens_seen: Tokens learned from; padding left out where the rows state its share.
-        last_loss: Loss of the last row; None where that is not finite.
+        tokens_seen: Training tokens, without padding if the rows record it.
+        last_loss: Loss of the last row, or None if it is not finite.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
-        score: Exact match, 0 to 1; None where it cannot be traced to sound predictions.
+        score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
         score_low: Lower end of its 95 % interval.
-        score_high: Upper end.
+        score_high: Upper end of its 95 % interval.
         baseline_score: Exact match of the untrained model.
-        duration_seconds: From start to end; without an end, to the last row.
-        started_at: As the manifest states it.
-        problem_count: Findings that are errors or warnings.
+        duration_seconds: Time from start to end, or to the last row.
+        started_at: Start time of the manifest.
+        problem_count: Number of errors and warnings.
         first_problem: The worst of them.
-        tags: What notes.json gives the run, as far as it is valid; so for the next two.
-        note: What a user wrote about the run.
-        archived: Whether a user archived it.
-        parent: Run id of the run that it continues. None also for one that continues none.
-        settings: Every setting of config.yaml by dotted name (`evidence.records.by_name`).
-        figures: Every measured figure by name, traced as the score is.
-        withheld: Which figures are not shown and why, as sentences.
-        coverage: How much of the run was repeated by a person whom the reader trusts; empty if nothing was.
-        documents: Manifest, eval summary and logs, as `evidence.judge.documents` has them.
+        tags: Tags in notes.json.
+        note: Note in notes.json.
+        archived: Whether a user archived the run.
+        parent: Id of the run that this run continues.
+        settings: Every scalar setting of config.yaml by dotted name.
+        figures: Every traceable figure by name, see `collect_figures`.
+        withheld: Sentences that say which figures are not shown and why.
+        coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
+        documents: State of manifest, eval summary and logs.
     """
 
     path: Path
@@ -101,41 +114,30 @@ class RunSummary:
     documents: tuple[DocumentState, ...] = ()
 
 
-def summary_of(run: Run, report: RunReport) -> RunSummary:
-    """Return the summary of a run from whatever of it can be read."""
-    stated = facts_of(run)
-    record = record_of(stated, report.findings)
-    known, facts, evaluation = record.figures, record.facts, record.facts.eval_summary
-    interval = ("metrics", "exact_match", "interval")
+def summarize(run: Run, report: RunReport) -> RunSummary:
+    """Summarize a run."""
+    record = build_record(run, report.findings)
+    figures, evaluation = record.figures, record.facts.eval_summary
+    copied: dict[str, Any] = {name: getattr(figures, name) for name in _FROM_FIGURES}
     summary = RunSummary(
-        path=run.path,
-        run_id=known.run_id or run.path.name,
+        path=run.folder,
+        run_id=figures.run_id or run.folder.name,
         grade=report.grade.name,
         reasons=report.grade.reasons,
-        mode=known.mode,
-        status=known.status,
-        model=known.model,
-        method=known.method,
-        device=known.device,
-        steps_done=known.steps_done,
-        steps_planned=known.steps_planned,
-        tokens_seen=known.tokens_seen,
-        last_loss=known.last_loss,
-        loss_points=_points(known.losses),
+        loss_points=_thin(figures.losses),
         score=number_at(evaluation, "metrics", "exact_match", "value"),
-        score_low=number_at(evaluation, *interval, "low"),
-        score_high=number_at(evaluation, *interval, "high"),
+        score_low=number_at(evaluation, "metrics", "exact_match", "interval", "low"),
+        score_high=number_at(evaluation, "metrics", "exact_match", "interval", "high"),
         baseline_score=number_at(evaluation, "baseline", "metrics", "exact_match", "value"),
-        duration_seconds=known.duration_seconds,
-        started_at=known.started_at,
-        parent=text_at(run.manifest, "parent", "run_id"),
+        parent=text_at(run.raw(layout.MANIFEST), "parent", "run_id"),
         withheld=record.withheld,
         tags=run.notes.tags,
         note=run.notes.note or None,
         archived=run.notes.archived_at is not None,
-        settings=settings_of(facts),
-        figures=figures_of(facts),
-        documents=documents_of(stated, run.foreign(), report.findings),
+        settings=scalar_settings(record.facts),
+        figures=collect_figures(record.facts),
+        documents=list_documents(run, run.foreign(), report.findings),
+        **copied,
     )
     return with_report(summary, report)
 
@@ -150,47 +152,38 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
         coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,
-        documents=with_errors(summary.documents, summary.path, bad),
+        documents=count_errors(summary.documents, summary.path, bad),
     )
 
 
-def _points(losses: Array) -> tuple[float, ...]:
-    """Return at most `MOST_POINTS` losses: the smallest and the largest of each of equal parts, in their order."""
+def collect_figures(run: Run) -> dict[str, float]:
+    """Return the measured figures of a run by name, so that each can be a column, a filter or an axis.
+
+    `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
+    a metric of eval_summary.json, and `baseline.exact_match` that of the untrained model.
+    """
+    found: dict[str, Any] = {}
+    if run.metrics:
+        found |= {f"last.{name}": run.metrics[-1].get(name) for name in number_names()}
+    if run.manifest is not None:
+        found |= {f"result.{name}": value for name, value in run.manifest["result"].items()}
+    if run.eval_summary is not None:
+        for prefix, scores in (("score", run.eval_summary), ("baseline", run.eval_summary["baseline"] or {})):
+            found |= {f"{prefix}.{name}": metric["value"] for name, metric in scores.get("metrics", {}).items()}
+    return {
+        sys.intern(name): float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def _thin(losses: Array) -> tuple[float, ...]:
+    """Return at most `MOST_POINTS` losses in order: the smallest and the largest of each of equal parts."""
     if len(losses) <= MOST_POINTS:
         return tuple(losses.tolist())
     edges = np.linspace(0, len(losses), MOST_POINTS // 2 + 1).astype(np.int64).tolist()
     kept: list[int] = []
     for start, end in itertools.pairwise(edges):
-        some = losses[start:end]
-        kept += sorted((start + int(some.argmin()), start + int(some.argmax())))
+        part = losses[start:end]
+        kept += sorted((start + int(part.argmin()), start + int(part.argmax())))
     return tuple(losses[kept].tolist())
-
-
-def run_folders(root: Path, *, follow_links: bool) -> list[str]:
-    """Return the names of the folders in a root, sorted.
-
-    Raises:
-        OSError: The root cannot be read.
-    """
-    with os.scandir(root) as listing:
-        return sorted(
-            entry.name
-            for entry in listing
-            if not layout.is_passed_over(entry.name) and entry.is_dir(follow_symlinks=follow_links)
-        )
-
-
-def unreadable_root(root: Path, error: OSError) -> RunSummary:
-    """Return what stands in place of the runs of a root that cannot be read."""
-    what = f"The folder cannot be read: {error.strerror or error}."
-    problem = problem_of("TP209", file=str(root), what=what)
-    return RunSummary(
-        path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
-    )
-
-
-def no_root(root: Path) -> Problem:
-    """Return the problem of a root that is missing."""
-    what = f"{root} is not a folder of runs: there is no such folder."
-    then = "Check the path; `trainproof demo` makes two runs in submission_runs."
-    return problem_of("TP091", file=str(root), what=what, why=None, next=then)

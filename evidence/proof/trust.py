@@ -59,7 +59,7 @@ class TrustedEntry:
 
 def trust_path() -> Path:
     """Return the file of this user's trust list."""
-    return seal.user_folder() / "trust.json"
+    return seal.user_data_folder() / "trust.json"
 
 
 def allowed_signers_path() -> Path:

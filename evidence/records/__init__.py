@@ -1,1 +1,1 @@
-"""What a run folder states, as values (`ours`), and as `facts` for rules."""
+"""Import runs of other tools."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.records.facts import Facts, finding
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.hashes import sha256_file
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 

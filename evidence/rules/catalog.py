@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from evidence.records.facts import Facts
 from evidence.rules import (
     chain,
     checker,
@@ -17,6 +16,7 @@ from evidence.rules import (
     scores,
     settings,
 )
+from evidence.run import Run
 from schemas.problems.problem import Problem
 
 RULE_MODULES = (

@@ -50,7 +50,7 @@ class ValidRun(Facts):
 class Checker:
     """Collects the problems of one rule in one run."""
 
-    def __init__(self, run: Facts, code: str) -> None:
+    def __init__(self, run: Run, code: str) -> None:
         self.run, self.code = run, code
         self._found: dict[tuple[str, str], list[Problem]] = defaultdict(list)
 

@@ -35,7 +35,7 @@ def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
     yield from tool_findings(view)
 
 
-def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
+def imports_stand_alone(facts: Run) -> Iterator[Problem]:
     """Yield a problem for an import.json in a folder that has a manifest."""
     if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
         what = "The folder holds both import.json and run_manifest.json."

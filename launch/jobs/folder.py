@@ -23,9 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run import seal
-from evidence.run.layout import MANIFEST, new_run_id
-from evidence.run.write import write_json, write_text
+from evidence import seal
+from evidence.layout import MANIFEST, new_run_id
+from evidence.writing import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, started_in
 from launch.jobs.process import StartedProcess, is_alive
 from schemas.reading.values import at, text_at
@@ -191,7 +191,7 @@ def read_job(folder: Path) -> Job | None:
     if code is None and started is not None and not is_alive(started):
         code = _sealed_code(folder.parent.parent / value["run"])
     state = _state(started, started_in(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
-    is_own = seal.holds(value.pop("seal"), _sealed_content(folder, value))
+    is_own = seal.verify_seal(value.pop("seal"), _sealed_content(folder, value))
     return Job(
         **value,
         folder=folder,

@@ -8,8 +8,8 @@ import threading
 from dataclasses import asdict
 from pathlib import Path
 
-from evidence.run import lock
-from evidence.run.write import write_json
+from evidence import lock
+from evidence.writing import write_json
 from launch.jobs import process
 from launch.jobs.files import no_link, read_started
 from launch.jobs.folder import launch_folder

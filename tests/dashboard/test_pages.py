@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared.session import state
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 
 
 @pytest.mark.parametrize("page", state.PAGES, ids=lambda page: page.title)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from launch.own_targets import keep, own_targets
 from schemas.problems.problem import ProblemError
 
@@ -18,7 +18,7 @@ def test_what_is_kept_is_the_machine_that_the_file_describes(tmp_path: Path) -> 
     assert keep(tmp_path, SAMPLE.read_bytes(), file="mine.yaml") == "my-4060ti"
     [(name, path)] = own_targets(tmp_path).items()
     assert name == "my-4060ti"
-    assert target_of(str(path)) == target_of(str(SAMPLE))
+    assert load_target(str(path)) == load_target(str(SAMPLE))
 
 
 def test_a_changed_file_takes_the_place_of_the_earlier_and_is_another_question(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_changed_file_takes_the_place_of_the_earlier_and_is_another_question(t
     assert list(after) == ["my-4060ti"]
     assert after["my-4060ti"] != before
     assert not before.exists()
-    assert target_of(str(after["my-4060ti"])).memory_bytes == int(7.6 * 2**30)
+    assert load_target(str(after["my-4060ti"])).memory_bytes == int(7.6 * 2**30)
 
 
 @pytest.mark.parametrize(

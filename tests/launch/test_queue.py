@@ -25,9 +25,9 @@ import yaml
 from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
-from evidence.records.ours import read_run
-from evidence.run import lock, seal
-from evidence.run.layout import LOCK
+from evidence import lock, seal
+from evidence.layout import LOCK
+from evidence.run import read_run
 from launch import queue as control
 from launch import worker
 from launch.jobs import process, working

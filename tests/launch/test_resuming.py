@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.records.ours import read_run
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from launch.resuming import can_resume
 
 

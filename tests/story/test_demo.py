@@ -12,8 +12,8 @@ from pages import APP, said
 from streamlit.testing.v1 import AppTest
 
 from dashboard.shared.session import state
-from evidence.records.ours import read_run
-from evidence.run.layout import EXPORT
+from evidence.layout import EXPORT
+from evidence.run import read_run
 from trainer.recorder.progress import Watch
 from trainproof.orders import demo
 

@@ -70,14 +70,14 @@ SAID = {
     "queue list": "The queue is empty.",
 }
 HOLDS = """
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 from pathlib import Path
 with RunLock(Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
 """
 LOOKS = """
-from evidence.run.lock import RunLock, is_alive
+from evidence.lock import RunLock, is_alive
 from pathlib import Path
 from schemas.problems.problem import ProblemError
 alive = is_alive(Path(sys.argv[2]))

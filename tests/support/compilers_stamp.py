@@ -20,7 +20,7 @@ DECIDING = (
     "requirements.lock",
     "requirements-compilers.lock",
     *("trainer/config", "trainer/loop", "trainer/methods", "trainer/model", "trainer/objectives", "trainer/planning"),
-    *("evidence/targets", "tests/support", "tests/trainer/model", "tests/trainer/planning"),
+    *("evidence/targets.json", "tests/support", "tests/trainer/model", "tests/trainer/planning"),
     "tests/trainproof/verbs/test_plan.py",
 )
 PASSED = compiled.kept() / "compilers"

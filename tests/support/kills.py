@@ -36,11 +36,11 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be for
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from evidence.index.runs import index_folder
-from evidence.judge.judgement import report_of
-from evidence.records.ours import ROW_FILES, read_run
-from evidence.run import layout
-from evidence.run.write import RowWriter
+from evidence import layout
+from evidence.grade import check_run
+from evidence.index.index import index_folder
+from evidence.run import ROW_FILES, read_run
+from evidence.writing import RowWriter
 from trainer import evaluate_run as evaluation
 from trainer import run as trainer
 from trainer.evaluation import evaluate
@@ -199,7 +199,7 @@ def left_behind(folder: Path, told: Told) -> dict[str, Any]:
     if not folder.is_dir():
         return {"folder": False}
     run = read_run(folder)
-    report = report_of(run)
+    report = check_run(run)
     listed = [summary.status for summary in index_folder(folder.parent) if summary.path == folder]
     return {
         "folder": True,

@@ -17,7 +17,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 from kills import finished, forked, killed, train
 
-from evidence.run import layout
+from evidence import layout
 from trainer.loop.checkpoint_format import HASH
 
 CONFIG = """

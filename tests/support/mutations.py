@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 from synthetic import seal, write_document
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_json
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_json
 
 Change = dict[str, Any]
 

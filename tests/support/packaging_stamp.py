@@ -18,7 +18,7 @@ DECIDING = (
     "requirements.lock",
     "action.yml",
     ".pre-commit-hooks.yaml",
-    "evidence/run/extras.py",
+    "evidence/extras.py",
     "trainer/recorder/checkout.py",
     "trainer/recorder/code.py",
     "trainer/recorder/installed.py",

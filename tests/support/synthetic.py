@@ -17,8 +17,8 @@ import yaml
 from synthetic_documents import config_of, eval_summary_of, first_examples_of, manifest_of, plan_of
 from synthetic_rows import COMPILE_SECONDS, STARTED, STEP_SECONDS, log_rows, metric_rows, prediction_rows
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.hashes import sha256_file
 
 
 def write_run(
@@ -101,7 +101,7 @@ def seal(folder: Path) -> None:
 
 
 def write_document(path: Path, value: Any) -> None:
-    """Write a JSON document without the durability that `evidence.run.write` gives real runs."""
+    """Write a JSON document without the durability that `evidence.writing` gives real runs."""
     _write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

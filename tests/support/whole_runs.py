@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.recorder.progress import Watch
@@ -29,7 +29,7 @@ def rows(folder: Path, name: str = layout.METRICS) -> list[dict]:
 
 
 def errors_of(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 def saved_steps(folder: Path) -> list[str]:

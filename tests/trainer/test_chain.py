@@ -61,11 +61,11 @@ def manifest_of(folder: Path) -> dict:
 
 
 def errors_of(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 def codes_of(folder: Path) -> list[str]:
-    return [problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):
     assert errors_of(folder) == [
         f"previous is {right[:12]}…; the hash of the previous entry gives {by_hand(changed[2])[:12]}…."
     ]
-    assert report_of(read_run(folder)).grade.name == "contradictory"
+    assert check_run(read_run(folder)).grade.name == "contradictory"
 
 
 def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
@@ -228,4 +228,4 @@ def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
     (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     assert errors_of(folder) == ["chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."]
     assert codes_of(folder) == ["TP531"]
-    assert report_of(read_run(folder)).grade.name == "measured"
+    assert check_run(read_run(folder)).grade.name == "measured"

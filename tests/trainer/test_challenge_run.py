@@ -11,8 +11,9 @@ import pytest
 from forging import answered, forge_answers, read_rows, right_answer
 from tasks import task_of
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.records.ours import read_run
@@ -116,7 +117,7 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
 def test_a_claimed_99_percent_cannot_be_true(folder: Path):
     forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
     # The folder alone tells that tokens are left out, and not that the answers are forged.
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert report.grade.name == "measured"
     assert {each.code for each in report.findings if each.severity == "error"} == {"TP525"}
     receipt = challenged(folder)

@@ -13,7 +13,7 @@ from model_folders import row_file
 from tasks import first_state_of
 from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, refusal, rows, saved_steps
 
-from evidence.run import layout
+from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, OptimizerConfig
 from trainer.loop.stop import StopRequest
 from trainer.model.files.export import export

@@ -10,9 +10,9 @@ from model_folders import chat, chat_model_folder, row_file
 from whole_runs import carried_out
 
 import trainer.run as story
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluate_run import evaluate_run
@@ -86,7 +86,7 @@ def test_every_day_renders_as_the_day_of_the_start(
         assert carried_out(replace(later, resume=tmp_path / before)) == 0
         assert json.loads((later.folder / layout.MANIFEST).read_text())["dataset"]["rendered_at"] == STARTED
         assert dates_in(later.folder) == {"[03 Feb 2031]"}
-        errors = [each.what for each in report_of(read_run(later.folder)).findings if each.severity == "error"]
+        errors = [each.what for each in check_run(read_run(later.folder)).findings if each.severity == "error"]
         assert errors == []
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.lock import RunLock
+from evidence import layout
+from evidence.grade import check_run
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer import evaluate_run as module
@@ -155,7 +155,7 @@ def half(config: Config, tmp_path: Path) -> Path:
 
 
 def errors_of(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 from gguf_cases import TEXT, folder_of, params_of, with_tokenizer
 from model_folders import row_file
 
-from evidence.index.check import check_document
-from evidence.run.hashes import sha256_file
+from evidence.hashes import sha256_file
+from evidence.index.index import check_document
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.challenge_run import ChallengeRequest, challenge_run

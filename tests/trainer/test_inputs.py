@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import REPORT
 from evidence.judge.judgement import report_of
@@ -136,14 +137,14 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
         (True, "the tokenizer finds no token in the prompt, so there is nothing to continue"),
     ]
     record = read_run(order.folder)
-    findings = report_of(record).findings
+    findings = check_run(record).findings
     assert [problem.what for problem in findings if problem.severity == "error"] == []
     # The tokenizer knows no digit, so that no item can be answered with 4.
     unasked, unwritable = (
         "1 of 2 items could not be evaluated and count as wrong",
         "2 of 2 items expect an answer that the tokenizer changes",
     )
-    [said] = [row["message"] for row in record.log().values if row["event"] == "evaluated"]
+    [said] = [row["message"] for row in record.rows(layout.LOG).values if row["event"] == "evaluated"]
     assert said.endswith(f"; {unasked}; {unwritable}")
     assert {"TP457": f"{unasked}.", "TP459": f"{unwritable}."}.items() <= {
         each.code: each.what for each in findings
@@ -211,7 +212,7 @@ def test_a_run_most_of_whose_examples_are_cut_does_not_begin(
         "data.max_length is 64, but 1 of 3 examples lose their answer or its end at that length; "
     )
     with pytest.raises(ProblemError, match="9 of 10 examples"):
-        subject_of(replace(config, data=data), target_of("kaggle-t4x2"))
+        subject_of(replace(config, data=data), load_target("kaggle-t4x2"))
 
 
 def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config: Config, tmp_path: Path):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 from tasks import first_state_of, inputs_of, task_of
 
-from evidence.run import layout
+from evidence import layout
 from schemas.catalog import schema
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config

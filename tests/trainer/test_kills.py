@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from evidence.run import layout
+from evidence import layout
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from trainer.config.tree import BatchConfig, Config, LimitsConfig, RecordingConfig
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -23,7 +23,7 @@ def rows(folder: Path) -> list[dict]:
 
 
 def codes(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import (
@@ -37,7 +37,7 @@ def rows(folder: Path) -> list[dict]:
 
 
 def codes(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 def written(path: Path, count: int) -> Path:

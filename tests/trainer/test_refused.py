@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from tasks import first_state_of
 from whole_runs import carried_out, errors_of, manifest_of, refusal
 
-from evidence.run import layout
+from evidence import layout
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tasks import inputs_of, plan_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import (
     BatchConfig,
@@ -106,7 +106,7 @@ def manifest_of(folder: Path) -> dict:
 
 
 def errors(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 def drawer(config: Config) -> tuple[Rollouts, object, object, object]:

@@ -12,9 +12,9 @@ import pytest
 from changed_schema import changed_schema, with_row_field
 from tasks import task_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
 from trainer.loop.restoring import restored_state
@@ -63,7 +63,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def errors_and_grade(folder: Path) -> tuple[list[str], str]:
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     return [problem.what for problem in report.findings if problem.severity == "error"], report.grade.name
 
 

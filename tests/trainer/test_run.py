@@ -17,9 +17,9 @@ import pytest
 from compiled import QUICK
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
@@ -37,7 +37,7 @@ SMOKE = "trainer/configs/smoke_tiny.yaml"
 def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
     assert carried_out(order) == 0
-    report = report_of(read_run(order.folder))
+    report = check_run(read_run(order.folder))
     assert errors_of(order.folder) == []
     assert report.grade.name in ("consistent", "measured")  # measured where the code under test is not committed
     assert [row["step"] for row in rows(order.folder)] == [1, 2]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
-from evidence.run import layout
-from evidence.targets.target import targets
+from evidence import layout
+from evidence.targets import targets
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run

@@ -13,8 +13,8 @@ from compiled import QUICK
 from tasks import inputs_of
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.run import read_run
 from trainer.config.load import load_config
 
 pytestmark = pytest.mark.slow

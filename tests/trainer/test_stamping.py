@@ -17,10 +17,10 @@ if shutil.which("openssl") is None:
 
 from own_time_authority import Authority, new_authority, serving
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
-from evidence.index.check import check_paths
-from evidence.run import layout
-from evidence.run.extras import install_command
+from evidence.extras import install_command
+from evidence.index.index import check_paths
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run

@@ -11,7 +11,7 @@ import pytest
 from synthetic import write_run
 
 import trainproof
-from evidence.run.extras import install_command
+from evidence.extras import install_command
 from schemas.problems.problem import ProblemError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_nothing_in_a_folder_is_an_empty_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "extra"), [("frame", "frame"), ("metrics", "frame"), ("load_model", "train")])
 def test_without_its_packages_a_name_says_what_to_install(name: str, extra: str, monkeypatch) -> None:
-    monkeypatch.setattr("evidence.run.extras.missing", lambda extra: ["one", "two"])
+    monkeypatch.setattr("evidence.extras.missing", lambda extra: ["one", "two"])
     with pytest.raises(ModuleNotFoundError) as refused:
         getattr(trainproof, name)
     assert str(refused.value) == f"trainproof.{name} needs one, two. Next: {install_command(extra)}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from evidence.run import layout
+from evidence import layout
 from schemas.names import MODELS
 from schemas.problems.formats import size
 from schemas.problems.problem import ProblemError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.records.ours import read_existing_run
-from evidence.run import layout
+from evidence import layout
+from evidence.run import read_existing_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.load import load_config

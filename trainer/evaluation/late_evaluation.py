@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_manifest
-from evidence.run.write import RowWriter, write_json
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_manifest
+from evidence.writing import RowWriter, write_json
 from schemas.problems.problem import ProblemError
 from schemas.validate import read_document
 from trainer.recorder.failure import INTERRUPTED

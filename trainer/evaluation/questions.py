@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from evidence.scores.overlap import row_texts
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 from trainer.config.tree import (
     BatchConfig,
     Config,

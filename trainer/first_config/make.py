@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evidence.run.write import not_written
-from evidence.targets.target import THIS_MACHINE, Target, target_of
+from evidence.targets import THIS_MACHINE, Target, load_target
+from evidence.writing import write_error
 from schemas.problems.formats import size
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import problem_of, rule
@@ -108,7 +108,7 @@ def make(order: Order) -> WrittenConfig:
     target: Target | None = None
     with Gathering(problems):
         known = order.on is not None and order.on != THIS_MACHINE
-        target = target_of(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
+        target = load_target(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
     looked = look_at(order.model, order.data, order.eval_set, problems)
     texts = rows_to_write(order, looked) if looked else {}
     given = [Path(name) for name in (order.data, order.eval_set) if name]
@@ -229,4 +229,4 @@ def write(texts: Mapping[Path, Iterable[str]]) -> None:
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise not_written(error, path, what=f"The file {path.name}") from error
+            raise write_error(error, path, what=f"The file {path.name}") from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 from schemas.problems.formats import short_count, size
 from schemas.problems.words import listed, quantity
 from trainer.config.tree import Config

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 from trainer.config.tree import Config, ElementType, EvaluationConfig, LimitsConfig, OptimizerConfig, PrecisionConfig
 from trainer.first_config.look import ModelAndData
 from trainer.model.params import parameter_count

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 import jax
 import numpy as np
 
-from evidence.run.hashes import RowsSoFar
+from evidence.hashes import RowsSoFar
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.kept_states import KeptStates
 from trainer.loop.saving import Checkpoints

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from safetensors.numpy import save
 
-from evidence.run import layout
-from evidence.run.write import write_bytes
+from evidence import layout
+from evidence.writing import write_bytes
 from schemas.problems.formats import size
 from schemas.problems.words import quantity
 from trainer.config.tree import Config

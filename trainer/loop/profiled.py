@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from evidence.run.layout import PROFILE
+from evidence.layout import PROFILE
 from schemas.problems.words import quantity
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.recorder.recorder import Recorder

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import optax
 
-from evidence.records.effective import stated_elsewhere
+from evidence.effective import settings_in_manifest
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.loop import effective
@@ -151,7 +151,7 @@ def effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dict
         "objective": task.objective.manifest_entry(),
         "data": {"packing": "segments" in task.objective.described(1), "buckets": len(task.lengths)},
     }
-    for key, value in stated_elsewhere(manifest).items():
+    for key, value in settings_in_manifest(manifest).items():
         *groups, name = key.split(".")
         holder = found
         for group in groups:

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import orbax.checkpoint as ocp
 
-from evidence.run.layout import CHECKPOINTS, CONFIG
+from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import problem_of

@@ -25,7 +25,7 @@ from pathlib import Path
 import jax
 import orbax.checkpoint as ocp
 
-from evidence.run.layout import CHECKPOINTS
+from evidence.layout import CHECKPOINTS
 from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, bytes_of, state_sha256, to_stored
 from trainer.loop.step import TrainState
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from evidence.targets.target import targets
+from evidence.targets import targets
 
 SESSIONS = MappingProxyType({"kaggle-tpu": "kaggle-tpu-v5e-8", "kaggle-gpu": "kaggle-t4x2"})
 """What `--session` takes, and the target whose table has its hours."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-from evidence.run.scratch import remove_scratch
+from evidence.writing import remove_scratch
 from trainer.loop.session_limit import SessionLimit
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -16,8 +16,8 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
-from evidence.run import layout
-from evidence.run.write import write_bytes
+from evidence import layout
+from evidence.writing import write_bytes
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

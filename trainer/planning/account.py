@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from evidence.run.plan_words import cost_of, rank_of
 from schemas.problems.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
@@ -26,6 +25,7 @@ from trainer.planning.out_of_memory.advice import Remedy
 from trainer.planning.out_of_memory.explain import Account, AccountPart
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import Sizes
+from trainer.planning.words import cost_of, rank_of
 
 OTHER_THAN_CONFIGURED = 0.15
 """From this distance on, the text is hardly that of the configured program; the estimate is within `ERROR_FRACTION`."""

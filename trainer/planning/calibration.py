@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evidence.run.plan_words import cost_of
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.attending import BLOCKWISE_FROM
@@ -17,6 +16,7 @@ from trainer.planning.devices import ALL_TYPES, instead
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
 from trainer.planning.remat import CHEAPEST_FIRST
+from trainer.planning.words import cost_of
 
 NARROWER_STATES: dict[str, tuple[Literal["bfloat16", "int8"], ...]] = {
     "float32": ("bfloat16", "int8"),

@@ -13,7 +13,7 @@ import jax
 import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
-from evidence.targets.target import THIS_MACHINE, Target, target_of_kind
+from evidence.targets import THIS_MACHINE, Target, find_target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -212,7 +212,7 @@ def this_machine(config: Config) -> Target:
 
 def as_target(devices: Devices) -> Target:
     """Return devices of this machine as a target."""
-    alike = target_of_kind(devices.kind, len(devices.list))
+    alike = find_target(devices.kind, len(devices.list))
     return Target(
         name=THIS_MACHINE,
         title=f"this machine, {len(devices.list)} × {devices.kind}",

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
 OLDER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import jax
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_json
+from evidence import layout
+from evidence.hashes import sha256_json
 from schemas.problems.words import quantity
 from trainer.planning.compile.cache import versions
 from trainer.recorder.attached import walk_attached

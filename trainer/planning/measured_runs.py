@@ -7,9 +7,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import Run, read_existing_run
-from evidence.targets.target import Target, target_of_kind
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import Run, read_existing_run
+from evidence.targets import Target, find_target
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh
@@ -65,7 +66,7 @@ def measured_of(folder: Path) -> Measured | str:
 
 def unusable(run: Run) -> str | None:
     """Return why a run's figures teach nothing, None where they do."""
-    report = report_of(run)
+    report = check_run(run)
     if report.grade.name not in USED or run.manifest is None or run.config is None:
         first = f": {report.findings[0].what}" if report.findings else ""
         return f"its grade is {report.grade.name}{first}"
@@ -89,7 +90,7 @@ def step_seconds_of(run: Run) -> float | None:
 
     Where completions are drawn, of its update alone: that is what is predicted from the compiled step.
     """
-    times = [float(row.get("update_seconds") or row["step_seconds"]) for row in run.metrics().values[1:]]
+    times = [float(row.get("update_seconds") or row["step_seconds"]) for row in run.rows(layout.METRICS).values[1:]]
     return median(times) if len(times) >= FEWEST_ROWS else None
 
 
@@ -115,7 +116,7 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> tuple[float, Task
 
 def as_target(devices: dict[str, Any]) -> Target:
     """Return the target that a manifest's devices are: of the table, or one whose speed nobody knows."""
-    known = target_of_kind(devices["kind"], devices["count"])
+    known = find_target(devices["kind"], devices["count"])
     return known or Target(
         name=devices["kind"],
         title=devices["kind"],

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from evidence.run.hashes import sha256_json
-from evidence.targets.target import Target
+from evidence.hashes import sha256_json
+from evidence.targets import Target
 from schemas.catalog import VERSION
 from schemas.problems.problem import Gathering, Problem
 from trainer.config.tree import Config, document_of

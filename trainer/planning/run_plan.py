@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.mistake import first_line
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evidence.rules.spending.figures import Band, exactly
-from evidence.targets.target import Target
+from evidence.targets import Target
 from schemas.problems.words import quantity
 from trainer.config.tree import Config
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
@@ -17,6 +16,7 @@ from trainer.planning.duration.roofline import dispatch_seconds, floor_seconds, 
 from trainer.planning.duration.session import SessionPart, copy_part, evaluate_part, train_part
 from trainer.planning.estimate.workload import ITEM_BYTES, bytes_of, count_of
 from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.spending_rules import Band, exactly
 from trainer.planning.subject import Subject
 
 INSTALL = Band(low=30, likely=90, high=240)

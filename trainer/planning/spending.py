@@ -9,9 +9,7 @@ from typing import Any
 
 import jax
 
-from evidence.rules.spending import findings
-from evidence.rules.spending.figures import Band, RunFigures
-from evidence.targets.target import Target
+from evidence.targets import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
@@ -31,6 +29,7 @@ from trainer.planning.duration.session import (
 from trainer.planning.estimate.plain_model import host_need
 from trainer.planning.program_memory import ProgramMemory
 from trainer.planning.session_time import CompileTime, compile_part, session_parts, step_compile_seconds
+from trainer.planning.spending_rules import Band, RunFigures, findings
 from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.step_work import Work
 from trainer.planning.subject import Subject

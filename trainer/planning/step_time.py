@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.rules.spending.figures import Band
-from evidence.targets.target import Target
+from evidence.targets import Target
 from schemas.problems.words import quantity
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
@@ -24,6 +23,7 @@ from trainer.planning.duration.roofline import (
 )
 from trainer.planning.estimate.workload import ITEM_BYTES, bits_of, count_of
 from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.spending_rules import Band
 from trainer.planning.step_work import Work, linked_bytes, step_work
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.targets.target import Target
+from evidence.targets import Target
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config

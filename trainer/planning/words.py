@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from evidence.run.plan_words import METHODS
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
+
+_METHODS = {"closed_form": "summed", "compiler": "compiled", "extrapolated": "extrapolated"}
 
 NAMED_PARTS = 4
 """Parts named in a refusal."""
@@ -15,7 +16,7 @@ NAMED_PARTS = 4
 
 def in_words(plan: dict[str, Any]) -> str:
     """Return the plan as one line."""
-    how = METHODS[plan["method"]].word
+    how = _METHODS[plan["method"]]
     need = f"needs about {size(plan['need_bytes'])} on each device ({how}, within {plan['error_fraction']:.0%})"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
@@ -65,3 +66,38 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     if shown:
         return f"{listed}; none is enough alone, so combine them."
     return "Use a smaller model or a larger device."
+
+
+COSTS = {
+    "memory.donate": "nothing: the old state's memory is used again",
+    "memory.loss_chunk_tokens": "a few percent of speed",
+    "evaluation.batch_size": "a slower evaluation",
+    "memory.mlp_chunk_tokens": "smaller products of matrices; with memory.remat=none the MLP is computed once more",
+    "memory.attention": "attention is computed in blocks, and once more on the way back",
+    "optimizer.max_grad_norm": "gradients are no longer clipped",
+    "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
+    "memory.remat=dots": "a few percent more arithmetic: activations and attention are computed again",
+    "memory.remat": "about a third more arithmetic: layers are computed again",
+    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
+    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
+    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, up or down by chance where they learn",
+    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
+    "optimizer.state=bfloat16": "the optimizer's numbers are rounded to 2 to 3 decimal digits, up or down by chance",
+    "optimizer.state=int8": "the optimizer's numbers are kept in 8 bits, blocks of them under one magnitude",
+    "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
+    "method.kind": "adapters learn instead of all parameters",
+    "mesh.shard_params": "the devices exchange parameters in each step",
+    "data.max_length": "rows beyond it are cut or refused",
+}
+"""Cost of changing a setting, or of changing it to a value, cheapest first; advice uses this order."""
+
+
+def cost_of(setting: str) -> str:
+    """Return the cost of a change, written like the argument of `--set`."""
+    return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
+
+
+def rank_of(setting: str) -> int:
+    """Return the rank of a change by cost, cheapest first; unknown changes rank last."""
+    names = list(COSTS)
+    return next((names.index(name) for name in (setting, setting.partition("=")[0]) if name in COSTS), len(names))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from schemas.validate import read_document, read_rows
 from trainer.challenge_run import form_stated
 from trainer.config.tree import Config

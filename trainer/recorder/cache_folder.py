@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evidence.run.platform import user_folder
+from evidence.seal import user_folder
 
 FOLDER = "TRAINPROOF_CACHE"
 """Environment variable with the folder."""

@@ -20,8 +20,8 @@ from typing import Any, Protocol
 
 import psutil
 
-from evidence.run import layout
-from evidence.run.write import RowWriter
+from evidence import layout
+from evidence.writing import RowWriter
 from trainer.recorder.recorder import Recorder, clock_seconds, now
 
 NVML, LIBTPU = "pynvml", "libtpu.sdk.tpumonitoring"

@@ -192,7 +192,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
 
 def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
     """Return the run's configuration: what was left open as it was, its number of devices, the files named."""
-    effective, memory = effective_of(run.manifest), run.config.memory
+    effective, memory = effective_settings(run.manifest), run.config.memory
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
     remat = effective["memory.remat"] if memory.remat == "auto" else memory.remat
     config = replace(run.config, memory=replace(memory, layers=layers, attention=attention, remat=remat))

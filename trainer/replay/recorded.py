@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import read_existing_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.hashes import sha256_file
+from evidence.run import Run, read_existing_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
@@ -102,7 +101,7 @@ def read_recorded(folder: Path) -> RecordedRun:
     Raises:
         ProblemError: exit code 2; there is no such folder, or it states too little to be repeated.
     """
-    facts = facts_of(read_existing_run(folder))
+    facts = read_existing_run(folder)
     manifest = facts.manifest
     missing = [
         name
@@ -138,7 +137,7 @@ def read_recorded(folder: Path) -> RecordedRun:
     )
 
 
-def params_stated(facts: Facts, first: int) -> dict[int, str]:
+def params_stated(facts: Run, first: int) -> dict[int, str]:
     """Return the hash of all parameters at each step for which the run states one."""
     found = {entry["step"]: entry["params_sha256"] for entry in facts.chain or [] if entry["params_sha256"]}
     if facts.model is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from evidence.records.by_name import flatten
-from evidence.run import layout
+from evidence import layout
+from evidence.effective import flatten
 from schemas.problems.words import show
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document

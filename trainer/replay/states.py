@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored

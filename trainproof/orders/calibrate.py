@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence.run.layout import MANIFEST
+from evidence.layout import MANIFEST
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity

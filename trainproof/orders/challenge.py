@@ -95,4 +95,4 @@ def keep(receipt: dict[str, Any], output: Path | None) -> None:
             output.parent.mkdir(parents=True, exist_ok=True)
             write_json(output, receipt)
     except OSError as error:
-        raise not_written(error, Path(error.filename or where), what="The receipt") from error
+        raise write_error(error, Path(error.filename or where), what="The receipt") from error

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.run.layout import PROGRAMS
-from evidence.run.write import as_json_text
+from evidence.layout import PROGRAMS
+from evidence.writing import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts, as_sentence
 from trainer.evaluate_run import evaluate_run

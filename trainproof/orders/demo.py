@@ -12,12 +12,10 @@ from pathlib import Path
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from evidence.index.check import check_paths
-from evidence.judge.headlines import score_headlines
-from evidence.judge.report import report_text
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
-from evidence.run.layout import EXPORT, new_run_id
+from evidence.index.index import check_paths
+from evidence.layout import EXPORT, new_run_id
+from evidence.report import report_text, score_headlines
+from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.load import load_config
@@ -145,7 +143,7 @@ def export_if_missing(folder: Path, watch: Watch) -> Path:
 
 def score_text(folder: Path) -> str:
     """Return a run's score before and after training, each with its 95 % interval, and the questions it is of."""
-    facts = facts_of(read_run(folder))
+    facts = read_run(folder)
     after, _, before = (line.as_text() for line in score_headlines(facts))
     asked = (facts.eval_summary or {})["eval_set"]["name"]
     return f"  {folder.name} on {asked}: before training {before}; after it {after}"

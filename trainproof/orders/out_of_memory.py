@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evidence.run import layout
-from evidence.run.extras import need
+from evidence import layout
+from evidence.extras import need
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.planning.out_of_memory.explain import explanation

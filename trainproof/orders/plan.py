@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import evidence.rules
-from evidence.run.hashes import sha256_json
-from evidence.targets.target import THIS_MACHINE, Target, target_of, targets
+from evidence.hashes import sha256_json
+from evidence.targets import THIS_MACHINE, Target, load_target, targets
 from schemas.catalog import VERSION
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
@@ -53,7 +53,7 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
 
         config = rehearsed_here(config, device_is_stated=flags.device is not None)
         return with_headroom(cached_here(config, this_machine(config), flags), config)
-    target = target_of(flags.on)
+    target = load_target(flags.on)
     if config.model.shape == "auto":  # to decide it takes JAX, which a kept plan is shown without
         from trainer.planning.rehearsing import rehearsed
 

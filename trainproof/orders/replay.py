@@ -11,8 +11,7 @@ from typing import Any
 
 from evidence.bundle.unpacked import MOST_STATES, pack_states, sent_states, unpacked_run
 from evidence.proof.receipts import run_sha256
-from evidence.run.scratch import scratch_folder
-from evidence.run.write import as_json_text, not_written
+from evidence.writing import as_json_text, scratch_folder, write_error
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
 from schemas.problems.rule import problem_of
@@ -137,5 +136,5 @@ def pack_answer(run: Path, states: str, output: Path) -> int:
             sha256 = write_states(run, sorted(steps), scratch, watch.say)
             pack_states(scratch, sha256, output)
     except OSError as error:
-        raise not_written(error, output, what="The answer") from error
+        raise write_error(error, output, what="The answer") from error
     return len(steps)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.run.layout import CONFIG, new_run_id
+from evidence.layout import CONFIG, new_run_id
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.load import load_config

@@ -24,7 +24,7 @@ MOST_FACTS = 60
 
 def foreign_text(record: JudgedRecord, report: RunReport) -> str:
     """Return a run of another tool as the terminal shows it: figures, grade, every fact with its source, findings."""
-    run, view = record.facts.run, record.sources
+    run, view = record.facts, record.sources
     assert view is not None
     rows = [*_identity(run, view), *_figures(record.figures), ("grade", report.grade.name)]
     width = max(len(name) for name, _ in rows)
@@ -36,7 +36,7 @@ def foreign_text(record: JudgedRecord, report: RunReport) -> str:
 
 def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
     """Return what `foreign_text` shows, as values, with every fact, score and series."""
-    run, view = record.facts.run, record.sources
+    run, view = record.facts, record.sources
     assert view is not None
     return {
         "path": str(run.path),
@@ -86,7 +86,7 @@ def import_json(imported: ImportResult) -> dict[str, Any]:
 
 
 def _report(imported: ImportResult) -> RunReport:
-    return report_of(read_run(imported.path))
+    return check_run(read_run(imported.path))
 
 
 def _counts(view: ImportedRun) -> str:

@@ -8,9 +8,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from evidence.run.plan_words import VERDICTS
 from schemas.problems.formats import size
 from trainer.planning.words import NAMED_PARTS, in_words
+
+VERDICTS = {
+    "fits": "fits",
+    "tight": "tight",
+    "does_not_fit": "does not fit",
+    "unsupported": "unsupported",
+    "unknown": "not known",
+}
 
 GIB = 2**30
 LAST_COLUMN = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})+")

@@ -176,7 +176,7 @@ def _worst(summary: RunSummary) -> str:
 
 def _identity(run: Run) -> list[tuple[str, str]]:
     """Return who, what and where of a run that may be broken, as names and texts."""
-    manifest = run.manifest or {}
+    manifest = run.raw(layout.MANIFEST)
 
     def text(*keys: str) -> str:
         value: Any = manifest

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 from trainproof.verbs.options import AsJson, Fetch
 
 
@@ -39,7 +39,7 @@ def challenge(
 
         flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)
         receipt = run_challenge(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
-    from evidence.run.write import as_json_text
+    from evidence.writing import as_json_text
     from trainproof.terminal.challenges import challenge_text
 
     sys.stdout.write(as_json_text(receipt) if as_json else challenge_text(receipt))

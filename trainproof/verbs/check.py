@@ -18,8 +18,8 @@ def check(
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")] = False,
 ) -> None:
     """Check runs against their own evidence. Exit 1: something is wrong."""
-    from evidence.index.check import check_paths
-    from evidence.judge.report import report_as
+    from evidence.index.index import check_paths
+    from evidence.report import report_as
 
     report = check_paths(paths)
     form = {"json": as_json, "github": as_github, "sarif": as_sarif}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 from trainproof.verbs.options import RUNS, Root
 
 

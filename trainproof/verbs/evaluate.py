@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
-from evidence.run.write import as_json_text
+from evidence.extras import need
+from evidence.writing import as_json_text
 from trainproof.verbs.options import AsJson
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 
 
 class Form(StrEnum):

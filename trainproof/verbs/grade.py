@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 from trainproof.verbs.options import AsJson
 
 
@@ -16,8 +16,8 @@ def grade(
     paths: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")], as_json: AsJson = False
 ) -> None:
     """Say what each run is worth, and why."""
-    from evidence.index.check import check_paths
-    from evidence.judge.report import grades_json, grades_text
+    from evidence.index.index import check_paths
+    from evidence.report import grades_json, grades_text
 
     reports = check_paths(paths).runs
     sys.stdout.write(as_json_text(grades_json(reports)) if as_json else grades_text(reports))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 from trainproof.verbs.options import RUNS, AsJson
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 from trainproof.verbs.options import AsJson
 
 
@@ -31,7 +31,7 @@ def init(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("init"):
-        from evidence.run.write import as_json_text
+        from evidence.writing import as_json_text
         from trainer.first_config.make import Order, make
         from trainproof.terminal.first_config import made_text
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 
 
 def merge(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 from schemas.problems.formats import NOTHING
 from schemas.problems.visible import as_lines
 from trainproof.verbs.options import AsJson
 
 if TYPE_CHECKING:
-    from evidence.run.notes import Notes
+    from evidence.notes import Notes
 
 
 def note(
@@ -31,7 +31,7 @@ def note(
     """Tag runs, write a note, archive or restore them; without options, show their notes. No grade depends on it."""
     from datetime import UTC, datetime
 
-    from evidence.run.notes import NotesEdit, change_notes
+    from evidence.notes import NotesEdit, change_notes
 
     change = NotesEdit(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
     noted = dict(zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True))

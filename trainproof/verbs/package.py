@@ -31,7 +31,7 @@ def package(
 ) -> None:
     """Pack runs into one zip that anyone can verify. Exit code 1 if a run cannot be packed."""
     from evidence.bundle.build import build_bundle
-    from evidence.run.write import as_json_text
+    from evidence.writing import as_json_text
     from trainproof.terminal.bundles import build_dict, build_text, default_output, progress_bar
 
     folders = [*(runs or []), *(run_dir or [])]

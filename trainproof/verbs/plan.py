@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from evidence.run.extras import need
-from evidence.run.write import as_json_text
+from evidence.extras import need
+from evidence.writing import as_json_text
 from trainproof.verbs.options import RUNS, AsJson, Settings
 
 ExplainOom = Annotated[

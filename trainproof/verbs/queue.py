@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evidence.run.extras import need
-from evidence.run.write import as_json_text
+from evidence.extras import need
+from evidence.writing import as_json_text
 from schemas.problems.formats import NOTHING
 from schemas.problems.visible import as_lines
 from trainproof.verbs.options import RUNS, AsJson, Root, Settings

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.extras import need
+from evidence.extras import need
 from trainproof.verbs.options import AsJson, Fetch
 
 
@@ -62,7 +62,7 @@ def replay(
             sys.stdout.write(asked_for(run, flags, as_json=as_json))
             raise typer.Exit(0)
         receipt, code = run_replay(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
-    from evidence.run.write import as_json_text
+    from evidence.writing import as_json_text
     from trainproof.terminal.challenges import replay_text
 
     sys.stdout.write(as_json_text(receipt) if as_json else replay_text(receipt))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text
 from trainproof.verbs.options import RUNS, AsJson
 
 
@@ -24,7 +24,7 @@ def runs(
     if folder is not None and root is not None:
         what = "The folder of runs was given twice; give it once."
         raise typer.BadParameter(what, param_hint="--root")
-    from evidence.index.runs import index_folder
+    from evidence.index.index import index_folder
     from trainproof.terminal.runs import print_runs, runs_json
 
     summaries = index_folder(folder or root or RUNS)

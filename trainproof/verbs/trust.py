@@ -40,7 +40,7 @@ def add(
 def list_(as_json: AsJson = False) -> None:
     """List whom you trust, and since when."""
     from evidence.proof.trust import trust_path, trusted_entries
-    from evidence.run.write import as_json_text
+    from evidence.writing import as_json_text
     from schemas.problems.visible import as_lines
 
     entries = trusted_entries()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dashboard
-from evidence.run.layout import CONFIG
+from evidence.layout import CONFIG
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"

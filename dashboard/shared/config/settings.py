@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.config import form
-from evidence.records.effective import EffectiveSetting, agreements
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
+from evidence.effective import EffectiveSetting, compare_settings
+from evidence.run import Run
 from schemas.reading.values import at
 
 Document = Mapping[str, Any] | None
@@ -37,8 +36,8 @@ class SettingRow:
 
 def settings(run: Run) -> list[SettingRow]:
     """Return every key of the configuration of a run in the order of its schema."""
-    facts = facts_of(run)
-    agreed = agreements(facts.config, facts.manifest)
+    facts = run
+    agreed = compare_settings(facts.config, facts.manifest)
     return [_setting(field, run.config, agreed.get(field.dotted)) for field in form.fields()]
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.parts import markup
 from dashboard.shared.session import reading
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 TICK_SECONDS, _WAITING_SECONDS = 2.0, 0.5
 

@@ -8,8 +8,8 @@ from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.line import RunLine
 from dashboard.shared.charts.lineage import Ancestor, lineage
 from dashboard.shared.session import reading
-from evidence.index.runs import RunSummary
-from evidence.records.ours import Run
+from evidence.index.summary import RunSummary
+from evidence.run import Run
 
 _OWN = frozenset({"seed", "name", "schema_version"})
 

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables.run_rows import Row
-from evidence.run.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
+from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 

@@ -21,7 +21,6 @@ class GrowingLines:
         path: The file.
         take: Called with whole lines, in their order.
         forget: Called where the file is another one than before (replaced, cut or gone), before its lines are given.
-        begin: Called for such a file with its size; returns how many bytes of it are known already. None: none are.
     """
 
     def __init__(
@@ -30,10 +29,9 @@ class GrowingLines:
         *,
         take: Callable[[bytes], None],
         forget: Callable[[], None],
-        begin: Callable[[int], int] | None = None,
     ) -> None:
         self._path = path
-        self._take, self._forget, self._begin = take, forget, begin
+        self._take, self._forget = take, forget
         self._offset = 0
         self._start_afresh(None)
 
@@ -49,7 +47,6 @@ class GrowingLines:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._start_afresh(status.st_ino)
-                    self._offset = self._begin(status.st_size) if self._begin else 0
                 file.seek(self._offset)
                 while (chunk := file.read(CHUNK_BYTES)) and (used := self._used(chunk)):
                     self._offset += used

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
-from evidence.index.columns_cache import read_cached
 from schemas.catalog.row_fields import TIME, number_names
 
 _LEAST_ROWS = 256
@@ -100,13 +99,10 @@ class Tail:
 
     Args:
         path: The file.
-        columns_in: Folder of `evidence.index.columns_cache` where a long file may have been kept. None: none.
     """
 
-    def __init__(self, path: Path, *, columns_in: Path | None = None) -> None:
-        self._path = path
-        self._columns_in = columns_in
-        self._lines = GrowingLines(path, take=self._take, forget=self._forget, begin=self._take_kept)
+    def __init__(self, path: Path) -> None:
+        self._lines = GrowingLines(path, take=self._take, forget=self._forget)
         self._lock = threading.Lock()
 
     def series(self) -> Series:
@@ -124,15 +120,6 @@ class Tail:
         self._numbers = _GrowingArray(np.empty((len(number_names()), 0)))
         self._seconds = _GrowingArray(np.empty((1, 0)))
         self._began: float | None = None
-
-    def _take_kept(self, size: int) -> int:
-        """Begin with what the index kept of the file, if it is of the file as it is now; return its bytes."""
-        table = read_cached(self._columns_in, self._path) if self._columns_in else None
-        if table is None:
-            return 0
-        self._numbers = _GrowingArray(table[: len(number_names())])
-        self._seconds = _GrowingArray(self._since_the_first(table[-1:]))
-        return size
 
     def _take(self, lines: bytes) -> None:
         rows, unread = _decode(lines)

@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence, Set
 from concurrent.futures import Future, wait
 
-from evidence.index.parallel import Progress
-from evidence.index.runs import RunIndex, RunSummary
+from evidence.index.index import RunIndex
+from evidence.index.summary import RunSummary
+from evidence.index.workers import Progress
 
 _TOLD_EVERY_SECONDS = 0.1
 _SOME = 20
@@ -72,7 +73,7 @@ class SharedIndex:
             is_stuck = bool(done) and now - self._moved > _PATIENCE_SECONDS  # By a run that takes long by itself.
             if (done < enough or seconds_left < _PATIENCE_SECONDS) and not is_stuck and found is None:
                 continue
-            some = self.index.so_far()
+            some = self.index.partial()
             if named <= {summary.path.name for summary in some}:
                 return some
             enough = 2 * done

@@ -1,6 +1,6 @@
 """What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
 
-Everything is kept under the state of the files it was read from (`evidence.run.lock`), so a changed run is read
+Everything is kept under the state of the files it was read from (`evidence.lock`), so a changed run is read
 again and an unchanged one is not. Nothing kept here is ever changed by a page.
 """
 
@@ -226,8 +226,7 @@ def _shared_index() -> SharedIndex:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
-    columns, kept = columns_cache.default_folder(), entries.default_folder()
-    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=kept))
+    return SharedIndex(RunIndex(Path(root), follow_links=False, entries_in=cache.default_folder()))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -242,7 +241,7 @@ def _rows(root: str) -> RowCache:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
-    return Tail(Path(path), columns_in=columns_cache.default_folder())
+    return Tail(Path(path))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from evidence.index.parallel import Progress
+from evidence.index.workers import Progress
 
 _PATIENCE_SECONDS = 0.3
 _STEP_SECONDS = 0.1

@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.shared.tables.plan_time import band_at
 from dashboard.shared.words.verdicts import part_name, program_name
-from evidence.records.observed import observed_memory
+from evidence.effective import observed_memory
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.tables.plan_time import Estimate, band_at, limits, share_in_words
-from dashboard.shared.words.verdicts import method_at, verdict_at
-from evidence.run.plan_words import METHODS
+from dashboard.shared.words.verdicts import METHODS, method_at, verdict_at
 from schemas.problems.formats import count, duration, percent, size
 from schemas.problems.problem import Problem, Severity
 from schemas.reading.values import at, flag_at, number_at, objects_at, text_at
@@ -128,7 +127,7 @@ def _memory(plan: Plan) -> str:
     target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
     if verdict_at(plan, "verdict") == "unsupported":
         return ""
-    how = method_at(plan) or METHODS["closed_form"].phrase
+    how = method_at(plan) or METHODS["closed_form"]
     each = "each of " if (number_at(plan, "target", "devices") or 1) > 1 else ""
     return f"{size(number_at(plan, 'available_bytes'))} available on {each}{target}; {how}."
 

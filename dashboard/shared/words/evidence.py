@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.shared.words.grades import Sign, Tone
-from evidence.judge.documents import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
-from evidence.judge.grade import GRADES, GradeName
+from evidence.grade import GRADES, GradeName
+from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
 from schemas.problems import formats
 from schemas.problems.words import quantity
 

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.shared.words.grades import Sign
-from evidence.run.plan_words import METHODS
 from schemas.reading.values import text_at
+
+METHODS = {
+    "closed_form": "added up from formulas",
+    "compiler": "read from the compiled program",
+    "extrapolated": "compiled with fewer layers and extrapolated",
+}
+"""How the memory of a plan was found."""
 
 VERDICTS: Mapping[str, Sign] = {
     "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
@@ -58,7 +64,7 @@ def method_at(document: Mapping[str, Any] | None) -> str:
 
 def method_name(method: str | None) -> str:
     """Return a method in words: `closed_form` is `added up from formulas`; empty for one that is not known."""
-    return METHODS[method].phrase if method in METHODS else ""
+    return METHODS.get(method or "", "")
 
 
 def part_name(name: str | None) -> str:

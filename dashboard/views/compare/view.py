@@ -14,8 +14,8 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
 from dashboard.views.compare.logic import strip
 from dashboard.views.compare.parts import answers, comparison, relations, smoke
-from evidence.index.runs import RunSummary
-from evidence.records.ours import Run
+from evidence.index.summary import RunSummary
+from evidence.run import Run
 
 _DRAWN = "runs whose differences stand"
 

@@ -125,9 +125,9 @@ def _figures(run: Run, series: Series) -> None:
         markup.note(" ".join(withheld))
 
 
-def _facts(run: Run) -> tuple[Facts, Sequence[str]]:
+def _facts(run: Run) -> tuple[Run, Sequence[str]]:
     """Return what may be shown of a run, and which figures may not although the run states them."""
-    return trace(facts_of(run), reading.check(run.path).findings)
+    return trace(run, reading.check(run.path).findings)
 
 
 def _sections(
@@ -164,7 +164,7 @@ def _sections(
 
 
 def _predictions(run: Run) -> None:
-    predictions.section(run.predictions().values, _facts(run)[0].eval_summary)
+    predictions.section(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
     predictions.over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 

@@ -16,7 +16,7 @@ from dashboard.views.runs.logic.look import Look, Slice, filter_runs, in_order, 
 from dashboard.views.runs.parts import actions, cards, keys
 from dashboard.views.runs.parts.grid import chosen_runs, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from schemas.problems.words import quantity
 
 _VISIT = "address of the list"

@@ -15,7 +15,7 @@ from browser import serving, settled
 from playwright.sync_api import Page, Request, expect
 from synthetic import seal, write_run
 
-from evidence.run.layout import FIRST_EXAMPLES, LOG, PREDICTIONS
+from evidence.layout import FIRST_EXAMPLES, LOG, PREDICTIONS
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

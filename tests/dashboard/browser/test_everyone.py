@@ -13,7 +13,7 @@ from browser import settled
 from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
-from evidence.run.layout import MANIFEST
+from evidence.layout import MANIFEST
 from launch.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -14,7 +14,7 @@ import pytest
 from browser import serving, settled
 from playwright.sync_api import Page, expect
 
-from evidence.index.runs import index_runs
+from evidence.index.index import index_runs
 
 pytestmark = [pytest.mark.browser]
 

@@ -12,7 +12,7 @@ from browser import settled
 from playwright.sync_api import Page, expect
 from stand_ins import wait_for
 
-from evidence.run.hashes import sha256_file
+from evidence.hashes import sha256_file
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -15,8 +15,8 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.parts.announcements import TICK_SECONDS
 from dashboard.views.runs.logic import saved_views
-from evidence.run.lock import RunLock
-from evidence.run.notes import read_notes
+from evidence.lock import RunLock
+from evidence.notes import read_notes
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

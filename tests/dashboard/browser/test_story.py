@@ -15,8 +15,8 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.run.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
-from evidence.run.lock import RunLock
+from evidence.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
+from evidence.lock import RunLock
 
 pytestmark = pytest.mark.browser
 

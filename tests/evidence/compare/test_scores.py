@@ -146,7 +146,7 @@ def test_another_tools_run_has_the_figures_that_its_files_state_and_no_score(tmp
         "training time": "1 min 23 s",
     }
     assert [grade.name for grade in comparison.grades] == ["consistent", "measured"]
-    assert comparison.pairs[0].refused == ("theirs is another tool's run: its answers were not scored here.",)
+    assert comparison.pairs[0].refused == ("theirs is imported from another tool and has not been scored.",)
     shutil.copytree(FOREIGN / "mlflow" / "folder", tmp_path / "ended")
     assert compare_runs([read_run(a), read_run(tmp_path / "ended")]).statuses == ("succeeded", "succeeded")
 

@@ -42,7 +42,7 @@ def told(view: ImportedRun) -> list[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
 def test_folder_is_read_and_graded(case: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(case)
-    report = report_of(read_run(Path("folder")))
+    report = check_run(read_run(Path("folder")))
     parts = [
         report.grade.name,
         *report.grade.reasons,

@@ -75,7 +75,7 @@ def survives(name: str, content: bytes) -> None:
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(content)
         run = read_run(folder)
-        report = report_of(run)
+        report = check_run(run)
         assert report.grade.name in GRADES
         as_text(report.findings)
         run_text(run)

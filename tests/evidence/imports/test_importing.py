@@ -35,13 +35,13 @@ def imported(case: str, root: Path) -> ImportResult:
 
 
 def codes(folder: Path) -> list[str]:
-    return [problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 @pytest.mark.parametrize("case", sorted(path.parent.name for path in CASES.glob("*/folder")))
 def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path: Path) -> None:
     source = CASES / case / "folder"
-    before = report_of(read_run(source))
+    before = check_run(read_run(source))
     if before.grade.name == "not a run":
         with pytest.raises(ProblemError) as refused:
             imported(case, tmp_path)
@@ -58,7 +58,7 @@ def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path
     }
     assert read_document(made.path / "import.json", "import").problems == ()
     assert not (made.path / "run_manifest.json").exists()
-    after = report_of(read_run(made.path))
+    after = check_run(read_run(made.path))
     assert (after.grade.name, after.grade.reasons) == (before.grade.name, before.grade.reasons)
     assert [problem.code for problem in after.findings] == [p.code for p in before.findings if p.code != "TP517"]
 
@@ -105,7 +105,7 @@ def test_a_changed_import_is_found_out(name: str, tmp_path: Path) -> None:
     code, change = TAMPERINGS[name]
     change(run)
     assert code in codes(run)
-    assert report_of(read_run(run)).grade.name in ("contradictory", "partial")
+    assert check_run(read_run(run)).grade.name in ("contradictory", "partial")
 
 
 def test_an_import_beside_a_manifest_is_neither(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_import_beside_a_manifest_is_neither(tmp_path: Path) -> None:
     run = write_run(tmp_path, "run")
     (run / "import.json").write_bytes((made / "import.json").read_bytes())
     assert "TP376" in codes(run)
-    assert report_of(read_run(run)).grade.name == "contradictory"
+    assert check_run(read_run(run)).grade.name == "contradictory"
 
 
 def test_rows_of_our_shape_are_kept_as_rows(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_what_is_left_out_is_named(tmp_path: Path) -> None:
         ("TP524", "warning", "back\\slash.log and bad\\xff.log were skipped: not every system allows such a name."),
         ("TP524", "note", ".hidden, venv/ and x.tmp were skipped: hidden, temporary or of packages."),
     ]
-    assert [problem.what for problem in report_of(read_run(theirs)).findings if problem.code == "TP524"] == [
+    assert [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"] == [
         note.what for note in made.notes
     ]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.grade import check_run
+from evidence.run import read_run
 
 sys.path.append(FOLDER := str(Path(__file__).parents[3] / "benchmarks" / "detection"))  # for these imports only
 

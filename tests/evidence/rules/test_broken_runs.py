@@ -14,8 +14,8 @@ import pytest
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.judge.judgement import check_run, report_of
-from evidence.records.ours import read_run
+from evidence.grade import check_run, find_problems
+from evidence.run import read_run
 from schemas.problems.render import as_text
 
 CASES = Path(__file__).parents[2] / "cases" / "runs"
@@ -32,7 +32,7 @@ def test_broken_run_is_found_out(case: Path, tmp_path: Path, monkeypatch: pytest
         apply(folder, change)
     if broken.get("reseal"):
         reseal(folder, broken["changes"])
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     text = f"{report.grade.name}\n\n{as_text(report.findings)}"
     if os.environ.get("WRITE_CASES"):
         (case / "problem.txt").write_text(text, "utf-8")
@@ -47,8 +47,8 @@ def test_valid_run_has_no_findings(case: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     valid = json.loads((case / "run.json").read_text("utf-8"))
     run = read_run(write_run(Path(), "run", **valid["run"]))
-    assert as_text(check_run(run)) == ""
-    assert report_of(run).grade.name == valid["grade"]
+    assert as_text(find_problems(run)) == ""
+    assert check_run(run).grade.name == valid["grade"]
 
 
 def test_there_are_enough_cases() -> None:

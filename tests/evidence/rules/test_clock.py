@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from synthetic import seal, write_rows, write_run
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 
 Row = dict[str, Any]
 
@@ -57,7 +57,7 @@ def set_back(folder: Path, seconds: float, *, has_clock: bool) -> None:
 def test_clock_set_back(tmp_path: Path, seconds: int, has_clock: bool) -> None:
     folder = write_run(tmp_path, "run", items=0)
     set_back(folder, seconds, has_clock=has_clock)
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert [each for each in report.findings if each.severity != "note"] == []
     assert report.grade.name == "measured"  # it has no evaluation
 

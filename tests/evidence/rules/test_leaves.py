@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from leaves import Forger, Forgery
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.grade import find_problems
+from evidence.run import read_run
 from schemas.problems.render import as_text
 
 REPOSITORY = Path(__file__).parents[3]

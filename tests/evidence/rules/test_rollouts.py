@@ -22,7 +22,7 @@ NOT_EVALUATED = "TP509"
 
 
 def findings(folder: Path) -> list[Problem]:
-    return [problem for problem in check_run(read_run(folder)) if problem.code != NOT_EVALUATED]
+    return [problem for problem in find_problems(read_run(folder)) if problem.code != NOT_EVALUATED]
 
 
 def messages(folder: Path) -> list[tuple[str, str]]:

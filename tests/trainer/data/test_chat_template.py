@@ -10,9 +10,9 @@ import pytest
 from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 from tasks import inputs_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
@@ -163,7 +163,7 @@ def test_the_summary_states_the_template_and_the_run_stands(
         assert run(order, watch) == 0
     summary = json.loads((order.folder / layout.EVAL_SUMMARY).read_text())
     assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = report_of(read_run(order.folder)).findings
+    findings = check_run(read_run(order.folder)).findings
     assert [problem.what for problem in findings if problem.severity == "error"] == []
 
 
@@ -179,7 +179,7 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
     assert summary["generation"]["stop_token_id"] == TURN_END_ID
     assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = report_of(read_run(order.folder)).findings
+    findings = check_run(read_run(order.folder)).findings
     assert [problem.what for problem in findings if problem.severity == "error"] == []
     exported = export_run(order.folder, None, quiet)
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}

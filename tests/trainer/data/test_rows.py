@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, DataConfig

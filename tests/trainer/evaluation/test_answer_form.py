@@ -123,7 +123,7 @@ def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
 
 
 def test_the_run_has_no_error_but_what_it_was_made_for(made: Path):
-    assert {each.code for each in check_run(read_run(made)) if each.severity == "error"} == {"TP408"}
+    assert {each.code for each in find_problems(read_run(made)) if each.severity == "error"} == {"TP408"}
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -171,7 +171,7 @@ def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))
-    assert code in {each.code for each in check_run(read_run(forger.folder)) if each.severity == "error"}
+    assert code in {each.code for each in find_problems(read_run(forger.folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

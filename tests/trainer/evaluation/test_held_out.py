@@ -32,6 +32,7 @@ from trainer.config.tree import (
 from trainer.loop.restoring import steps_of
 from trainer.objectives.contradictions import contradictions
 from trainer.planning.duration.session import evaluate_part
+from trainer.planning.spending_rules import exactly
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -86,7 +87,7 @@ def points_of(folder: Path) -> dict[int, tuple[float, float]]:
 
 
 def errors_of(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def errors_of(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)) if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 @pytest.mark.slow

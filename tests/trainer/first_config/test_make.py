@@ -7,7 +7,7 @@ import pytest
 from first_hour import folder_with_weights, rows_in, sums, write_rows
 from model_folders import llama_folder
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
@@ -59,7 +59,7 @@ def test_what_is_written_is_the_choice_and_says_why(first: WrittenConfig):
 
 def test_the_values_follow_from_the_rows(first: WrittenConfig):
     """180 rows of 27 to 29 tokens are padded to 32; 180 // 25 = 7 sequences a step at most, so 4; 3 passes are 135."""
-    machine = replace(target_of("rtx-4090"), platform="cpu")
+    machine = replace(load_target("rtx-4090"), platform="cpu")
     config = choose(first.looked, machine, first.choice.config).config
     assert first.looked.widths.max() in range(25, 33)
     assert (config.data.max_length, config.data.packing, config.method.kind) == (32, False, "full")
@@ -69,10 +69,10 @@ def test_the_values_follow_from_the_rows(first: WrittenConfig):
 
 def test_many_short_rows_share_sequences(first: WrittenConfig):
     few = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 999 + [200])))
-    config = choose(few, target_of("kaggle-t4x2"), first.choice.config).config
+    config = choose(few, load_target("kaggle-t4x2"), first.choice.config).config
     assert (config.data.max_length, config.data.packing) == (224, False)
     many = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 9_999 + [200])))
-    config = choose(many, target_of("kaggle-t4x2"), first.choice.config).config
+    config = choose(many, load_target("kaggle-t4x2"), first.choice.config).config
     assert (config.data.max_length, config.data.packing) == (256, True)
 
 
@@ -94,7 +94,7 @@ def gemma(looked: ModelAndData) -> ModelAndData:
 )
 def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfig, machine: str, precision: str):
     config = base_config("google/gemma-2b", "train.jsonl", "eval.jsonl", "run")
-    choice = choose(gemma(first.looked), target_of(machine), config)
+    choice = choose(gemma(first.looked), load_target(machine), config)
     assert choice.fits
     assert (choice.config.method.kind, choice.config.memory.remat) == ("lora", "layer")
     assert (choice.config.precision.params, choice.config.precision.compute) == (precision, precision)
@@ -103,7 +103,7 @@ def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfi
 def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, tmp_path: Path):
     # Long rows: of short ones the export decides, which needs the plain model whatever it is trained beside.
     long = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [2_000] * 200)))
-    machine, looked = target_of("kaggle-t4x2"), gemma(long)
+    machine, looked = load_target("kaggle-t4x2"), gemma(long)
     config = base_config("google/gemma-2b", "train.jsonl", None, "run")
     whole = choose(looked, machine, config)
     assert whole.config.method.base == "plain"
@@ -124,7 +124,7 @@ def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
     long = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [2_000] * 200)))
     config = base_config("google/gemma-2b", "train.jsonl", None, "run")
     config = replace(config, memory=replace(config.memory, layers="scanned"))
-    machine, looked = replace(target_of("rtx-4090"), platform="cpu"), gemma(long)
+    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(long)
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
     one = replace(plenty, batch=BatchConfig(microbatch_size=1))
@@ -137,7 +137,7 @@ def test_an_evaluation_that_decides_the_memory_is_counted(first: WrittenConfig):
     config = first.choice.config
     alone = replace(config, evaluation=EvaluationConfig())
     asked = replace(config, evaluation=replace(config.evaluation, max_new_tokens=400, batch_size=4096))
-    need = [measure(each, first.looked, target_of("rtx-4090")).need for each in (alone, asked)]
+    need = [measure(each, first.looked, load_target("rtx-4090")).need for each in (alone, asked)]
     assert need[0].name == "train"
     assert need[1].peak_bytes > need[0].peak_bytes
 

@@ -42,11 +42,11 @@ def test_auto_takes_what_the_device_has_from_a_length_on():
 
 
 def test_splash_is_refused_by_name_before_anything_is_read():
-    from evidence.targets.target import target_of
+    from evidence.targets import load_target
 
     half = PrecisionConfig(compute="float16")
     with pytest.raises(ProblemError) as refused:
-        subject_of(of("splash", layers="scanned", precision=half), target_of("t4"))
+        subject_of(of("splash", layers="scanned", precision=half), load_target("t4"))
     [problem] = refused.value.problems
     assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
     assert problem.what == (

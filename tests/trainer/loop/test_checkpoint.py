@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evidence.run import layout
-from evidence.run.hashes import link_of
+from evidence import layout
+from evidence.hashes import link_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
 
-from evidence.run import layout
-from evidence.run.hashes import Chain
+from evidence import layout
+from evidence.hashes import Chain
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.checkpoint_format import state_sha256, to_stored

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.imports.importing import import_run
 from evidence.index.check import check_paths
@@ -136,7 +137,11 @@ def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
         "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
     )
     found = read_run(folder)
-    assert (found.status, len(found.metrics().values), found.manifest["exit"]["error"]) == ("failed", 1, "disk_full")
+    assert (found.status, len(found.rows(layout.METRICS).values), found.manifest["exit"]["error"]) == (
+        "failed",
+        1,
+        "disk_full",
+    )
     assert report_text(check_paths([folder])) == f"{folder}  partial\n1 run: 1 partial; nothing found.\n"
 
 
@@ -219,7 +224,7 @@ def test_recorder_that_fills_the_disk_keeps_every_row_before(small: Path) -> Non
 
     assert refused(record, 4).startswith(f"error TP722: {folder}: The disk is full;")
     found = read_run(folder)
-    assert [each["step"] for each in found.metrics().values] == list(range(1, written + 1))
+    assert [each["step"] for each in found.rows(layout.METRICS).values] == list(range(1, written + 1))
     assert written > 1000
     assert found.status == "interrupted"
     assert json.loads((folder / "run_manifest.json").read_text()) == {"status": "running"}

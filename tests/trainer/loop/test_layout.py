@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tasks import inputs_of
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import (
     BatchConfig,

@@ -13,9 +13,9 @@ import numpy as np
 import optax
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
 from trainer.loop import loss_scale
@@ -187,7 +187,7 @@ def documents(folder: Path) -> dict[str, Any]:
 
 
 def problems(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from whole_runs import carried_out, errors_of, rows
 
-from evidence.run import layout
+from evidence import layout
 from trainer.config.tree import Config
 from trainer.replay.difference import OF_THIS_MACHINE
 from trainer.run import RunRequest

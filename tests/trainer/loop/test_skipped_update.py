@@ -14,8 +14,8 @@ from jax.sharding import SingleDeviceSharding
 from tasks import inputs_of, task_of
 from whole_runs import carried_out, errors_of, manifest_of, rows
 
-from evidence.run import layout
-from evidence.targets.target import target_of
+from evidence import layout
+from evidence.targets import load_target
 from trainer.config.tree import Config, OptimizerConfig
 from trainer.loop import programs, step
 from trainer.loop.loss_scale import first_loss_scale
@@ -171,7 +171,7 @@ def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.Monke
 
 @pytest.mark.compiler("gpu")
 def test_they_take_no_more_on_a_card_where_a_conditional_would(monkeypatch: pytest.MonkeyPatch):
-    card = description_of(target_of("t4"))
+    card = description_of(load_target("t4"))
     [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
     real = step.update_where
     plain = memory(real, None, device, monkeypatch)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tasks import inputs_of, task_of
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import (
@@ -58,7 +58,7 @@ def rows(folder: Path) -> list[list[float]]:
 
 
 def errors(folder: Path) -> list[str]:
-    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+    return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
 def refusal(work: Callable[[], object], exit_code: int = 2) -> str:

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from tasks import inputs_of
 
-from evidence.run import layout
-from evidence.targets.target import target_of
+from evidence import layout
+from evidence.targets import load_target
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import config_text
@@ -105,7 +105,7 @@ def test_what_was_held_against_an_older_formula_teaches_nothing():
 
 def test_a_band_is_never_narrower_than_what_was_measured():
     task, _ = inputs_of(SMALL)
-    chip = target_of("tpu-v5e-1")
+    chip = load_target("tpu-v5e-1")
     answers = Estimator(platform="tpu", available_bytes=chip.memory_bytes).programs(task, None)
     plain = predicted_step(task, chip, answers)
     assert plain.band is not None

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.rules.spending import RunFigures, findings
-from evidence.rules.spending.figures import Band
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
@@ -18,10 +16,11 @@ from trainer.model.files.source import resolve
 from trainer.planning.duration.roofline import floor_seconds
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
+from trainer.planning.spending_rules import Band, RunFigures, findings
 
 GIB = 2**30
 HOUR = 3600.0
-T4X2 = target_of("kaggle-t4x2")
+T4X2 = load_target("kaggle-t4x2")
 PARAMETERS = 2_506_172_416
 
 

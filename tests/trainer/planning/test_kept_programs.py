@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evidence.run import layout
+from evidence import layout
 from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
 from trainer.planning import kept_programs

@@ -63,9 +63,9 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
         {"size": "embed", "own": 2048, "made": 128},
         {"size": "mlp", "own": 16384, "made": 1024},
     ]
-    report = report_of(smoke)
+    report = check_run(smoke)
     assert [finding for finding in report.findings if finding.severity == "error"] == []
-    ours = summary_of(smoke, report)
+    ours = summarize(smoke, report)
     full = replace(ours, mode="full", steps_planned=200, settings={**ours.settings, **settings_of_full(large)})
     assert find_lineage(ours, full) == "same but for size"
     assert find_smoke_runs(full, [ours]) == [ours]
@@ -98,14 +98,14 @@ def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
 
 def test_on_the_machine_that_it_is_for_a_large_model_is_rehearsed_itself(large: Path):
     config = load_config(large, settings=["model.shape=auto", "limits.steps=2"])
-    assert rehearsed(config, target_of("kaggle-tpu-v5e-8")).model.shape == "own"
-    assert rehearsed(config, target_of("kaggle-t4x2")).model.shape != "auto"
+    assert rehearsed(config, load_target("kaggle-tpu-v5e-8")).model.shape == "own"
+    assert rehearsed(config, load_target("kaggle-t4x2")).model.shape != "auto"
 
 
 def test_the_computing_seconds_by_hand(large: Path):
     """2 steps x 256 x 8 chips x 128 tokens x 8 operations x 2.5e9 over 8 x 197e12 x 0.4 a second."""
     config = load_config(large, settings=["limits.steps=2"])
-    seconds = computing_seconds(config, target_of("kaggle-tpu-v5e-8"), parameters=2_500_000_000, devices=8)
+    seconds = computing_seconds(config, load_target("kaggle-tpu-v5e-8"), parameters=2_500_000_000, devices=8)
     assert seconds == pytest.approx(2 * 256 * 8 * 128 * 8 * 2.5e9 / (8 * 197e12 * 0.4))
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import jax
 import pytest
 
-from evidence.rules.spending import findings
-from evidence.rules.spending.figures import Band, RunFigures
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,
@@ -30,6 +28,7 @@ from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
 from trainer.planning.estimator import resident_bytes
 from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.spending_rules import Band, RunFigures, findings
 from trainproof.terminal.plans import time_lines
 
 QWEN = Config(
@@ -54,7 +53,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def planned(config: Config, target: str) -> dict[str, Any]:
-    plan = plan_for(config, target_of(target), PlanOptions(quick=True, advice=False))
+    plan = plan_for(config, load_target(target), PlanOptions(quick=True, advice=False))
     assert check_value("plan", plan, file="plan.json") == []
     return plan
 
@@ -119,19 +118,21 @@ def test_the_guide_of_two_free_cards_is_told_what_its_own_figures_mean():
         hours_stated=45,
         group_size=2,
     )
-    found = {each.code: each for each in findings(guide, target_of("kaggle-t4x2"))}
+    found = {each.code: each for each in findings(guide, load_target("kaggle-t4x2"))}
     assert found["TP731"].severity == "error"
     assert "every 500 steps, which takes 13.9 to 20.8 hours" in found["TP731"].what
     assert "278 to 417 hours in about 29 sessions" in found["TP732"].what
     assert "278 to 417 hours; kaggle-t4x2 has 30 a week" in found["TP733"].what
-    assert "are 278 to 417 hours; 45 are stated" in found["TP734"].what
-    assert "only the order of two sums survives" in found["TP748"].what
+    assert "are 278 to 417 hours, not 45" in found["TP734"].what
+    assert "only the order of the rewards matters" in found["TP748"].what
     sizes = {
-        size: [each.what for each in findings(replace(guide, group_size=size), target_of("t4")) if each.code == "TP748"]
+        size: [
+            each.what for each in findings(replace(guide, group_size=size), load_target("t4")) if each.code == "TP748"
+        ]
         for size in (None, 3, 4)
     }
     assert sizes == {None: [], 3: ["objective.group_size is 3."], 4: []}
-    unscaled = findings(replace(guide, group_scaled=False), target_of("t4"))
+    unscaled = findings(replace(guide, group_scaled=False), load_target("t4"))
     assert "objective.group_size is 2." in {each.what for each in unscaled}
 
 

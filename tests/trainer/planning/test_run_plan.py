@@ -12,7 +12,7 @@ import pytest
 from jax import monitoring
 from tasks import inputs_of
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.rules.spending.figures import Band, exactly
-from evidence.run import layout
-from evidence.targets.target import target_of
+from evidence import layout
+from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, MeshConfig, ModelConfig
 from trainer.loop.mesh import shapes_mesh
@@ -24,6 +23,7 @@ from trainer.planning.session_time import (
     load_part,
     save_part,
 )
+from trainer.planning.spending_rules import Band, exactly
 from trainer.planning.subject import Subject, subject_of
 
 FULL = Path("submission_runs/demo-full")
@@ -32,7 +32,7 @@ FULL = Path("submission_runs/demo-full")
 @pytest.fixture(scope="module")
 def demo() -> Subject:
     evaluated = EvaluationConfig(eval_set="eval_v2", batch_size=50, max_new_tokens=10)
-    return subject_of(Config(model=ModelConfig(name="demo"), evaluation=evaluated), target_of("kaggle-t4x2"))
+    return subject_of(Config(model=ModelConfig(name="demo"), evaluation=evaluated), load_target("kaggle-t4x2"))
 
 
 def compiled(name: str, seconds: float | None) -> ProgramMemory:
@@ -109,7 +109,7 @@ def test_prompts_are_read_batch_by_batch():
 
 
 def test_cards_share_the_prompts_and_each_reads_the_parameters_that_it_holds(demo: Subject):
-    bound = replace(target_of("kaggle-t4x2"), memory_bandwidth=1e6, peak_flops={"float32": 1e15})
+    bound = replace(load_target("kaggle-t4x2"), memory_bandwidth=1e6, peak_flops={"float32": 1e15})
     repeated = demo.changed(replace(demo.task.config, mesh=MeshConfig(shard_params=False)))
     both = [answers_part(each, bound).seconds.likely for each in (demo, repeated)]
     assert both[1] == pytest.approx(2 * both[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.tree import BatchConfig, Config, ModelConfig
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
@@ -77,7 +77,7 @@ class Needing(Estimator):
 
 @pytest.fixture(scope="module")
 def demo() -> Subject:
-    return subject_of(Config(model=ModelConfig(name="demo")), target_of("tpu-v5e-1"))
+    return subject_of(Config(model=ModelConfig(name="demo")), load_target("tpu-v5e-1"))
 
 
 def searched(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,
@@ -85,7 +85,7 @@ TINY = Config(
 
 
 def codes(config: Config, target: str) -> dict[str, str]:
-    plan = plan_for(config, target_of(target), PlanOptions(quick=True, advice=False))
+    plan = plan_for(config, load_target(target), PlanOptions(quick=True, advice=False))
     return {each["code"]: each["severity"] for each in plan["findings"]}
 
 
@@ -109,7 +109,7 @@ def test_a_plan_finds_what_would_be_spent_badly():
 @pytest.mark.slow
 def test_a_quantised_base_is_worth_nothing_on_a_cpu_unless_layers_are_stacked():
     config = replace(TINY, method=MethodConfig(kind="lora", base="nf4"), memory=MemoryConfig(remat="layer"))
-    card = target_of("kaggle-t4x2")
+    card = load_target("kaggle-t4x2")
     assert "TP712" not in codes(config, "kaggle-t4x2")
     plan = plan_for(
         config, replace(card, platform="cpu", device_kinds=("AMD EPYC",)), PlanOptions(quick=True, advice=False)

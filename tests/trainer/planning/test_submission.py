@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.loop.disk import most_at_once
 from trainer.loop.mesh import shapes_mesh
@@ -52,7 +52,7 @@ def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
 def test_the_readme_says_what_the_plan_says():
     """Memory, hours and share of the week; a plan from a few compiled layers takes the sum too, since it is more."""
     config = load_config(Path("trainer/configs/submission_tpu.yaml"))
-    plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), PlanOptions(quick=True, advice=False))
+    plan = plan_for(config, load_target("kaggle-tpu-v5e-8"), PlanOptions(quick=True, advice=False))
     said = " ".join(Path("README.md").read_text("utf-8").split())
     stated = re.search(
         r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of "

@@ -83,7 +83,7 @@ def test_a_shipped_shape_has_as_many_parameters_as_its_page_states(name: str, st
 
 def test_a_plan_needs_no_network_and_no_login_and_follows_the_schema(no_network: None):
     config = replace(GEMMA, evaluation=EvaluationConfig(eval_set="eval_v2"))
-    plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), QUICK)
+    plan = plan_for(config, load_target("kaggle-tpu-v5e-8"), QUICK)
     assert check_value("plan", plan, file="plan.json") == []
     assert plan["verdict"] == "fits"
     assert [program["name"] for program in plan["programs"]] == ["start", "train", "decode", "export"]
@@ -109,7 +109,7 @@ def test_a_plan_needs_no_network_and_no_login_and_follows_the_schema(no_network:
 
 @pytest.mark.parametrize("name", ["t4", "kaggle-t4x2", "p100"])
 def test_bfloat16_on_a_card_that_lacks_it_is_unsupported_and_named(name: str):
-    plan = plan_for(GEMMA, target_of(name), QUICK)
+    plan = plan_for(GEMMA, load_target(name), QUICK)
     assert check_value("plan", plan, file="plan.json") == []
     assert (plan["verdict"], plan["programs"], plan["time"]) == ("unsupported", [], None)
     assert plan["findings"][0]["what"] == f"precision.compute is bfloat16, which {name} does not have."
@@ -123,7 +123,7 @@ def test_what_does_not_fit_comes_with_sets_that_do():
         memory=MemoryConfig(donate=False),
         precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
     )
-    plan = plan_for(config, target_of("tpu-v5e-1"), QUICK)
+    plan = plan_for(config, load_target("tpu-v5e-1"), QUICK)
     assert plan["verdict"] == "does_not_fit"
     fitting = [each["set"] for each in plan["advice"] if each["verdict"] == "fits"]
     assert ["optimizer.name=adafactor"] in fitting
@@ -143,7 +143,7 @@ def test_advice_passes_over_what_cannot_be_built():
         precision=PrecisionConfig(compute="float16"),
         evaluation=EvaluationConfig(eval_set="eval_v2", batch_size=100),
     )
-    plan = plan_for(config, target_of("t4"), QUICK)
+    plan = plan_for(config, load_target("t4"), QUICK)
     [fitting] = [each for each in plan["advice"] if each["verdict"] == "fits"]
     assert fitting["set"] == ["method.kind=lora", "precision.params=float16"]
     assert fitting["costs"].endswith("; frozen weights are rounded to 3 to 4 decimal digits")
@@ -174,7 +174,7 @@ class Stricter:
 def test_where_a_compiler_refuses_a_microbatch_a_smaller_one_is_advised():
     halved = PrecisionConfig(params="bfloat16", compute="bfloat16")
     config = replace(GEMMA, batch=BatchConfig(microbatch_size=128), precision=halved)
-    target = target_of("tpu-v5e-1")
+    target = load_target("tpu-v5e-1")
     subject = subject_of(config, target, say=lambda line: None)
     with asking_for(target, subject, QUICK) as sums:
         need = max(each.peak_bytes for each in sums.programs(subject.task, subject.asked))
@@ -187,7 +187,7 @@ def test_where_a_compiler_refuses_a_microbatch_a_smaller_one_is_advised():
 
 def test_advice_for_what_is_tight_frees_something():
     config = replace(GEMMA, batch=BatchConfig(microbatch_size=24))
-    plan = plan_for(config, target_of("tpu-v5e-1"), QUICK)
+    plan = plan_for(config, load_target("tpu-v5e-1"), QUICK)
     assert plan["verdict"] == "tight"
     assert "evaluation.batch_size=1" not in str(plan["advice"])
     assert plan["advice"]
@@ -197,7 +197,7 @@ def test_advice_for_what_is_tight_frees_something():
 @pytest.mark.slow
 def test_the_largest_microbatch_fits_and_one_more_does_not():
     wish = PlanOptions(quick=True, max_batch=True, advice=False)
-    target = target_of("tpu-v5e-1")
+    target = load_target("tpu-v5e-1")
     most = plan_for(GEMMA, target, wish)["max_batch"]
     summed = PlanOptions(quick=True, advice=False)
     at = [
@@ -212,12 +212,12 @@ def test_full_fine_tuning_of_nine_billion_parameters_fits_on_eight_chips():
     """Its decoding compiles to 6.79 GiB of 15.75; the copy of all weights on every chip would be 17.2 alone."""
     nine = replace(GEMMA, model=ModelConfig(name="google/gemma-2-9b"), data=DataConfig(max_length=1024))
     evaluated = replace(nine, batch=BatchConfig(microbatch_size=1), evaluation=EvaluationConfig(eval_set="eval_v2"))
-    assert plan_for(evaluated, target_of("kaggle-tpu-v5e-8"), QUICK)["verdict"] == "fits"
+    assert plan_for(evaluated, load_target("kaggle-tpu-v5e-8"), QUICK)["verdict"] == "fits"
 
 
 def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
     odd = replace(GEMMA, batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=640))
-    table = plan_for(odd, target_of("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))["grid"]
+    table = plan_for(odd, load_target("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))["grid"]
     assert table["microbatch_sizes"] == [1, 2, 3, 4, 8, 16, 32, 64, 128]
     assert table["max_lengths"] == [128, 256, 512, 640, 1024, 2048, 4096]
     needs = {(cell["max_length"], cell["microbatch_size"]): cell["need_bytes"] for cell in table["cells"]}
@@ -229,23 +229,23 @@ def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
 
 def test_the_configurations_own_size_is_a_cell_of_its_grid():
     own = replace(GEMMA, batch=BatchConfig(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
-    plan = plan_for(own, target_of("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))
+    plan = plan_for(own, load_target("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))
     [cell] = [cell for cell in plan["grid"]["cells"] if (cell["microbatch_size"], cell["max_length"]) == (200, 192)]
     assert cell["need_bytes"] == plan["need_bytes"]
 
 
 def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused():
     with pytest.raises(ProblemError) as refused:
-        subject_of(replace(GEMMA, mesh=replace(GEMMA.mesh, devices=3)), target_of("t4"))
+        subject_of(replace(GEMMA, mesh=replace(GEMMA.mesh, devices=3)), load_target("t4"))
     assert (refused.value.exit_code, refused.value.problems[0].code) == (3, "TP702")
     with pytest.raises(ProblemError) as refused:
-        subject_of(replace(GEMMA, data=DataConfig(max_length=9000)), target_of("t4"))
+        subject_of(replace(GEMMA, data=DataConfig(max_length=9000)), load_target("t4"))
     assert (refused.value.exit_code, refused.value.problems[0].code) == (2, "TP061")
 
 
 def test_without_a_compiler_the_sums_answer_and_say_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trainer.planning.compile.machines.has_compiler", lambda platform: False)
-    plan = plan_for(GEMMA, target_of("tpu-v5e-1"), PlanOptions(advice=False))
+    plan = plan_for(GEMMA, load_target("tpu-v5e-1"), PlanOptions(advice=False))
     assert {program["method"] for program in plan["programs"]} == {"closed_form"}
     assert "the TPU compiler is not installed (pip install 'trainproof[plan]')" in plan["programs"][0]["because"]
 
@@ -256,7 +256,7 @@ def test_a_compiler_that_gives_no_answer_leaves_the_sum_with_its_reason(monkeypa
 
     monkeypatch.setattr(Compiler, "ask", silent)
     monkeypatch.setattr(planning, "machine_of", lambda target, devices: V5E_1)
-    plan = plan_for(replace(GEMMA, model=ModelConfig(name="demo")), target_of("tpu-v5e-1"), PlanOptions(advice=False))
+    plan = plan_for(replace(GEMMA, model=ModelConfig(name="demo")), load_target("tpu-v5e-1"), PlanOptions(advice=False))
     assert plan["programs"][1]["method"] == "closed_form"
     assert plan["programs"][1]["because"] == "added up: The compiler gave no answer: ended after 1 s"
 
@@ -298,7 +298,7 @@ def test_work_is_that_of_products_and_loops_count_as_often_as_they_run():
 
 
 def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
-    subject = subject_of(GEMMA, target_of("tpu-v5e-1"))
+    subject = subject_of(GEMMA, load_target("tpu-v5e-1"))
     # 2 forward, 4 backward, 2 recomputed; scores of attention are 2 % more at this length, and the head is not
     # computed again by its own layer.
     assert step_work(subject.task).flops == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
@@ -307,13 +307,13 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
 @pytest.mark.slow
 def test_beside_adapters_no_gradient_of_the_frozen_weights_is_counted():
     adapted = replace(GEMMA, method=replace(GEMMA.method, kind="lora"))
-    flops = step_work(subject_of(adapted, target_of("tpu-v5e-1")).task).flops
+    flops = step_work(subject_of(adapted, load_target("tpu-v5e-1")).task).flops
     # 2 forward, 2 backward, 2 recomputed, and what rank 8 adds.
     assert flops == pytest.approx(6 * 2_506_172_416 * 4 * 512, rel=0.06)
 
 
 def test_what_is_computed_again_is_not_useful():
-    tpu, task = target_of("tpu-v5e-1"), subject_of(GEMMA, target_of("tpu-v5e-1")).task
+    tpu, task = load_target("tpu-v5e-1"), subject_of(GEMMA, load_target("tpu-v5e-1")).task
     assert useful_flops(task) == pytest.approx(6 * 2_506_172_416 * 4 * 512, rel=0.03)
     assert useful_flops(task.changed(replace(GEMMA, memory=MemoryConfig(remat="none")))) == useful_flops(task)
     assert ideal_seconds(task, tpu) == useful_flops(task) / 197e12
@@ -329,9 +329,9 @@ def test_the_scores_of_long_sequences_are_traffic():
     llama = replace(GEMMA, model=ModelConfig(name="meta-llama/Llama-3.2-1B"), batch=BatchConfig(microbatch_size=1))
     short, long = (replace(llama, data=DataConfig(max_length=length)) for length in (1024, 8192))
     scores = 16 * 32 * 4 * 8192**2
-    moved = step_work(subject_of(long, target_of("tpu-v5e-1")).task).moved
+    moved = step_work(subject_of(long, load_target("tpu-v5e-1")).task).moved
     assert 5 * scores < moved < 9 * scores
-    assert moved > 16 * step_work(subject_of(short, target_of("tpu-v5e-1")).task).moved
+    assert moved > 16 * step_work(subject_of(short, load_target("tpu-v5e-1")).task).moved
 
 
 @pytest.mark.slow
@@ -341,13 +341,13 @@ def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_
     config = replace(
         GEMMA, model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=64)
     )
-    eight = subject_of(config, target_of("kaggle-tpu-v5e-8")).task
+    eight = subject_of(config, load_target("kaggle-tpu-v5e-8")).task
     program = train_program(eight)  # tiny-gpt2 has two layers: nothing is drawn out
     traced = shared_work(program.function.trace(*program.arguments, **program.settings).jaxpr, eight)
     assert step_work(eight).flops == traced.flops
     assert step_work(eight).moved == pytest.approx(traced.moved, rel=0.1)
     monkeypatch.setattr("trainer.planning.step_work.train_program", None)
-    assert step_work(subject_of(config, target_of("tpu-v5e-1")).task).flops == traced.flops
+    assert step_work(subject_of(config, load_target("tpu-v5e-1")).task).flops == traced.flops
 
 
 @pytest.fixture(scope="module")
@@ -358,7 +358,7 @@ def compiler() -> Iterator[Compiler]:
 
 @pytest.mark.compiler("tpu")
 def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Compiler, tmp_path: Path):
-    target = target_of("tpu-v5e-1")
+    target = load_target("tpu-v5e-1")
     llama = ModelConfig(name=llama_folder(tmp_path, layers=7), weights="random")
     precision = PrecisionConfig(params="bfloat16", compute="bfloat16")
     config = replace(GEMMA, model=llama, data=DataConfig(max_length=256), precision=precision)
@@ -377,7 +377,7 @@ def test_a_small_model_is_not_promised_steps_below_what_starting_one_takes():
     """Before, 2,800 steps of the demo were to take 0.5 s on eight chips: 0.2 ms each, less than the host needs."""
     config = load_config(Path("trainer/configs/demo.yaml"))
     for name, least in (("kaggle-tpu-v5e-8", 350e-6 + 150e-6), ("h200", 350e-6)):
-        time = plan_for(config, target_of(name), PlanOptions(quick=True, advice=False))["time"]
+        time = plan_for(config, load_target(name), PlanOptions(quick=True, advice=False))["time"]
         assert time["step_seconds"]["low"] >= least
         assert "dispatch decides" in time["because"]
         train = next(part for part in time["session"] if part["name"] == "train")

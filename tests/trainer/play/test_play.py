@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig

@@ -14,9 +14,9 @@ import jax
 import pytest
 from whole_runs import carried_out
 
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.write import RowWriter
+from evidence import layout
+from evidence.run import read_run
+from evidence.writing import RowWriter
 from schemas.validate import read_rows
 from trainer.loop.stopwatch import TimedSource
 from trainer.recorder import sensors

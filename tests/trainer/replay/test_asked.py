@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from forging import forged, read_manifest, read_rows
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
@@ -117,7 +118,7 @@ def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest:
     listed = {each["path"] for each in read_manifest(honest)["artifacts"]}
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)
-    assert [each.what for each in report_of(read_run(honest)).findings if each.severity == "error"] == []
+    assert [each.what for each in check_run(read_run(honest)).findings if each.severity == "error"] == []
 
 
 def test_as_many_states_are_kept_as_fit_together():

@@ -19,7 +19,7 @@ SMOKE = ROOT / "submission_runs" / "demo-smoke"
 
 def test_the_run_that_learned_from_rewards_has_no_finding():
     run = read_run(ROOT / "submission_runs" / "countdown-grpo")
-    report = report_of(run)
+    report = check_run(run)
     assert (report.grade.name, report.findings) == ("consistent", ())
     assert run.manifest is not None
     assert run.manifest["environment"]["processor"]["compiled_for"] == "x86-64-v3"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
-from evidence.run import layout
+from evidence import layout
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,

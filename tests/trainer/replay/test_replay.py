@@ -14,6 +14,7 @@ import yaml
 from forging import forged, read_manifest, read_rows
 from tasks import inputs_of
 
+from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import save_receipt
@@ -153,7 +154,7 @@ def copy(honest: Path, tmp_path: Path) -> Path:
 
 
 def findings(folder: Path) -> list[str]:
-    return [f"{each.code} {each.what}" for each in report_of(read_run(folder)).findings if each.severity == "error"]
+    return [f"{each.code} {each.what}" for each in check_run(read_run(folder)).findings if each.severity == "error"]
 
 
 def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:

@@ -11,11 +11,10 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.check import check_paths
-from evidence.index.runs import index_runs
-from evidence.judge.grade import NEVER_STATED
-from evidence.judge.report import grades_json, grades_text, report_as, report_text
-from evidence.records.ours import read_run
+from evidence.grade import NEVER_STATED
+from evidence.index.index import check_paths, index_runs
+from evidence.report import grades_json, grades_text, report_as, report_text
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from trainproof.terminal.runs import run_text, runs_json, runs_text
 
@@ -52,8 +51,8 @@ runs/forged  contradictory
   run_manifest.json: result.best_loss is 0.5; metrics.jsonl gives 1.440041.
 runs/good    consistent
   Finished; every document is valid, every hash matches, and every result and score follows from its rows.
-  It follows schema version 1.0, which has no chain of states, no tokens and fingerprints of answers and no kept \
-parameters: what these would contradict cannot be found here.
+  It uses schema version 1.0, without a chain of states, tokens of answers or saved parameters. Contradictions with \
+these cannot be found.
 runs/killed  partial
   The run was interrupted after 10 of 20 steps.
 """
@@ -127,7 +126,7 @@ def test_one_form_at_a_time(root: Path) -> None:
     with pytest.raises(ProblemError) as refused:
         report_as(check_paths([root]), ["json", "sarif"])
     assert refused.value.exit_code == 2
-    assert refused.value.problems[0].what == "--json and --sarif were given; one output has one form."
+    assert refused.value.problems[0].what == "--json and --sarif cannot be combined."
 
 
 def test_sarif_explains_the_codes_that_occur(root: Path) -> None:

@@ -57,7 +57,7 @@ def test_check_of_nothing_exits_2(root: Path, capsys: pytest.CaptureFixture[str]
         "",
         (
             "error TP091: absent: absent does not exist.\n"
-            "  Next: Check the path; give a run, a folder of runs or a document.\n"
+            "  Next: Pass a run folder, a folder of runs, or a document under the name that a run gives it.\n"
         ),
     )
     assert run_command(capsys, "check")[0] == 2
@@ -109,8 +109,8 @@ def test_runs_without_a_folder_says_how_to_make_one(
         2,
         "",
         (
-            "error TP091: submission_runs: submission_runs is not a folder of runs: there is no such folder.\n"
-            "  Next: Check the path; `trainproof demo` makes two runs in submission_runs.\n"
+            "error TP091: submission_runs: submission_runs does not exist, or is not a folder.\n"
+            "  Next: Check the path; `trainproof demo` writes two runs to submission_runs.\n"
         ),
     )
 

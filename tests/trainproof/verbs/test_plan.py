@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from trainproof.command import main
 
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
-from evidence.index import check, summary
-from evidence.run import layout
-from evidence.run.lock import RunLock
+from evidence import layout
+from evidence.index import index
+from evidence.lock import RunLock
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch
 from trainproof.orders.continuing import carry_out
@@ -146,8 +146,8 @@ def test_what_a_session_compiled_is_no_run(tmp_path: Path):
     for name in (layout.PROGRAMS, ".hidden", "full"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / layout.MANIFEST).write_text("{}")
-    assert check.run_folders(tmp_path) == [tmp_path / "full"]
-    assert summary.run_folders(tmp_path, follow_links=False) == ["full"]
+    assert index.run_folders(tmp_path) == [tmp_path / "full"]
+    assert index.run_names(tmp_path, follow_links=False) == ["full"]
 
 
 def test_a_run_that_lacks_its_evaluation_is_given_that(session: Path):

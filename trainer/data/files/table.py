@@ -30,7 +30,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from evidence.run.hashes import sha256_file, sha256_lines
+from evidence.hashes import sha256_file, sha256_lines
 from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, show

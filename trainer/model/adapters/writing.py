@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from trainer.model.adapters.config import CONFIG, PREFIX, modules
 from trainer.model.adapters.reading import FIRST, SECOND, WEIGHTS
 from trainer.model.files.export import refuse_taken

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from trainer.model import files

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import trainer
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from trainer.recorder.cache_folder import folder
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")

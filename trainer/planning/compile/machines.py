@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from evidence.targets.target import THIS_MACHINE, Target
+from evidence.targets import THIS_MACHINE, Target
 
 TPU_PACKAGE = "libtpu"
 CUDA_PACKAGES = ("jax_cuda12_plugin", "jax_cuda13_plugin")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from evidence.rules.spending.figures import Band
+from trainer.planning.spending_rules import Band
 
 LIKELY_EFFICIENCY = 0.4
 """Share of the floor's speed that a step is likely to reach.

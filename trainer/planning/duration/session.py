@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evidence.rules.spending.figures import Band, exactly
+from trainer.planning.spending_rules import Band, exactly
 
 PART_NAMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
 """Parts of a session, in the order in which they happen."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from evidence.run.plan_words import cost_of
 from schemas.problems.formats import size
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import NamedBuffer, Role
+from trainer.planning.words import cost_of
 
 FEWEST_CHUNK = 256
 NOTHING = "nothing"

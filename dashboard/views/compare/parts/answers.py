@@ -56,7 +56,7 @@ def _flips(pair: Pair, flips: Sequence[Flip], runs: Mapping[str, Run]) -> None:
         page = st.pagination(pages, key=f"flips of {pair.second}") if pages > 1 else 1
         csv("All as CSV", lambda: tables.flips(pair, flips), name=f"flips {pair.second}")
     outputs = [
-        {text_at(row, "id"): text_at(row, "output_text") for row in runs[name].predictions().values}
+        {text_at(row, "id"): text_at(row, "output_text") for row in runs[name].rows(layout.PREDICTIONS).values}
         for name in (pair.first, pair.second)
     ]
     for flip in flips[(page - 1) * _ON_A_PAGE : page * _ON_A_PAGE]:

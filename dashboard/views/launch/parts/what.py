@@ -17,7 +17,7 @@ from dashboard.shared.config import form
 from dashboard.shared.parts import config_form, gate, markup, token_rows
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
-from evidence.run.write import write_bytes
+from evidence.writing import write_bytes
 from launch.jobs.folder import launch_folder
 from schemas.names import DATASETS, GGUF, MODELS
 from schemas.problems.formats import count, short_count, size

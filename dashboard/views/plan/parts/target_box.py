@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.parts import gate, markup, problems
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
-from evidence.targets.target import target_names, targets
+from evidence.targets import target_names, targets
 from launch import own_targets
 from schemas.problems.problem import ProblemError
 from schemas.reading.yaml_text import write_yaml

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evidence.records.ours import Run
+from evidence.run import Run
 from schemas.problems.formats import count
 from schemas.reading.values import number_at, text_at
 

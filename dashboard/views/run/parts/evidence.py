@@ -18,11 +18,11 @@ from dashboard.shared.words import evidence, text
 from dashboard.shared.words.grades import GRADES
 from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic.excerpt import excerpt
-from evidence.index.runs import RunSummary
-from evidence.judge.documents import DocumentState, errors_of
-from evidence.records.ours import Run
+from evidence.index.summary import RunSummary
+from evidence.layout import EVAL_SUMMARY, MANIFEST
+from evidence.report import DocumentState, errors_in
 from evidence.rules.across import CONTRADICTS_COPY
-from evidence.run.layout import EVAL_SUMMARY, MANIFEST
+from evidence.run import Run
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, pointer_to
 
@@ -100,7 +100,7 @@ def _view(title: str, names: Sequence[str], run: Run) -> None:
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
-    found = errors_of(run.path, name, reading.check(run.path).findings)
+    found = errors_in(run.path, name, reading.check(run.path).findings)
     st.header(name, anchor=False)
     try:
         if is_rows(kind_of(name) or ""):

@@ -12,8 +12,9 @@ from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import playing
 from dashboard.shared.words.text import both_ends, glimpse
-from evidence.index.runs import RunSummary
-from evidence.records.ours import Run
+from evidence import layout
+from evidence.index.summary import RunSummary
+from evidence.run import Run
 from launch.playing import PlayScreen, PlaySession
 from schemas.problems.formats import count
 from schemas.reading.values import number_at, objects_at, text_at
@@ -59,8 +60,8 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
 
 def _question(run: Run) -> dict[str, str] | None:
     """Draw what is asked, and return it as the program is told; None while there is nothing to ask."""
-    rows = {name: row for row in run.predictions().values if (name := text_at(row, "id"))}
-    trained = training_rows(run.first_examples)
+    rows = {name: row for row in run.rows(layout.PREDICTIONS).values if (name := text_at(row, "id"))}
+    trained = training_rows(run.raw(layout.FIRST_EXAMPLES))
     ways = [_PROMPT, *([_ITEM] if rows else []), *([_ROW] if trained else [])]
     way = st.segmented_control("Ask", ways, default=_PROMPT, required=True, key="play way") if ways[1:] else _PROMPT
     if way == _PROMPT:

@@ -15,8 +15,8 @@ from dashboard.shared.charts.plan_figures import Palette, new_figure
 from dashboard.shared.parts import markup, plotted
 from dashboard.views.run.logic import rollout_groups
 from dashboard.views.run.logic.rollout_groups import SolvedShares
-from evidence.records.ours import Run
-from evidence.run.layout import ROLLOUTS
+from evidence.layout import ROLLOUTS
+from evidence.run import Run
 from schemas.problems.formats import percent
 
 Row = Mapping[str, Any]

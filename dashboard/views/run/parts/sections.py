@@ -103,10 +103,11 @@ def sources(view: ImportedRun) -> None:
 
 def examples(run: Run) -> None:
     """Draw the first training examples, and the counts over all of them."""
-    if run.first_examples is None:
+    found = run.raw(layout.FIRST_EXAMPLES)
+    if not found:
         markup.empty("No examples", "This run has no first_examples.json that can be read.")
         return
-    end_token = flag_at(run.first_examples, "counts", "end_token_supervised")
+    end_token = flag_at(found, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
     if ROLLOUTS in run.files:
         ends = "no: its own completions are learned from, see Roll-outs"
@@ -115,14 +116,14 @@ def examples(run: Run) -> None:
         [
             (
                 *(
-                    count(number_at(run.first_examples, "counts", name))
+                    count(number_at(found, "counts", name))
                     for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
                 ),
                 ends,
             )
         ],
     )
-    token_rows.show(objects_at(run.first_examples, "examples"))
+    token_rows.show(objects_at(found, "examples"))
 
 
 def reproduction(run: Run) -> None:

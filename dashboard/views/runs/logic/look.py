@@ -11,7 +11,7 @@ from dashboard.shared.tables import query
 from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.tables.runs_table import FIRST_CHOICE, QUERY_FIELDS
 from dashboard.shared.words.grades import GRADES
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from schemas.problems.words import listed, quantity
 
 TAG = "tag"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.problems.problem import Problem, ProblemError, pointer_to
 from schemas.problems.rule import problem_of
 from schemas.reading.parse import parse_json

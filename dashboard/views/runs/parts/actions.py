@@ -17,7 +17,7 @@ from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Row
 from dashboard.views.runs.parts import check_dialog, keys
 from dashboard.views.runs.parts.grid import clear
-from evidence.run.notes import NotesEdit, change_notes
+from evidence.notes import NotesEdit, change_notes
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 

@@ -10,8 +10,9 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.session.reading_bar import reading_bar
 from dashboard.shared.words.grades import GRADES
-from evidence.index.check import check_paths
-from evidence.judge.report import Report, RunReport, report_as
+from evidence.grade import RunReport
+from evidence.index.index import check_paths
+from evidence.report import Report, report_as
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import quantity
 

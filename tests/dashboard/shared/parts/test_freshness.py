@@ -14,8 +14,8 @@ from synthetic import write_run
 
 from dashboard.shared.reading.shared_index import SharedIndex
 from dashboard.shared.session import reading, state
-from evidence.run.layout import EVAL_SUMMARY, MANIFEST
-from evidence.run.lock import RunLock
+from evidence.layout import EVAL_SUMMARY, MANIFEST
+from evidence.lock import RunLock
 
 CHANGED = "Changed on disk since it was checked: alpha. Checking again."
 

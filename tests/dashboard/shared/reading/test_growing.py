@@ -12,13 +12,13 @@ from synthetic import write_run
 from dashboard.shared.reading import growing
 from dashboard.shared.reading.growing import GrowingLines
 from dashboard.shared.session import state
-from evidence.run.layout import LOG, METRICS
+from evidence.layout import LOG, METRICS
 
 
 class Kept:
-    def __init__(self, path: Path, **begin) -> None:
+    def __init__(self, path: Path) -> None:
         self.lines: list[bytes] = []
-        self.reader = GrowingLines(path, take=self.take, forget=self.lines.clear, **begin)
+        self.reader = GrowingLines(path, take=self.take, forget=self.lines.clear)
 
     def take(self, lines: bytes) -> None:
         assert lines.endswith(b"\n")
@@ -80,14 +80,6 @@ def test_another_file_is_read_afresh(path: Path, tmp_path: Path) -> None:
     assert kept.now() == ([b"cut"], 0)
     path.unlink()
     assert kept.now() == ([], 0)
-
-
-def test_what_is_known_already_is_not_read(path: Path) -> None:
-    add(path, b"one\ntwo\n")
-    kept = Kept(path, begin=lambda size: size)
-    assert kept.now() == ([], 0)
-    add(path, b"three\n")
-    assert kept.now() == ([b"three"], 0)
 
 
 @pytest.mark.parametrize(

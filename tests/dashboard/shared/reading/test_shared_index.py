@@ -13,7 +13,8 @@ import pytest
 from synthetic import write_run
 
 from dashboard.shared.reading.shared_index import SharedIndex
-from evidence.index.runs import RunIndex, RunSummary
+from evidence.index.index import RunIndex
+from evidence.index.summary import RunSummary
 
 
 class Slow(RunIndex):
@@ -88,7 +89,7 @@ class Step(RunIndex):
         self.go_on.wait(20)
         return super().refresh()
 
-    def so_far(self):
+    def partial(self):
         return [RunSummary(path=self.root / "newest", run_id="newest", grade="consistent", reasons=())]
 
 
@@ -152,7 +153,7 @@ def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
 def test_a_server_that_is_stopped_does_not_finish_its_look(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from dashboard.shared.reading.shared_index import SharedIndex; from evidence.index.runs import RunIndex\n"
+        "from dashboard.shared.reading.shared_index import SharedIndex; from evidence.index.index import RunIndex\n"
         "index = RunIndex(Path(sys.argv[1])); index.refresh = lambda **_: time.sleep(100)\n"
         "print(SharedIndex(index).started().done())\n"
     )

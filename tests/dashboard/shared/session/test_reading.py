@@ -12,7 +12,7 @@ from synthetic import write_run
 from dashboard.shared.reading.shared_index import SharedIndex
 from dashboard.shared.session import reading
 from dashboard.shared.session.state import RUN, RUNS
-from evidence.index.runs import index_runs
+from evidence.index.index import index_runs
 
 
 def test_what_came_changed_or_went_is_seen_at_one_click(opened: Open, root: Path) -> None:

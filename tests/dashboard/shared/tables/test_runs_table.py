@@ -21,8 +21,9 @@ from dashboard.shared.tables.query import parse
 from dashboard.shared.tables.run_rows import Row, RowCache, describe_changes, row_of
 from dashboard.shared.tables.runs_table import column_of
 from dashboard.views.runs.logic.look import PAGE_ROWS, in_order, page_of
-from evidence.index.runs import RunSummary, index_runs
-from evidence.run.notes import NotesEdit, change_notes
+from evidence.index.index import index_runs
+from evidence.index.summary import RunSummary
+from evidence.notes import NotesEdit, change_notes
 
 
 def summary(name: str, **fields: Any) -> RunSummary:

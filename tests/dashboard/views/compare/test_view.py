@@ -206,7 +206,7 @@ def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: 
     assert '<td class="tp-number">1.7000</td>' in text
     assert "No setting that every run states differs." in text
     assert "theirs: Read from eval_results.json, lines 20 to 25." in text
-    assert "theirs is another tool&#x27;s run: its answers were not scored here." in text
+    assert "theirs is imported from another tool and has not been scored." in text
     assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text
 
 
@@ -269,7 +269,7 @@ def test_both_outputs_to_a_flipped_item_are_read_whole_and_broken_ones_come_firs
     folder = write_run(root, "other", items=30, correct=0.5, seed=2)
     compared = compare_runs([read_run(root / "one"), read_run(folder)])
     flips = compared.pairs[0].score.flips if compared.pairs[0].score else ()
-    outputs = {row["id"]: row["output_text"] for row in read_run(folder).predictions().values}
+    outputs = {row["id"]: row["output_text"] for row in read_run(folder).rows(layout.PREDICTIONS).values}
     items = said(opened(state.COMPARE, runs=["one", "other"])).split('<div class="tp-item">')[1:]
     assert len(items) == 10 < len(flips)
     for html, flip in zip(items, flips, strict=False):

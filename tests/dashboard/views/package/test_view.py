@@ -23,7 +23,7 @@ from dashboard.views.package.logic import bundles
 from evidence.bundle import verify
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from evidence.run.layout import LOG
+from evidence.layout import LOG
 
 SECRET = "hf_" + "Ab1" * 12
 

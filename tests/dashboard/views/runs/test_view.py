@@ -16,7 +16,7 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
 from dashboard.views.runs.logic import look, saved_views
-from evidence.run.notes import NotesEdit, change_notes, read_notes
+from evidence.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOSTILE = "<img src=x onerror=alert(1)> **b** :red[c] [d](javascript:e) =1+1"
@@ -208,7 +208,7 @@ def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, thre
     app = opened(RUNS)
     assert app.dataframe[0].value["problems"].tolist()[0] > 0
     app = press(chosen(app, ["alpha"]), "Archive")
-    assert "notes.json cannot be read, so it was left as it is." in said(app)
+    assert "notes.json is not valid." in said(app)
     assert (three / "alpha" / "notes.json").read_text() == "{"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from model_folders import llama_folder
 
-from evidence.targets.target import target_of
+from evidence.targets import load_target
 from trainer.config.tree import BatchConfig, Config, DataConfig, MethodConfig, ModelConfig, PrecisionConfig
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
 from trainer.planning.compile.buffers import CompiledMemory
@@ -49,7 +49,7 @@ def test_on_a_tpu_v5e_not_even_one_dense_layer_is_there(base: str, bytes_each: f
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_on_a_t4_dense_kernels_come_and_go_one_layer_after_the_other(base: str, bytes_each: float, tmp_path: Path):
     """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, whatever the depth."""
-    machine = machine_of(target_of("t4"), devices=1)
+    machine = machine_of(load_target("t4"), devices=1)
     assert machine is not None
     memory = memory_of(base, "float16", machine, tmp_path, layers=4)
     assert memory.peak_bytes - memory.arguments_bytes < 1.8 * 2 * LAYER

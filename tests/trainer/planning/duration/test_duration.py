@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evidence.rules.spending.figures import Band, exactly
 from trainer.planning.duration import roofline
 from trainer.planning.duration.roofline import exchanged_bytes
 from trainer.planning.duration.session import (
@@ -20,6 +19,7 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
+from trainer.planning.spending_rules import Band, exactly
 
 HOUR = 3600.0
 
@@ -27,7 +27,7 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     "name",
     [
-        "evidence.rules.spending.figures",
+        "trainer.planning.spending_rules.figures",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
     ],

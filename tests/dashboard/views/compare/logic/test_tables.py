@@ -53,7 +53,7 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
     # auto leaves the choice to the program, and parameters cannot be split over one device.
     assert not found["mesh.device"].differs
     assert not found["mesh.shard_params"].differs
-    assert found["mesh.shard_params"].remark == "One device: there is nothing to divide."
+    assert found["mesh.shard_params"].remark == "Parameters cannot be sharded over one device."
     assert found["optimizer.beta1"].effective is None
     assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
     assert sum(item.differs for item in found.values()) == 1

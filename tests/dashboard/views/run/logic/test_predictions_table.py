@@ -11,11 +11,12 @@ from dashboard.shared.charts import scores_figure
 from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.views.run.logic import predictions_table
-from evidence.records.ours import read_run
+from evidence import layout
+from evidence.run import read_run
 
 
 def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
-    rows = read_run(write_run(tmp_path, "alpha", items=12)).predictions().values
+    rows = read_run(write_run(tmp_path, "alpha", items=12)).rows(layout.PREDICTIONS).values
     right = sum(row["correct"] for row in rows)
     groups = predictions_table.groups(rows)
     assert groups["difficulty"] == ["easy", "hard", "medium"]

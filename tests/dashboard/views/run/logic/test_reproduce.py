@@ -5,7 +5,7 @@ from pathlib import Path
 from synthetic import write_run
 
 from dashboard.views.run.logic.reproduce import recipe
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 def test_a_clean_run_can_be_made_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from synthetic import write_run
 
 from dashboard.shared.session import state
 from dashboard.views.run.logic import rollout_groups
-from evidence.run import layout
+from evidence import layout
 
 REWARDS = {1: [[0, 0], [1, 0], [0, 0], [0, 0]], 9: [[1, 1], [1, 1], [0, 1], [0, 0]]}
 

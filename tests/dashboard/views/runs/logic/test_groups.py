@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.shared.tables.run_rows import Row, row_of
 from dashboard.views.runs.parts.groups import in_groups
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 
 def row(name: str, **fields: Any) -> Row:

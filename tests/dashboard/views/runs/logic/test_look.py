@@ -9,8 +9,9 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from dashboard.views.runs.logic.look import Look, filter_runs, news
-from evidence.index.runs import RunSummary, index_runs
-from evidence.run.notes import NotesEdit, change_notes
+from evidence.index.index import index_runs
+from evidence.index.summary import RunSummary
+from evidence.notes import NotesEdit, change_notes
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,71 @@
+"""Check that the packages of an optional dependency group are installed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import problem_of
+
+Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
+
+_MOST_NAMED = 3
+
+
+def need(verb: str, *extras: Extra) -> None:
+    """Refuse a command whose extras are not installed, before it starts any work.
+
+    Raises:
+        ProblemError: A package of an extra is not installed (exit code 2).
+    """
+    lacking = {extra: packages for extra in extras if (packages := missing(extra))}
+    if not lacking:
+        return
+    names = sorted({name for packages in lacking.values() for name in packages})
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_MOST_NAMED])}{more}."
+    fix = f"Install them: {install_command(*lacking)}."
+    raise ProblemError([problem_of("TP095", file="", what=what, next=fix)], exit_code=2)
+
+
+def missing(extra: Extra) -> list[str]:
+    """Return the packages of an extra that are not installed."""
+    from importlib.metadata import requires
+
+    pattern = re.compile(rf"([A-Za-z0-9._-]+)[^;]*;.*extra == [\"']{extra}[\"'].*")
+    matches = (pattern.fullmatch(line) for line in requires("trainproof") or ())
+    return sorted({match[1] for match in matches if match and not _is_installed(match[1])})
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def install_command(*extras: Extra) -> str:
+    """Return the command that adds extras to this installation, from where it was installed (PEP 610).
+
+    For an installation from the folder /home/me/trainproof: `pip install "/home/me/trainproof[train]"`.
+    """
+    from importlib.metadata import distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    wanted = f"[{','.join(extras)}]"
+    recorded = distribution("trainproof").read_text("direct_url.json")
+    match json.loads(recorded) if recorded else {}:
+        case {"url": url, "dir_info": folder}:
+            editable = " --editable" if folder.get("editable") else ""
+            return f'pip install{editable} "{url2pathname(urlsplit(url).path)}{wanted}"'
+        case {"url": url, "vcs_info": {"vcs": vcs, "commit_id": commit}}:
+            return f'pip install "trainproof{wanted} @ {vcs}+{url}@{commit}"'
+        case {"url": url}:
+            return f'pip install "trainproof{wanted} @ {url}"'
+    return f'pip install "trainproof{wanted}"'

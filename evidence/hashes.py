@@ -1,0 +1,129 @@
+"""Hash files, strings and JSON values with SHA-256, and chain the entries of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from json.encoder import encode_basestring
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHUNK_BYTES = 2**18
+"""Bytes of a file that are hashed at a time."""
+
+
+def sha256_file(path: Path) -> str:
+    """Return the hash of a file's bytes as 64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    # For small files, hashlib.file_digest and a buffered file spend as long on allocating buffers as on hashing.
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sha256_lines(strings: Iterable[str]) -> str:
+    r"""Return the hash of strings in order, each written as a JSON string and a newline, in UTF-8.
+
+    Because of the JSON quoting, `["a", "b"]` and `["a\nb"]` differ. For `["a"]` the bytes `"a"\n` are hashed.
+    """
+    lines = "".join(f"{encode_basestring(text)}\n" for text in strings)
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the hash of a JSON value written with sorted keys and no spaces, in UTF-8.
+
+    For `{"b": 1, "a": "é"}` the bytes `{"a":"é","b":1}` are hashed.
+
+    Raises:
+        ValueError: A number is not finite.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sha256_manifest(manifest: dict[str, Any]) -> str:
+    """Return the hash of a manifest without its artifact list.
+
+    The log stores this hash and the artifact list stores the hash of the log, so editing either one is detected.
+    """
+    return sha256_json({key: value for key, value in manifest.items() if key != "artifacts"})
+
+
+class RowsSoFar(NamedTuple):
+    """Number and hash of the rows before a chain entry."""
+
+    rows: int
+    sha256: str
+
+
+class Chain:
+    """Hash chain of a run: each entry contains the hash of the previous one.
+
+    No entry can be changed, removed or inserted afterwards without changing all that follow. The hash of the last
+    entry, the head, therefore identifies the whole run.
+
+    Args:
+        before: Hash of the entry of another run that this run continues, or None for a new chain.
+    """
+
+    def __init__(self, before: str | None = None) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._before = before
+        self._rows = 0
+        self._lines = hashlib.sha256()
+
+    def row(self, line: bytes) -> None:
+        """Add a line of metrics.jsonl, including its newline."""
+        self._rows += 1
+        self._lines.update(line)
+
+    def rows_so_far(self) -> RowsSoFar:
+        """Return number and hash of the rows added so far."""
+        return RowsSoFar(self._rows, self._lines.hexdigest())
+
+    def entry(
+        self,
+        *,
+        step: int,
+        data_position: int,
+        state_sha256: str,
+        params_sha256: str | None = None,
+        rows: RowsSoFar | None = None,
+    ) -> dict[str, Any]:
+        """Append the next entry, a line of chain.jsonl (schema `chain_entry`), and return it.
+
+        `rows` are those at the time when the state was saved, by default all rows so far.
+        """
+        rows = rows or self.rows_so_far()
+        entry = {
+            "step": step,
+            "data_position": data_position,
+            "state_sha256": state_sha256,
+            "params_sha256": params_sha256,
+            "rows": rows.rows,
+            "rows_sha256": rows.sha256,
+            "previous": self.head,
+        }
+        self.entries.append(entry)
+        return entry
+
+    @property
+    def head(self) -> str | None:
+        """Hash of the last entry; before the first one, of the entry that this run continues."""
+        return link_of(self.entries[-1]) if self.entries else self._before
+
+    def document(self) -> dict[str, Any]:
+        """Return the manifest's group `chain`; there must be an entry."""
+        return {"entries": len(self.entries), "head": self.head}
+
+
+def link_of(entry: dict[str, Any]) -> str:
+    """Return the hash of an entry, which the next one contains as `previous`."""
+    return sha256_json(entry)

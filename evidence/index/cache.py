@@ -1,0 +1,204 @@
+"""Cache checked runs on disk, in the user's cache folder.
+
+An entry is valid only for the exact state of its files and for the code that wrote it. The cache can be deleted at any
+time. Only the dashboard uses it; commands always read the run folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from evidence import layout
+from evidence.grade import RunJudgement
+from evidence.index.summary import RunSummary
+from evidence.lock import is_alive
+from evidence.seal import user_folder
+
+MOST_ROOTS = 20
+"""Number of folders of runs that are cached; those not written for longest are deleted."""
+
+_PACKAGES = ("evidence", "foreign", "schemas")
+"""Packages whose code decides what an entry contains."""
+
+_FileState = tuple[str, int, int, int]
+"""Name, mtime and ctime in ns since 1970, and size in bytes. Anyone can set an mtime back, but not a ctime."""
+
+_UNREADABLE = -1
+
+
+class FolderState(NamedTuple):
+    """State of a run folder; equal states mean that no file was written, added or removed in between.
+
+    Attributes:
+        is_held: Whether the process that writes the run is alive.
+        files: State of every file except model weights, sorted by name.
+    """
+
+    is_held: bool
+    files: tuple[_FileState, ...]
+
+    @property
+    def last_written_ns(self) -> int:
+        """Time of the last write, in ns since 1970, or 0 without files."""
+        return max((mtime_ns for _, mtime_ns, _, _ in self.files), default=0)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Size of the largest file, or 0 without files."""
+        return max((size for _, _, _, size in self.files), default=0)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the state, hexadecimal."""
+        return hashlib.sha256(repr(tuple(self)).encode()).hexdigest()
+
+
+def folder_state(folder: str) -> FolderState:
+    """Return the state of a folder; a part that cannot be read has a fixed state of its own."""
+    files = _file_states(folder, "")
+    is_held = layout.LOCK in [name for name, _, _, _ in files] and is_alive(Path(folder))
+    return FolderState(is_held, tuple(files))
+
+
+def _file_states(folder: str, prefix: str) -> list[_FileState]:
+    found: list[_FileState] = []
+    try:
+        with os.scandir(folder) as listing:
+            for entry in listing:
+                name = prefix + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue  # Replaced while listing; the next call sees the new file.
+                    found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+                elif name not in layout.WEIGHT_FOLDERS and prefix.count("/") < layout.DEEPEST:
+                    found += _file_states(entry.path, f"{name}/")
+    except OSError:
+        return [(prefix, _UNREADABLE, _UNREADABLE, _UNREADABLE)]
+    found.sort()
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexEntry:
+    """A checked and summarized run."""
+
+    judged: RunJudgement
+    summary: RunSummary
+
+
+def encode(entry: IndexEntry) -> bytes | None:
+    """Return an entry as msgpack, or None if it contains a number or surrogate that msgpack cannot represent."""
+    try:
+        return _encoder().encode(entry)
+    except (OverflowError, UnicodeEncodeError):
+        return None
+
+
+def decode(data: bytes) -> IndexEntry | None:
+    """Return an entry from msgpack, or None if the data is not valid."""
+    try:
+        return _decoder().decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+@cache
+def _encoder() -> msgspec.msgpack.Encoder:
+    return msgspec.msgpack.Encoder(enc_hook=os.fsencode)
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[IndexEntry]:
+    return msgspec.msgpack.Decoder(IndexEntry, dec_hook=_decode_path)
+
+
+def _decode_path(kind: type, value: Any) -> Path:
+    if kind is not Path or not isinstance(value, bytes):
+        what = f"{kind} cannot be read"
+        raise TypeError(what)
+    return _path(value)
+
+
+@lru_cache(maxsize=1)
+def _path(name: bytes) -> Path:
+    """Return a path; an entry contains the same one many times."""
+    return Path(os.fsdecode(name))
+
+
+class _CacheFile(msgspec.Struct, frozen=True):
+    """Cache of one folder of runs: the version of the code, and by folder name a digest and an entry."""
+
+    maker: str
+    entries: dict[str, tuple[str, bytes]]
+
+
+def default_folder() -> Path:
+    """Return the folder of the cache."""
+    return user_folder("XDG_CACHE_HOME", ".cache") / "entries"
+
+
+def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]]) -> None:
+    """Replace the cached entries of a folder of runs; does nothing if the disk cannot be written.
+
+    Args:
+        folder: Folder of the cache.
+        root: Folder of runs.
+        entries: Name of each run folder, digest of its state, and entry.
+    """
+    encoded = {name: (digest, data) for name, digest, entry in entries if (data := encode(entry)) is not None}
+    # Without a cache the next process reads everything again: slower, but right.
+    with contextlib.suppress(OSError, UnicodeEncodeError):
+        content = msgspec.msgpack.encode(_CacheFile(maker=_maker(), entries=encoded))
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            target = _file_of(folder, root)
+            (Path(part) / target.name).write_bytes(content)
+            (Path(part) / target.name).replace(target)
+        newest_first = sorted(folder.glob("*.msgpack"), key=lambda path: -path.stat().st_mtime_ns)
+        for path in newest_first[MOST_ROOTS:]:
+            path.unlink()
+
+
+def load(folder: Path, root: Path, digests: Mapping[str, str]) -> dict[str, IndexEntry]:
+    """Return the cached entries whose digests still match, by folder name."""
+    try:
+        found = msgspec.msgpack.decode(_file_of(folder, root).read_bytes(), type=_CacheFile)
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    if found.maker != _maker():
+        return {}
+    return {
+        name: entry
+        for name, (digest, data) in found.entries.items()
+        if digests.get(name) == digest and (entry := decode(data)) is not None
+    }
+
+
+@cache
+def _maker() -> str:
+    """Return a digest of the code that reads runs: name, size and mtime of its files."""
+    home = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256(sys.version.encode())
+    for package in _PACKAGES:
+        for path in sorted((home / package).rglob("*")):
+            if path.suffix in (".py", ".json", ".toml"):
+                status = path.stat()
+                digest.update(f"{path.relative_to(home)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _file_of(folder: Path, root: Path) -> Path:
+    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.msgpack"

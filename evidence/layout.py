@@ -1,0 +1,135 @@
+"""Names of the files in a run folder, and how a run gets its id."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
+
+MANIFEST = "run_manifest.json"
+CONFIG = "config.yaml"
+PLAN = "plan.json"
+METRICS = "metrics.jsonl"
+LOG = "log.jsonl"
+SYSTEM = "system.jsonl"
+"""Sensor readings of the machine, every few seconds."""
+CHAIN = "chain.jsonl"
+ROLLOUTS = "rollouts.jsonl"
+"""Sampled completions and their rewards, at some training steps."""
+ANSWERS_OVER_STEPS = "answers_over_steps.jsonl"
+"""Answers to some evaluation items during training."""
+FIRST_EXAMPLES = "first_examples.json"
+PREDICTIONS = "predictions.jsonl"
+BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
+EVAL_SUMMARY = "eval_summary.json"
+TRAINED_PARAMS = "trained_params.safetensors"
+"""Final trained parameters of a small run, so that others can query the model."""
+STATES = "states"
+"""Folder of small train states from which a replay can start; listed and packed as evidence."""
+LOCK = "run.lock"
+
+IMPORT = "import.json"
+"""What was read from the folder of another tool; replaces the manifest."""
+ORIGINAL = "original"
+"""Folder with the original files of an imported run."""
+
+NOTES = "notes.json"
+"""Tags, note and archived flag that a user added later; not evidence."""
+STAMPS = "stamps.json"
+"""Replies of time stamping authorities; added last, so no file list contains it."""
+RECEIPTS = "receipts"
+"""Folder with results of others who replayed the run; added later, so no file list contains it."""
+PROFILE = ".profile"
+"""Folder with a trace of some steps; hidden, so that it is neither checked nor packed."""
+
+CHECKPOINTS = "checkpoints"
+ADAPTER = "adapter"
+EXPORT = "export"
+GGUF = "gguf"
+WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
+"""Folders of weights, which are never committed, hashed or packed unless requested."""
+
+PROGRAMS = "compiled_programs"
+"""Folder next to runs with the compiled programs of a session."""
+
+DEEPEST = 64
+"""Largest depth of nested folders that is read."""
+
+ROLES = MappingProxyType(
+    {
+        CONFIG: "config",
+        PLAN: "plan",
+        METRICS: "metrics",
+        LOG: "log",
+        SYSTEM: "system",
+        CHAIN: "chain",
+        ROLLOUTS: "rollouts",
+        ANSWERS_OVER_STEPS: "answers_over_steps",
+        FIRST_EXAMPLES: "first_examples",
+        PREDICTIONS: "predictions",
+        BASELINE_PREDICTIONS: "baseline_predictions",
+        EVAL_SUMMARY: "eval_summary",
+        TRAINED_PARAMS: "trained_params",
+    }
+)
+"""Role of each evidence file in the artifact list of the manifest; other files have the role `other`."""
+
+
+_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
+"""Names that other programs use too; a folder with only these is not a run."""
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def holds_run(names: Iterable[str]) -> bool:
+    """Return whether one of these file names is one that only a run writes."""
+    return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
+
+
+def is_ignored_dir(name: str) -> bool:
+    """Return whether a folder among runs is not a run: it is hidden or holds compiled programs."""
+    return name.startswith(".") or name == PROGRAMS
+
+
+def in_weight_folder(path: str) -> bool:
+    """Return whether a file of a run lies in a folder of weights."""
+    return path.partition("/")[0] in WEIGHT_FOLDERS
+
+
+def holds_weights(path: str) -> bool:
+    """Return whether a file of a run contains arrays instead of text."""
+    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or in_weight_folder(path)
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Return whether a file is a Git LFS pointer instead of its content.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_LFS_POINTER)) == _LFS_POINTER
+
+
+def new_run_id(name: str, now: datetime) -> str:
+    """Return a run id that sorts by start time: `demo-20261120-153012-9f3a` for `demo` at 15:30:12.
+
+    The random suffix separates runs that start in the same second.
+    """
+    return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def run_not_found(folder: Path) -> Problem:
+    """Return the problem of a run folder that does not exist."""
+    return problem_of("TP091", file=str(folder), what=f"{folder} does not exist.", why=None)
+
+
+def nested_too_deep(folder: Path) -> Problem:
+    """Return the problem of a folder that is nested deeper than any run."""
+    what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
+    return problem_of("TP209", file=str(folder), what=what, next="Check that this is the right folder.")

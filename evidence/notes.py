@@ -1,0 +1,165 @@
+"""Read and change notes.json: tags, a note, and whether a run is archived.
+
+Notes are the words of whoever looks at runs, not evidence. No grade, hash or other file depends on them, so a sealed
+run can be tagged years later. The file is replaced as a whole: of two writers the last one wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.writing import write_json
+from schemas.catalog import VERSION, schema
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from schemas.problems.words import show
+from schemas.validate import read_document
+
+LONGEST_NOTE = 10_000
+"""Largest number of characters of a note."""
+
+_TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """Contents of notes.json; empty if the file is missing.
+
+    Attributes:
+        tags: Unique short words.
+        note: Any text, possibly of several lines.
+        archived_at: When the run was archived, or None if it is not archived.
+        changed_at: When the file was last written, or None if it is missing.
+    """
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    archived_at: str | None = None
+    changed_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotesEdit:
+    """Changes to notes; everything else stays as it is.
+
+    Attributes:
+        add: Tags to add.
+        remove: Tags to remove, if present.
+        note: New note, or None to keep the present one.
+        archive: True to archive, False to restore, None to leave as it is.
+    """
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    note: str | None = None
+    archive: bool | None = None
+
+
+def read_notes(folder: Path) -> Notes:
+    """Read the notes of a run folder.
+
+    Raises:
+        ProblemError: notes.json exists and is not valid (exit code 1).
+    """
+    path = folder / layout.NOTES
+    if not path.is_symlink() and not path.exists():
+        return Notes()
+    if path.is_symlink() or not path.is_file():
+        raise ProblemError([_unchanged(path, "notes.json is a link or a folder, not a file.")])
+    read = read_document(path, "notes")
+    if read.problems or read.value is None:
+        raise ProblemError([*read.problems, _unchanged(path, "notes.json is not valid.")])
+    return notes_in(read.value)
+
+
+def notes_in(value: dict[str, Any]) -> Notes:
+    """Return the notes of a valid notes.json."""
+    fields = {name: value[name] for name in ("note", "archived_at", "changed_at")}
+    return Notes(tags=tuple(dict.fromkeys(value["tags"])), **fields)
+
+
+def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> list[Notes]:
+    """Apply a change to the notes of runs and return them; notes that stay the same are not written.
+
+    Args:
+        folders: The run folders.
+        change: What to change.
+        now: The time, with its UTC offset.
+
+    Raises:
+        ProblemError: Nothing was changed because a tag, the note or a folder is not valid (exit code 2) or a
+            notes.json is not (exit code 1). Or one could not be written (exit code 1); those before it are changed.
+    """
+    missing = [layout.run_not_found(folder) for folder in folders if not folder.is_dir()]
+    if problems := [*_change_problems(change), *missing]:
+        raise ProblemError(problems, exit_code=2)
+    before: list[Notes] = []
+    broken: list[Problem] = []
+    for folder in folders:
+        try:
+            before.append(read_notes(folder))
+        except ProblemError as error:
+            broken += error.problems
+    if broken:
+        raise ProblemError(broken)
+    return [_change(folder, notes, change, now) for folder, notes in zip(folders, before, strict=True)]
+
+
+def _change(folder: Path, before: Notes, change: NotesEdit, now: datetime) -> Notes:
+    time = now.isoformat(timespec="milliseconds")
+    after = _apply(before, change, time)
+    if after == before:
+        return before
+    after = replace(after, changed_at=time)
+    path = folder / layout.NOTES
+    try:
+        write_json(path, {"schema_version": VERSION, **vars(after), "tags": list(after.tags)})
+    except OSError as error:
+        what = f"notes.json cannot be written: {error.strerror or error}."
+        fix = "Check that the run folder can be written and that the disk has space."
+        raise ProblemError([_unchanged(path, what, fix)]) from error
+    return after
+
+
+def _apply(notes: Notes, change: NotesEdit, time: str) -> Notes:
+    tags = dict.fromkeys(tag for tag in (*notes.tags, *change.add) if tag not in change.remove)
+    archived_at = notes.archived_at
+    if change.archive is not None:
+        archived_at = (notes.archived_at or time) if change.archive else None
+    note = notes.note if change.note is None else _normalize(change.note)
+    return replace(notes, tags=tuple(tags), note=note, archived_at=archived_at)
+
+
+def _normalize(note: str) -> str:
+    r"""Replace lone surrogates, use `\n` for line endings and strip white space at both ends."""
+    return note.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def tags_in(text: str) -> tuple[str, ...]:
+    """Return the unique tags of a text separated by spaces or commas: `baseline, good` has two."""
+    return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
+
+
+def _change_problems(change: NotesEdit) -> list[Problem]:
+    expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
+    fix = "Write it as one word, for example with a hyphen: first-try."
+    problems = [
+        problem_of("TP097", file="", what=f"{show(tag)} is not a valid tag.", why=None, expected=expected, next=fix)
+        for tag in change.add
+        if not _TAG.search(tag)
+    ]
+    if change.note is not None and len(change.note) > LONGEST_NOTE:
+        what, expected = f"The note has {len(change.note):,} characters.", f"at most {LONGEST_NOTE:,} characters"
+        fix = "Shorten it, or keep it in a file next to the runs."
+        problems.append(problem_of("TP097", file="", what=what, why=None, expected=expected, next=fix))
+    return problems
+
+
+def _unchanged(path: Path, what: str, fix: str = "Correct it or move it away, then change the notes again.") -> Problem:
+    return problem_of("TP098", file=str(path), what=what, why="The notes were not changed.", next=fix)

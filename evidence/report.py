@@ -1,0 +1,484 @@
+"""Report on checked runs: as text, JSON, SARIF or annotations, and the figures that may be shown of a run.
+
+A figure is only shown as a result if it follows from rows without errors, whatever a document contains. Withheld
+figures are reported with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from evidence import layout
+from evidence.figures import Figures
+from evidence.grade import GRADES, RunReport
+from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
+from evidence.run import Document, Run
+from evidence.scores.recompute import result_of
+from evidence.writing import as_json_text
+from foreign.checks.judgement import figures_of
+from foreign.readers.view import ForeignRun
+from schemas.catalog import is_rows, kind_of
+from schemas.problems import formats
+from schemas.problems.formats import NOTHING
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
+from schemas.problems.rule import problem_of
+from schemas.problems.visible import as_lines
+from schemas.problems.words import listed, quantity
+from schemas.reading.columns import column
+from schemas.reading.times import seconds_between
+from schemas.reading.values import at, text_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What `check` finds at the requested paths.
+
+    Attributes:
+        runs: A report per run folder, in the order requested.
+        documents: Single documents that were requested.
+        findings: Problems of these documents.
+    """
+
+    runs: tuple[RunReport, ...]
+    documents: tuple[Path, ...]
+    findings: tuple[Problem, ...]
+
+    @property
+    def all_findings(self) -> tuple[Problem, ...]:
+        """Problems of runs and documents."""
+        return (*(problem for run in self.runs for problem in run.findings), *self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no errors; warnings and notes do not fail a build."""
+        return all(problem.severity != "error" for problem in self.all_findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `trainproof check --json` prints it."""
+        return {
+            "runs": [
+                {"path": str(run.path), **run.grade.document(), "findings": as_dicts(run.findings)} for run in self.runs
+            ],
+            "documents": [{"path": str(path), "findings": as_dicts(self.findings_in(path))} for path in self.documents],
+        }
+
+    def findings_in(self, document: Path) -> list[Problem]:
+        """Return the problems of a single document."""
+        return [problem for problem in self.findings if problem.file == str(document)]
+
+
+def report_text(report: Report) -> str:
+    """Return a report as the terminal shows it: runs with their problems, and a line of totals."""
+    width = max((len(str(run.path)) for run in report.runs), default=0)
+    parts = []
+    for run in report.runs:
+        counts = _count(run.findings)
+        lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
+        # A verified run always shows by whom, when and how much of it was checked.
+        lines += [f"  {run.grade.reasons[0]}"] if run.grade.name == "verified" else []
+        parts.append(as_lines(lines) + as_text(run.findings))
+    for path in report.documents:
+        found = report.findings_in(path)
+        parts.append(as_lines([f"{path}  {_count(found) or 'valid'}"]) + as_text(found))
+    return "".join([*parts, as_lines([_totals(report)])])
+
+
+def _totals(report: Report) -> str:
+    parts = []
+    if report.runs:
+        grades = Counter(run.grade.name for run in report.runs)
+        counts = ", ".join(f"{grades[name]} {name}" for name in GRADES if grades[name])
+        parts.append(f"{quantity(len(report.runs), 'run')}: {counts}")
+    if report.documents:
+        parts.append(quantity(len(report.documents), "document"))
+    return "; ".join([*parts, _count(report.all_findings) or "nothing found"]) + "."
+
+
+def report_as(report: Report, forms: Sequence[str]) -> str:
+    """Return a report in the requested form, json, github or sarif, or as text if no form is requested.
+
+    Raises:
+        ProblemError: More than one form was requested (exit code 2).
+    """
+    if len(forms) > 1:
+        what = f"{listed([f'--{form}' for form in forms], last='and')} cannot be combined."
+        fix = "Pass one of them, and run the command again for the other."
+        raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
+    writers: dict[str, Callable[[Report], str]] = {
+        "json": lambda report: as_json_text(report.to_json()),
+        "github": lambda report: as_github(report.all_findings),
+        "sarif": lambda report: as_sarif(report.all_findings),
+    }
+    return writers[forms[0]](report) if forms else report_text(report)
+
+
+def grades_text(reports: Sequence[RunReport]) -> str:
+    """Return each run with its grade and the reasons."""
+    width = max((len(str(run.path)) for run in reports), default=0)
+    lines = []
+    for run in reports:
+        lines.append(f"{str(run.path).ljust(width)}  {run.grade.words}")
+        lines += [f"  {reason}" for reason in run.grade.reasons]
+    return as_lines(lines)
+
+
+def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
+    """Return path, grade, coverage and reasons of each run as JSON values."""
+    return [{"path": str(run.path), **run.grade.document()} for run in reports]
+
+
+def _count(problems: Iterable[Problem]) -> str:
+    severities = Counter(problem.severity for problem in problems)
+    return ", ".join(
+        quantity(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
+    )
+
+
+_SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
+
+_LARGEST = 1e300
+"""Larger numbers come from invalid documents and cannot be displayed everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRecord:
+    """A run as it may be shown.
+
+    Attributes:
+        facts: The run without its withheld figures; the documents of an import are None.
+        figures: Its main figures.
+        withheld: Sentences that say which figures are withheld and why.
+        sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
+        unscored: Why its answers have no score of ours, as the end of a sentence, or "" if they have.
+        findings: Its problems.
+    """
+
+    facts: Run
+    figures: Figures
+    withheld: tuple[str, ...]
+    sources: ForeignRun | None
+    unscored: str
+    findings: tuple[Problem, ...]
+
+
+def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
+    """Return what may be shown of a run with these problems."""
+    view = run.foreign()
+    if view is None:
+        shown, withheld = trace(run, findings)
+        figures, unscored = _figures(shown), ""
+    else:
+        shown, withheld = run, ()
+        figures = replace(figures_of(view), run_id=text_at(run.raw(layout.IMPORT), "run_id"))
+        unscored = "imported from another tool and has not been scored"
+    return JudgedRecord(
+        facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
+    )
+
+
+def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
+    """Return the run without the figures that an error concerns, and why: scores as a whole, results one by one.
+
+    Converted line endings (TP202) withhold nothing, because every figure was recomputed from the same rows.
+    """
+    errors = [problem for problem in findings if problem.severity == "error" and problem.code != "TP202"]
+    faulty = {Path(problem.file).name for problem in errors}
+    wrong_pointers = {problem.pointer for problem in errors if Path(problem.file).name == MANIFEST}
+    manifest = run.manifest
+    result = (manifest or {}).get("result", {})
+    wrong = [name for name in result if f"/result/{name}" in wrong_pointers]
+    lost = {*wrong, *(result_of([]) if METRICS in faulty else ())}
+    if manifest is not None:
+        manifest = manifest | {"result": {name: None if name in lost else value for name, value in result.items()}}
+    has_scores = not faulty.intersection(_SCORE_FILES)
+    shown = replace(
+        run,
+        manifest=manifest,
+        eval_summary=run.eval_summary if has_scores else None,
+        withheld=frozenset({METRICS} & faulty),
+    )
+    return shown, tuple(_withheld_reasons(run, faulty, wrong))
+
+
+def _withheld_reasons(run: Run, faulty: set[str], wrong: Sequence[str]) -> Iterator[str]:
+    if METRICS in faulty:
+        yield f"Losses, tokens and speed are not shown, because {METRICS} has errors."
+    elif wrong:
+        verb = "is" if len(wrong) == 1 else "are"
+        yield f"{listed(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows."
+    files = [name for name in _SCORE_FILES if name in faulty]
+    if files and EVAL_SUMMARY in run.files:
+        verb = "has" if len(files) == 1 else "have"
+        yield f"Scores are not shown, because {listed(files, last='and')} {verb} errors."
+
+
+def _figures(run: Run) -> Figures:
+    """Return the figures of a run; its name and settings are also read from invalid documents."""
+    manifest, config = run.raw(MANIFEST), run.raw(layout.CONFIG)
+    result: Document = run.manifest["result"] if run.manifest else {}
+    if not run.is_sealed:
+        result = result | result_of(run.metrics or [])
+    rows = run.rows(METRICS).values
+    steps_done = _get_int(manifest, "training", "steps_done")
+    if manifest.get("status") == "running" and rows:
+        steps_done = rows[-1]["step"]
+    losses = column(rows, "loss")
+    started = text_at(manifest, "started_at")
+    ended = text_at(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
+    kind, count = text_at(manifest, "devices", "kind"), _get_int(manifest, "devices", "count")
+    return Figures(
+        run_id=text_at(manifest, "run_id"),
+        mode=text_at(manifest, "mode"),
+        status=run.status,
+        model=text_at(manifest, "model", "name") or text_at(config, "model", "name"),
+        dataset=text_at(manifest, "dataset", "name"),
+        method=text_at(manifest, "training", "method") or text_at(config, "method", "kind"),
+        device=f"{count} × {kind}" if kind and count and count > 1 else kind,
+        commit=text_at(manifest, "code", "commit"),
+        started_at=started,
+        steps_done=steps_done,
+        steps_planned=_get_int(manifest, "training", "steps_planned") or _get_int(config, "limits", "steps"),
+        tokens_seen=result.get("tokens_seen"),
+        losses=losses[np.isfinite(losses)],
+        first_loss=result.get("first_loss"),
+        last_loss=result.get("last_loss"),
+        best_loss=result.get("best_loss"),
+        mean_loss=result.get("mean_loss"),
+        train_seconds=result.get("train_seconds"),
+        duration_seconds=seconds_between(started, ended) if started and ended else None,
+        peak_memory_bytes=result.get("peak_memory_bytes"),
+    )
+
+
+def _get_int(document: Any, *keys: str) -> int | None:
+    value = at(document, *keys)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
+
+
+Seal = Literal["matches", "differs", "not listed", "not stated", "not sealed", "not checked"]
+"""State of a recorded hash. Not sealed: the run has not ended. Not checked: the manifest cannot be read."""
+
+MANIFEST_CARD, SUMMARY_CARD, LOGS_CARD = "Run manifest", "Eval summary", "Logs"
+CARDS: dict[str, tuple[str, ...]] = {
+    MANIFEST_CARD: (MANIFEST,),
+    SUMMARY_CARD: (EVAL_SUMMARY,),
+    LOGS_CARD: (LOG, METRICS, PREDICTIONS),
+}
+"""The three documents of a submission, and their files."""
+
+FACTS, SCORES, ROWS, ANSWERS = "facts", "scores", "rows", "answers"
+IN_THEIR_PLACE: dict[str, tuple[str, ...]] = {
+    MANIFEST_CARD: (FACTS,),
+    SUMMARY_CARD: (SCORES,),
+    LOGS_CARD: (ROWS, ANSWERS),
+}
+"""What replaces them for a run of another tool."""
+
+_HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentState:
+    """State of a document of a run, or of what was read from another tool's files.
+
+    Attributes:
+        name: File name, or one of `FACTS`, `SCORES`, `ROWS` and `ANSWERS` for another tool's run.
+        schema: Kind of document, or "" without a schema.
+        version: Schema version of the document or of the manifest, or None.
+        is_there: Whether the file exists, or another tool's files contained any.
+        rows: Number of rows, facts, scores or answers, or None for a single document.
+        errors: Number of errors in it.
+        seal: State of its recorded hash.
+    """
+
+    name: str
+    schema: str
+    version: str | None
+    is_there: bool
+    rows: int | None
+    errors: int
+    seal: Seal
+
+    @property
+    def mark(self) -> Literal["valid", "wrong", "missing", "another tool's"]:
+        """Its state in a word."""
+        if self.errors:
+            return "wrong"
+        if not self.is_there:
+            return "missing"
+        return "valid" if self.schema else "another tool's"
+
+
+def list_documents(run: Run, view: ForeignRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
+    """Return the state of the documents in `CARDS`, or of what a run of another tool has `IN_THEIR_PLACE`."""
+    if view is not None:
+        given: dict[str, Sequence[object]] = {
+            FACTS: view.facts,
+            SCORES: view.scores,
+            ROWS: view.metrics,
+            ANSWERS: view.predictions,
+        }
+        return tuple(
+            DocumentState(
+                name=name, schema="", version=None, is_there=bool(found), rows=len(found), errors=0, seal="not stated"
+            )
+            for name, found in given.items()
+        )
+    problems = tuple(findings)
+    states = [_document_state(run, name, problems) for names in CARDS.values() for name in names]
+    return count_errors(states, run.folder, problems)
+
+
+def count_errors(
+    states: Sequence[DocumentState], folder: Path, findings: Iterable[Problem]
+) -> tuple[DocumentState, ...]:
+    """Return the documents with their numbers of errors."""
+    errors = Counter(problem.file for problem in findings if problem.severity == "error")
+    return tuple(replace(state, errors=errors[str(folder / state.name)]) for state in states)
+
+
+def errors_in(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
+    """Return the errors in one document of a run."""
+    return [problem for problem in findings if problem.severity == "error" and problem.file == str(folder / name)]
+
+
+def _document_state(run: Run, name: str, findings: Sequence[Problem]) -> DocumentState:
+    schema = kind_of(name) or ""
+    rows = run.rows(name) if is_rows(schema) and name in run.files else None
+    return DocumentState(
+        name=name,
+        schema=schema,
+        version=text_at(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
+        is_there=name in run.files,
+        rows=None if rows is None else len(rows.values) + len(rows.left_out),
+        errors=0,
+        seal=_seal_state(run, name, findings),
+    )
+
+
+def _seal_state(run: Run, name: str, findings: Sequence[Problem]) -> Seal:
+    if run.manifest is None:
+        return "not checked"
+    if not run.is_sealed:
+        return "not sealed"
+    if name == MANIFEST:
+        if any(problem.code == "TP212" for problem in findings):
+            return "differs"
+        events = run.log or []
+        is_recorded = any(row["event"] == "run_sealed" and "manifest_sha256" in row["fields"] for row in events)
+        return "matches" if is_recorded else "not stated"
+    if all(artifact["path"] != name for artifact in run.manifest["artifacts"]):
+        return "not listed"
+    path = str(run.folder / name)
+    differs = any(problem.code in _HASH_DIFFERS and problem.file == path for problem in findings)
+    return "differs" if differs or name not in run.files else "matches"
+
+
+Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]
+Number = int | float
+
+_FORMATS: dict[str, Callable[[Number], str]] = {
+    "count": lambda value: f"{value:,}",
+    "nats": lambda value: f"{value:.4f}",
+    "tokens per second": lambda value: f"{value:,.0f} tokens/s",
+    "bytes": formats.size,
+    "seconds": formats.duration,
+    "fraction": lambda value: f"{value:.3f}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """A main figure of a run.
+
+    Attributes:
+        name: Its name.
+        unit: Unit of value, low and high.
+        value: The figure, or None if it was not measured.
+        low: Lower end of its 95 % interval, or None without an interval.
+        high: Upper end of its 95 % interval.
+        of: What a count is out of, such as the planned steps, or None.
+        lenient: The score if answers in any form are accepted, or None.
+    """
+
+    name: str
+    unit: Unit
+    value: Number | None
+    low: float | None = None
+    high: float | None = None
+    of: int | None = None
+    lenient: Number | None = None
+
+    def as_text(self) -> str:
+        """Return the figure with its unit: `0.612 (0.515–0.702), n = 100`, `2.10 GiB`, or `–` for None."""
+        if self.value is None:
+            return NOTHING
+        write = _FORMATS[self.unit]
+        text = write(self.value)
+        if self.low is not None and self.high is not None:
+            text += f" ({write(self.low)}–{write(self.high)})"
+        if self.of is not None:
+            text += f", n\u00a0=\u00a0{self.of:,}" if self.unit == "fraction" else f" of {self.of:,}"
+        return text if self.lenient is None else f"{text}; leniently {write(self.lenient)}"
+
+
+def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
+    """Return the main figures of a run, always the same ones in the same order."""
+    figures = record.figures
+    seconds, tokens = figures.train_seconds, figures.tokens_seen
+    return (
+        Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned),
+        Headline(name="tokens seen", unit="count", value=tokens),
+        Headline(name="first loss", unit="nats", value=figures.first_loss),
+        Headline(name="last loss", unit="nats", value=figures.last_loss),
+        Headline(name="best loss", unit="nats", value=figures.best_loss),
+        Headline(name="speed", unit="tokens per second", value=tokens / seconds if tokens and seconds else None),
+        Headline(name="peak memory of one device", unit="bytes", value=figures.peak_memory_bytes),
+        Headline(name="training time", unit="seconds", value=seconds),
+        *score_headlines(record.facts),
+    )
+
+
+def score_headlines(run: Run) -> tuple[Headline, ...]:
+    """Return exact match, format compliance and the baseline's exact match; with several samples also pass@k."""
+    summary: Document = run.eval_summary or {}
+    metrics = summary.get("metrics") or {}
+    baseline = (summary.get("baseline") or {}).get("metrics") or {}
+    found = [
+        score_headline("exact match", metrics.get("exact_match"), _lenient(metrics)),
+        score_headline("format compliance", metrics.get("format_compliance")),
+        score_headline("exact match before training", baseline.get("exact_match"), _lenient(baseline)),
+    ]
+    if (sampled := summary.get("sampled")) is not None:
+        first, *_, last = sampled["pass_at"]
+        shares = {f"pass@{share['tries']}": share for share in (first, last)}
+        shares[f"majority of {sampled['samples']}"] = sampled["majority"]
+        found += [score_headline(name, {**share, "n": summary["eval_set"]["items"]}) for name, share in shares.items()]
+    return tuple(found)
+
+
+def _lenient(metrics: Document) -> Number | None:
+    return metrics["lenient_match"]["value"] if "lenient_match" in metrics else None
+
+
+def score_headline(name: str, metric: Document | None, lenient: Number | None = None) -> Headline:
+    """Return the headline of a metric in eval_summary.json."""
+    if metric is None:
+        return Headline(name=name, unit="fraction", value=None)
+    interval = metric["interval"] or {"low": None, "high": None}
+    return Headline(
+        name=name,
+        unit="fraction",
+        value=metric["value"],
+        low=interval["low"],
+        high=interval["high"],
+        of=metric["n"],
+        lenient=lenient,
+    )

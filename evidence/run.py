@@ -1,0 +1,417 @@
+"""Read a run folder of unknown origin: `read_run` returns a `Run`, whatever the folder holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evidence import layout
+from evidence.layout import nested_too_deep, run_not_found
+from evidence.lock import is_alive
+from evidence.notes import Notes, notes_in
+from evidence.records.foreign_run import read_foreign
+from foreign.readers.view import ForeignRun
+from schemas.catalog import kind_of
+from schemas.problems.problem import Lines, Problem, ProblemError
+from schemas.problems.rule import problem_of
+from schemas.reading.columns import Columns, columns_of
+from schemas.validate import Rows, read_document, read_rows
+
+Document = dict[str, Any]
+
+DOCUMENTS = (
+    layout.MANIFEST,
+    layout.CONFIG,
+    layout.PLAN,
+    layout.FIRST_EXAMPLES,
+    layout.EVAL_SUMMARY,
+    layout.IMPORT,
+)
+
+ROW_FILES = (
+    layout.METRICS,
+    layout.LOG,
+    layout.SYSTEM,
+    layout.CHAIN,
+    layout.ROLLOUTS,
+    layout.ANSWERS_OVER_STEPS,
+    layout.PREDICTIONS,
+    layout.BASELINE_PREDICTIONS,
+)
+
+NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run folder as it was found.
+
+    A document is None if it is missing or breaks its schema, and so are the rows of a file; `problems` and
+    `row_problems` say why. Rules and pages can therefore use every value without checking its type. Use `raw` and
+    `rows` for what can be read of a broken file.
+
+    Attributes:
+        folder: The run folder, as the caller named it.
+        files: Every regular file in it except weights, as sorted paths with forward slashes.
+        manifest: run_manifest.json.
+        config: config.yaml.
+        plan: plan.json.
+        first_examples: first_examples.json.
+        eval_summary: eval_summary.json.
+        imported: import.json.
+        notes: notes.json, or empty notes if it is missing or invalid.
+        alive: Whether a process holds the folder now.
+        problems: Problems of the folder and its documents. Those of rows are reported when the rows are read.
+        withheld: Files of rows that must not be shown because they contain errors.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    manifest: Document | None
+    config: Document | None
+    plan: Document | None
+    first_examples: Document | None
+    eval_summary: Document | None
+    imported: Document | None
+    notes: Notes
+    alive: bool
+    problems: tuple[Problem, ...]
+    withheld: frozenset[str] = frozenset()
+    _raw: Mapping[str, Document] = field(default_factory=dict, repr=False, compare=False)
+    _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
+    _views: list[ForeignRun | None] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.folder
+
+    @property
+    def status(self) -> str | None:
+        """The status of the manifest, or None if it has none.
+
+        `interrupted` if the manifest says `running` or is missing beside a lock file, but no process holds the folder.
+        """
+        status = self.raw(layout.MANIFEST).get("status")
+        unwritten = layout.MANIFEST not in self._raw and layout.LOCK in self.files
+        if (status == "running" or unwritten) and not self.alive:
+            return "interrupted"
+        return status if isinstance(status, str) else None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether anything in the folder has the name of a file that only a run writes."""
+        return layout.holds_run([*self.files, *(Path(problem.file).name for problem in self.problems)])
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the folder was imported from another tool: it has import.json instead of a manifest."""
+        return layout.IMPORT in self.files and layout.MANIFEST not in self.files
+
+    @property
+    def originals(self) -> dict[str, str]:
+        """Hash of each original file of a valid import by path; empty for other runs."""
+        is_valid = self.is_import and not any(problem.severity == "error" for problem in self.problems)
+        originals = self.imported["originals"] if is_valid and self.imported else []
+        return {original["path"]: original["sha256"] for original in originals}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether trainproof wrote any file of it: a document with a schema version, or valid rows."""
+        if layout.IMPORT in self.files:
+            return True
+        named = (layout.MANIFEST, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
+        return any("schema_version" in self.raw(name) for name in named) or any(
+            self.rows(name).values for name in ROW_FILES
+        )
+
+    @property
+    def model(self) -> Document | None:
+        """The manifest's `model`, or None before the model is built."""
+        return self.manifest["model"] if self.manifest is not None else None
+
+    @property
+    def training(self) -> Document | None:
+        """The manifest's `training`, or None before the train step is compiled."""
+        return self.manifest["training"] if self.manifest is not None else None
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether every parameter of the model is trained."""
+        return self.training is not None and self.training["method"] == "full"
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the trained parameters were added to the model."""
+        return self.training is not None and self.training["method"] in {"lora", "qlora"}
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the objective is cross-entropy on completions, the default."""
+        return self._objective == "supervised"
+
+    @property
+    def draws_completions(self) -> bool:
+        """Whether the model was trained on completions that it sampled itself."""
+        return self._objective == "grpo"
+
+    @property
+    def _objective(self) -> str:
+        kind: str = ((self.config or {}).get("objective") or {}).get("kind", "supervised")
+        return kind
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the run recorded its end; before that, results and hashes are not expected."""
+        return self.manifest is not None and self.manifest["status"] != "running"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the manifest says that the run succeeded."""
+        return self.manifest is not None and self.manifest["status"] == "succeeded"
+
+    @cached_property
+    def metrics(self) -> Sequence[Document] | None:
+        """Rows of metrics.jsonl without a torn last line, or None if the file is missing, invalid or withheld."""
+        return self._valid_rows(layout.METRICS)
+
+    @cached_property
+    def log(self) -> Sequence[Document] | None:
+        """Rows of log.jsonl."""
+        return self._valid_rows(layout.LOG)
+
+    @cached_property
+    def chain(self) -> Sequence[Document] | None:
+        """Rows of chain.jsonl."""
+        return self._valid_rows(layout.CHAIN)
+
+    @cached_property
+    def rollouts(self) -> Sequence[Document] | None:
+        """Rows of rollouts.jsonl."""
+        return self._valid_rows(layout.ROLLOUTS)
+
+    @cached_property
+    def answers_over_steps(self) -> Sequence[Document] | None:
+        """Rows of answers_over_steps.jsonl."""
+        return self._valid_rows(layout.ANSWERS_OVER_STEPS)
+
+    @cached_property
+    def predictions(self) -> Sequence[Document] | None:
+        """Rows of predictions.jsonl."""
+        return self._valid_rows(layout.PREDICTIONS)
+
+    @cached_property
+    def baseline_predictions(self) -> Sequence[Document] | None:
+        """Rows of baseline_predictions.jsonl."""
+        return self._valid_rows(layout.BASELINE_PREDICTIONS)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The metrics as arrays, empty if there are no valid rows."""
+        return columns_of(self.metrics or [])
+
+    def raw(self, name: str) -> Document:
+        """Return a document as it was read, valid or not; empty if it is missing or not an object."""
+        return self._raw.get(name, {})
+
+    def rows(self, name: str) -> Rows:
+        """Return the rows of a JSONL file and their problems, read once; no rows if the file is missing."""
+        if name not in self.files:
+            return NO_ROWS
+        if name not in self._rows:
+            self._rows[name] = read_rows(self.folder / name, kind_of(name) or "")
+        return self._rows[name]
+
+    def _valid_rows(self, name: str) -> Sequence[Document] | None:
+        if name not in self.files or name in self.withheld:
+            return None
+        read = self.rows(name)
+        return None if any(problem.severity == "error" for problem in read.problems) else read.values
+
+    def row_problems(self) -> list[Problem]:
+        """Return the problems of all files of rows."""
+        return [problem for name in ROW_FILES for problem in self.rows(name).problems]
+
+    def foreign(self) -> ForeignRun | None:
+        """Return what the files of another tool contain, or None if trainproof wrote the run."""
+        if not self._views:
+            self._views.append(self._read_foreign())
+        return self._views[0]
+
+    def _read_foreign(self) -> ForeignRun | None:
+        if self.is_import:
+            return read_foreign(self.folder / layout.ORIGINAL)
+        if self.alive or self.is_ours:
+            return None
+        view = read_foreign(self.folder)
+        return view if view.looks_like_run else None
+
+    def with_line(self, problem: Problem) -> Problem:
+        """Return the problem with the line of the value at its pointer, if that is known."""
+        if problem.line is not None or not problem.pointer or problem.file not in self._lines:
+            return problem
+        return replace(problem, line=self._lines[problem.file](problem.pointer))
+
+    def with_line_of_row(self, problem: Problem) -> Problem:
+        """Return the problem of a rule, whose line counts rows, with the line of that row in the file."""
+        name = Path(problem.file).name
+        if problem.line is None or name not in ROW_FILES:
+            return problem
+        return replace(problem, line=self.rows(name).line_of(problem.line - 1))
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder. Never raises, whatever the folder holds, even if it is missing or cannot be read."""
+    folder = Path(folder)
+    problems: list[Problem] = []
+    files = _list_files(folder, problems)
+    raw: dict[str, Document] = {}
+    lines: dict[str, Lines] = {}
+    for name in DOCUMENTS:
+        if name in files:
+            read = read_document(folder / name, kind_of(name) or "")
+            problems.extend(read.problems)
+            lines[str(folder / name)] = read.lines
+            if read.value is not None:
+                raw[name] = read.value
+    notes, note_problems = _read_notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
+    broken = {problem.file for problem in problems if problem.severity == "error"}
+    valid = {name: document for name, document in raw.items() if str(folder / name) not in broken}
+    return Run(
+        folder=folder,
+        files=files,
+        manifest=valid.get(layout.MANIFEST),
+        config=valid.get(layout.CONFIG),
+        plan=valid.get(layout.PLAN),
+        first_examples=valid.get(layout.FIRST_EXAMPLES),
+        eval_summary=valid.get(layout.EVAL_SUMMARY),
+        imported=valid.get(layout.IMPORT),
+        notes=notes,
+        alive=is_alive(folder),
+        problems=(*problems, *note_problems),
+        _raw=raw,
+        _lines=lines,
+    )
+
+
+def read_existing_run(folder: Path) -> Run:
+    """Read a run folder that a user named.
+
+    Raises:
+        ProblemError: There is no such folder (exit code 2).
+    """
+    if not Path(folder).is_dir():
+        raise ProblemError([run_not_found(Path(folder))], exit_code=2)
+    return read_run(folder)
+
+
+def _read_notes(path: Path) -> tuple[Notes, list[Problem]]:
+    """Return the notes and their problems, as warnings: notes are not evidence and must not change a grade."""
+    read = read_document(path, "notes")
+    warnings = [replace(problem, severity="warning") for problem in read.problems]
+    return notes_in(read.value) if read.value is not None and not warnings else Notes(), warnings
+
+
+def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
+    """Return the regular files below a folder; a link or special file under an evidence name is a problem."""
+    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, *layout.ROLES}
+    found = []
+    for name, entry in _walk(folder, problems):
+        if entry.is_file(follow_symlinks=False):
+            found.append(name)
+        elif name in known:
+            what = f"{name} is a {_file_type(entry)}, not a file; it was not read."
+            problems.append(problem_of("TP206", file=str(folder / name), what=what))
+    return tuple(sorted(found))
+
+
+def _walk(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if prefix.count("/") > layout.DEEPEST:
+        problems.append(nested_too_deep(folder))
+        return
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        what = f"The folder cannot be read: {error.strerror or error}."
+        problems.append(problem_of("TP209", file=str(folder), what=what))
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        yield name, entry
+        is_hidden = entry.name.startswith(".")
+        if entry.is_dir(follow_symlinks=False) and not is_hidden and name not in layout.WEIGHT_FOLDERS:
+            yield from _walk(folder / entry.name, problems, f"{name}/")
+
+
+def _file_type(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "symbolic link"
+    return "folder" if entry.is_dir() else "special file"
+
+
+TOLERANCE = 1e-9
+"""Largest difference between a stated and a recomputed number, relative for numbers above 1."""
+
+
+def finding(folder: Path, code: str, name: str, what: str, **more: Any) -> Problem:
+    """Return the problem of a file in a run folder, or of the folder itself if the name is empty."""
+    return problem_of(code, file=str(folder / name), what=what, **more)
+
+
+def value_at(document: Any, pointer: str) -> Any:
+    """Return the value at a JSON Pointer like `/training/steps_done` of a valid document.
+
+    Raises:
+        KeyError: The key is missing, or a parent is null.
+    """
+    for part in pointer.split("/")[1:]:
+        if document is None:
+            raise KeyError(pointer)
+        document = document[part]
+    return document
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal: integers exactly, other numbers within `TOLERANCE`."""
+    if type(one) is int and type(other) is int:
+        return one == other
+    if _is_number(one) and _is_number(other):
+        return bool(abs(one - other) <= TOLERANCE * max(1.0, abs(one), abs(other)))
+    return type(one) is type(other) and bool(one == other)
+
+
+def where(flags: NDArray[np.bool_]) -> list[int]:
+    """Return the indices at which a `[rows]` array of flags is true."""
+    return np.flatnonzero(flags).tolist() if flags.any() else []
+
+
+CLOCK_SECONDS = 2.0
+"""How far time services correct the system clock of a running machine."""
+
+
+def clock_set_back_seconds(run: Run) -> float:
+    """Return by how much the system clock was set back during a run, in seconds.
+
+    Since version 1.2 rows contain a monotonic clock. In older runs the durations of the steps replace it, if the time
+    of day jumps back before the last row.
+    """
+    seconds, clock = run.columns["seconds"], run.columns["clock_seconds"]
+    if not np.isfinite(clock).any():
+        if not (np.diff(seconds)[:-1] < -CLOCK_SECONDS).any():
+            return 0.0
+        clock = np.cumsum(run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=0.0))
+    ahead = (seconds - clock)[np.isfinite(seconds - clock)]
+    return max(0.0, float(ahead[0] - ahead[-1])) if len(ahead) else 0.0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

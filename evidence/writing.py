@@ -1,0 +1,204 @@
+"""Write evidence so that a kill or a full disk never destroys what was already there.
+
+Documents are replaced as a whole: a temporary file in the same folder is synced and renamed over the old one. Rows are
+appended with one system call each and synced every few seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import problem_of
+
+SYNC_SECONDS = 3.0
+"""Longest time for which appended rows may exist only in the memory of the operating system."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BLOCK_BYTES = 65536
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a write failed because there is no space left."""
+    return error.errno in _FULL
+
+
+def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
+    """Return the error of a command that could not write its output (exit code 2).
+
+    Args:
+        error: Why the write failed.
+        where: File or folder to be written.
+        what: Subject of the message, such as `The export`.
+    """
+    if is_full(error):
+        folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
+        free = shutil.disk_usage(folder).free
+        reason, fix = "the disk is full", f"Free some space ({free:,} bytes are left), or choose another place."
+    else:
+        reason, fix = f"{error.strerror or error}", "Choose a place that you may write to."
+    why = "Existing files are unchanged, and no partial output is left."
+    what = f"{what} could not be written: {reason}."
+    return ProblemError([problem_of("TP089", file=str(where), what=what, why=why, next=fix)], exit_code=2)
+
+
+def as_json_text(value: Any) -> str:
+    """Format a JSON document as bundles store it and commands print it."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON document; after any interruption the file holds the old text or the new one, never a part.
+
+    Raises:
+        OSError: The write failed; the previous file is intact.
+        ValueError: A number is not finite; the previous file is intact.
+    """
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file like `write_json`, in UTF-8 and with its own line endings."""
+    write_bytes(Path(path), text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file like `write_json`.
+
+    Raises:
+        OSError: The write failed; the previous file is intact.
+    """
+    # Two threads of one process may write the same document, so the temporary name contains the thread.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until renames in a folder are on the disk; Windows does that by itself and cannot open a folder."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Append rows to a JSONL file with a `RowWriter`."""
+    with RowWriter(path) as writer:
+        for row in rows:
+            writer.append(row)
+
+
+class RowWriter:
+    """Append rows to a JSONL file. A row survives the death of this process once `append` has returned.
+
+    Opening an existing file cuts off a torn last line, which a kill in the middle of a row leaves behind.
+
+    Raises:
+        OSError: The file cannot be opened, read or cut.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = Path(path).open("ab+", buffering=0)  # noqa: SIM115 - closed by close(), which __exit__ calls
+        self._size = _end_of_last_line(self._file)
+        os.ftruncate(self._file.fileno(), self._size)
+        self._synced_at = time.monotonic()
+
+    def append(self, row: dict[str, Any]) -> bytes:
+        """Write a row as one line with one system call and return the line.
+
+        Raises:
+            OSError: The write failed, for example because the disk is full; the rows before it are intact.
+            ValueError: A number of the row is not finite; nothing was written.
+        """
+        line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        try:
+            self._write_all(line)
+        except OSError:
+            os.ftruncate(self._file.fileno(), self._size)
+            raise
+        self._size += len(line)
+        if time.monotonic() - self._synced_at >= SYNC_SECONDS:
+            self.sync()
+        return line
+
+    def sync(self) -> None:
+        """Wait until every row is on the disk, so that it survives a power cut too."""
+        os.fsync(self._file.fileno())
+        self._synced_at = time.monotonic()
+
+    def close(self) -> None:
+        """Sync and close; closing twice is harmless."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_all(self, line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._file.fileno(), rest) :]
+
+
+def _end_of_last_line(file: FileIO) -> int:
+    """Return the offset after the last newline of an open file, or 0 without a newline."""
+    end = os.fstat(file.fileno()).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        newline = (file.read(end - start) or b"").rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+_scratch_folders: list[Path] = []
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Create a temporary folder that only this user can read, and remove it afterwards."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _scratch_folders.append(folder)
+        try:
+            yield folder
+        finally:
+            _scratch_folders.remove(folder)
+
+
+def remove_scratch() -> None:
+    """Remove the scratch folders of this process, before it exits without unwinding."""
+    for folder in _scratch_folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,255 @@
+"""Importing: the originals stay, what was read follows from them, and nobody's word is taken for it afterwards."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import write_run
+from typer.testing import CliRunner
+
+from evidence.grade import check_run
+from evidence.index.index import check_paths, index_runs
+from evidence.records.foreign_run import read_foreign
+from evidence.records.importing import ImportResult, import_run
+from evidence.run import read_run
+from schemas.problems.problem import ProblemError
+from schemas.validate import read_document
+from trainproof import command
+from trainproof.terminal.runs import run_text
+
+CASES = Path(__file__).parents[2] / "cases" / "foreign"
+NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
+
+
+def imported(case: str, root: Path) -> ImportResult:
+    return import_run(CASES / case / "folder", name="theirs", root=root, now=NOW)
+
+
+def codes(folder: Path) -> list[str]:
+    return [problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
+
+
+@pytest.mark.parametrize("case", sorted(path.parent.name for path in CASES.glob("*/folder")))
+def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path: Path) -> None:
+    source = CASES / case / "folder"
+    before = check_run(read_run(source))
+    if before.grade.name == "not a run":
+        with pytest.raises(ProblemError) as refused:
+            imported(case, tmp_path)
+        assert refused.value.exit_code == 1
+        assert "Nothing in" in refused.value.problems[0].what
+        assert list(tmp_path.iterdir()) == []
+        return
+    made = imported(case, tmp_path)
+    kept = {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    weights = {name for name in kept if name.endswith((".pt", ".safetensors"))}
+    copies = made.path / "original"
+    assert {str(p.relative_to(copies)): p.read_bytes() for p in copies.rglob("*") if p.is_file()} == {
+        name: content for name, content in kept.items() if name not in weights
+    }
+    assert read_document(made.path / "import.json", "import").problems == ()
+    assert not (made.path / "run_manifest.json").exists()
+    after = check_run(read_run(made.path))
+    assert (after.grade.name, after.grade.reasons) == (before.grade.name, before.grade.reasons)
+    done_with = {"TP517", "TP530"}  # "Import it", and weights that are absent: an import leaves all of them out.
+    assert [problem.code for problem in after.findings] == [p.code for p in before.findings if p.code not in done_with]
+
+
+def test_weights_stay_and_are_named(tmp_path: Path) -> None:
+    made = imported("hf_checkpoints", tmp_path)
+    assert [(note.code, note.what) for note in made.notes] == [
+        ("TP523", "checkpoint-60/optimizer.pt (2 bytes) was not copied.")
+    ]
+    (weights,) = [one for one in made.document["originals"] if not one["kept"]]
+    assert (weights["path"], weights["bytes"]) == ("checkpoint-60/optimizer.pt", 2)
+
+
+TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "original changed": (
+        "TP231",
+        lambda run: (run / "original" / "trainer_state.json").write_text("{}"),
+    ),
+    "original missing": ("TP232", lambda run: (run / "original" / "train_results.json").unlink()),
+    "original added": ("TP233", lambda run: (run / "original" / "more.log").write_text("step 1 loss: 0.1\n")),
+    "fact changed": ("TP375", lambda run: edit(run, lambda document: document["facts"][0].update(value=2.0))),
+    "row removed": ("TP375", lambda run: edit(run, lambda document: document["metrics"].pop())),
+    "score raised": ("TP375", lambda run: edit(run, lambda document: document["scores"][1].update(value=0.99))),
+    "renamed": ("TP375", lambda run: edit(run, lambda document: document.update(run_id="other"))),
+    "rows forged": (
+        "TP375",
+        lambda run: (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "loss": 0.1}) + "\n"),
+    ),
+    "key added": ("TP123", lambda run: edit(run, lambda document: document.update(trained_by="trainproof"))),
+}
+
+
+def edit(run: Path, change: Callable[[dict], object]) -> None:
+    path = run / "import.json"
+    document = json.loads(path.read_text("utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), "utf-8")
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_a_changed_import_is_found_out(name: str, tmp_path: Path) -> None:
+    run = imported("hf_trainer", tmp_path).path
+    assert codes(run) == []
+    code, change = TAMPERINGS[name]
+    change(run)
+    assert code in codes(run)
+    assert check_run(read_run(run)).grade.name in ("contradictory", "partial")
+
+
+def test_an_import_beside_a_manifest_is_neither(tmp_path: Path) -> None:
+    made = imported("hf_trainer", tmp_path / "imports").path
+    run = write_run(tmp_path, "run")
+    (run / "import.json").write_bytes((made / "import.json").read_bytes())
+    assert "TP376" in codes(run)
+    assert check_run(read_run(run)).grade.name == "contradictory"
+
+
+def test_rows_of_our_shape_are_kept_as_rows(tmp_path: Path) -> None:
+    ours = write_run(tmp_path, "ours")
+    theirs = tmp_path / "theirs"
+    (theirs / "logs").mkdir(parents=True)
+    rows = (ours / "metrics.jsonl").read_bytes()
+    (theirs / "logs" / "history.jsonl").write_bytes(rows)
+    made = import_run(theirs, name="theirs", root=tmp_path / "imports", now=NOW)
+    assert (made.path / "metrics.jsonl").read_bytes() == rows
+    assert codes(made.path) == []
+    assert not (made.path / "predictions.jsonl").exists()
+
+
+def test_what_cannot_be_imported(tmp_path: Path) -> None:
+    source = CASES / "hf_trainer" / "folder"
+    ours = write_run(tmp_path, "ours")
+
+    def refusal(folder: Path, name: str = "x", root: Path = tmp_path / "imports") -> tuple[int, str]:
+        with pytest.raises(ProblemError) as refused:
+            import_run(folder, name=name, root=root, now=NOW)
+        return refused.value.exit_code, refused.value.problems[0].what
+
+    missing = tmp_path / "missing"
+    assert refusal(missing) == (2, f"{missing} is no folder.")
+    assert refusal(source, "../x") == (2, "'../x' cannot be the beginning of a run's name.")
+    assert refusal(source, root=source / "runs") == (
+        2,
+        f"The root {source / 'runs'} lies inside {source}, which is only read.",
+    )
+    assert refusal(ours) == (1, f"{ours} is a run of trainproof already.")
+    assert not (tmp_path / "imports").exists()
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "secret.log").write_text("step 1 loss: 1.0\n")
+    (theirs / "a.log").symlink_to(tmp_path / "secret.log")
+    (theirs / "b.log").write_text("step 1 loss: 2.0\n")
+    made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
+    assert [path.name for path in (made.path / "original").iterdir()] == ["b.log"]
+    assert [note.what for note in made.notes] == ["a.log is a symbolic link; it was not read."]
+
+
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "venv").mkdir(parents=True)
+    for name in ("t.log", "back\\slash.log", "x.tmp", ".hidden", "venv/t.log", os.fsdecode(b"bad\xff.log")):
+        (theirs / name).write_text("step 1 loss: 2.0\n")
+    made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
+    assert [(note.code, note.severity, note.what) for note in made.notes] == [
+        ("TP524", "warning", "back\\slash.log and bad\\xff.log were left out: not every system allows such a name."),
+        ("TP524", "note", ".hidden, venv/ and x.tmp were left out: hidden, temporary or of packages."),
+    ]
+    assert [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"] == [
+        note.what for note in made.notes
+    ]
+
+
+def test_of_many_left_out_some_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.log").write_text("step 1 loss: 2.0\n")
+    for number in range(12):
+        (tmp_path / f"{number:02}.tmp").touch()
+    named = ", ".join(f"{number:02}.tmp" for number in range(10))
+    (problem,) = read_foreign(tmp_path).problems
+    assert problem.what == f"{named} and 2 others were left out: hidden, temporary or of packages."
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "a.log").write_text("step 1 loss: 2.0\n")
+    (theirs / "b.log").write_text("step 2 loss: 1.5\n")
+    opened = Path.open
+
+    def refused(path: Path, *args: Any, **more: Any) -> Any:
+        if path == theirs / "b.log":  # Root may read everything, so a mode would not do.
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ProblemError) as error:
+        import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
+    (problem,) = error.value.problems
+    assert (error.value.exit_code, problem.file) == (2, str(theirs / "b.log"))
+    assert problem.what == f"{theirs / 'b.log'} cannot be read: Permission denied."
+    assert problem.next == "Make it readable, or take it out of the folder, and import again."
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_run_of_ours_inside_speaks_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("step 1 loss: 2.0\n")
+    write_run(tmp_path, "ours")
+    assert set(read_run(tmp_path).foreign().files) == {"train.log"}  # type: ignore[union-attr]
+
+
+def test_lists_and_pages_show_what_is_known(tmp_path: Path) -> None:
+    made = imported("hf_trainer", tmp_path)
+    (summary,) = index_runs(tmp_path)
+    assert (summary.run_id, summary.grade, summary.model) == (made.path.name, "measured", "distilgpt2")
+    assert (summary.steps_done, summary.steps_planned, summary.last_loss) == (60, 60, 1.7044)
+    assert (summary.loss_points, summary.score, summary.mode) == ((2.4113, 1.9012, 1.7044), None, None)
+    text = run_text(read_run(made.path))
+    assert "  last loss        1.7044\n  mean loss        2.0056\n" in text
+    assert "  result.mean_loss             2.0056  (stated: all_results.json at /train_loss (line 6))\n" in text
+
+
+def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
+    imported("two_models", tmp_path)
+    (summary,) = index_runs(tmp_path)
+    assert (summary.grade, summary.model, summary.last_loss) == ("contradictory", None, 4.0)
+
+
+def test_check_names_what_it_recognised(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "train.log").write_text("step 1 loss: 2.0\nstep 2 loss: 1.5\n")
+    folder = tmp_path / "theirs"
+    (problem,) = check_paths([folder]).all_findings
+    assert (problem.code, problem.what) == (
+        "TP517",
+        "trainproof did not write this folder; it holds console log (train.log) with 2 metric rows.",
+    )
+    assert (
+        problem.next == f"Import it, which keeps the files with their hashes: `trainproof import {folder} --name NAME`."
+    )
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    source = str(CASES / "hf_trainer" / "folder")
+    done = CliRunner().invoke(command.app, ["import", source, "--name", "hf", "--root", str(tmp_path), "--json"])
+    assert done.exit_code == 0
+    said = json.loads(done.stdout)
+    assert (said["grade"], said["originals"], said["metrics"], said["scores"]) == ("measured", 4, 4, 2)
+    assert Path(said["path"]).name == said["run_id"]
+    again = CliRunner().invoke(command.app, ["import", source, "--name", "hf", "--root", str(tmp_path)])
+    assert again.stdout.splitlines()[1:] == [
+        "grade: measured",
+        "  trainproof did not carry it out; it was read from Hugging Face Trainer and JSON document.",
+    ]

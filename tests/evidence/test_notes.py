@@ -1,0 +1,187 @@
+"""Notes of runs: what is kept, what is refused, that no grade depends on them, and that a bundle carries them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from synthetic import write_run
+
+from evidence.bundle.build import build_bundle, checklist
+from evidence.bundle.verify import verify_bundle
+from evidence.index.index import check_paths, index_runs
+from evidence.notes import Notes, NotesEdit, change_notes, read_notes
+from schemas.problems.problem import ProblemError
+from schemas.validate import read_document
+from trainproof.command import main
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+WRITTEN = "2026-11-21T12:00:00.000+00:00"
+PLAIN = NotesEdit(add=("baseline", "seed-3"), note="First run that reasons.\r\nKeep it. ", archive=True)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    text = capsys.readouterr()
+    return code, text.out, text.err
+
+
+def test_notes_are_kept_changed_and_taken_away(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    assert read_notes(folder) == Notes()
+    (kept,) = change_notes([folder], PLAIN, NOW)
+    assert kept == Notes(
+        tags=("baseline", "seed-3"),
+        note="First run that reasons.\nKeep it.",
+        archived_at=WRITTEN,
+        changed_at=WRITTEN,
+    )
+    assert read_notes(folder) == kept
+    assert read_document(folder / "notes.json", "notes").problems == ()
+    later = NOW + timedelta(hours=1)
+    # A second "archive" keeps the first time, and a change of nothing writes nothing.
+    assert change_notes([folder], NotesEdit(add=("baseline",), archive=True), later) == [kept]
+    (less,) = change_notes([folder], NotesEdit(remove=("baseline", "never-given"), note="", archive=False), later)
+    assert (less.tags, less.note, less.archived_at) == (("seed-3",), "", None)
+    assert less.changed_at == "2026-11-21T13:00:00.000+00:00"
+
+
+def test_a_list_shows_them_and_no_grade_depends_on_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    change_notes([folder], PLAIN, NOW)
+    (summary,) = index_runs(tmp_path)
+    assert (summary.tags, summary.note, summary.archived) == (
+        ("baseline", "seed-3"),
+        "First run that reasons.\nKeep it.",
+        True,
+    )
+    (report,) = check_paths([folder]).runs
+    assert (report.grade.name, report.findings) == ("consistent", ())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": "2.0"}', '{"tags": 1}', "\xff"])
+def test_damaged_notes_are_a_warning_with_a_cure_and_are_never_written_over(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path, "run")
+    (folder / "notes.json").write_bytes(text.encode("latin-1"))
+    (summary,) = index_runs(tmp_path)
+    assert (summary.grade, summary.tags, summary.note, summary.archived) == ("consistent", (), None, False)
+    (report,) = check_paths([folder]).runs
+    assert {finding.severity for finding in report.findings} == {"warning"}
+    assert all(finding.next and finding.file == str(folder / "notes.json") for finding in report.findings)
+    with pytest.raises(ProblemError) as refused:
+        change_notes([folder], PLAIN, NOW)
+    assert refused.value.problems[-1].what == "notes.json is not valid."
+    assert (folder / "notes.json").read_bytes() == text.encode("latin-1")
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs", "run")
+    (tmp_path / "elsewhere.json").write_text("{}")
+    (folder / "notes.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(ProblemError) as refused:
+        change_notes([folder], PLAIN, NOW)
+    assert [problem.what for problem in refused.value.problems] == ["notes.json is a link or a folder, not a file."]
+    assert (tmp_path / "elsewhere.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    "tag", ["two words", "", "a,b", "=1+1", "a:b", "<b>", "a\u200bb", "\u202eabc", "x" * 41, "a\n"]
+)
+def test_what_cannot_be_a_tag(tmp_path: Path, tag: str) -> None:
+    folder = write_run(tmp_path, "run")
+    with pytest.raises(ProblemError) as refused:
+        change_notes([folder], NotesEdit(add=(tag,)), NOW)
+    assert refused.value.exit_code == 2
+    assert "is not a valid tag." in refused.value.problems[0].what
+
+
+def test_two_writers_never_leave_a_torn_file(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    long = "words " * 1000
+
+    def write(name: str) -> None:
+        for number in range(40):
+            change_notes([folder], NotesEdit(note=f"{name} {number} {long}"), NOW)
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in ("first", "second")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        read_notes(folder)
+    for writer in writers:
+        writer.join()
+    assert read_notes(folder).note.split()[1] == "39"
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, "a")
+    write_run(tmp_path, "b", seed=1)
+    assert said(capsys, "note", "a", "b", "--tag", "baseline", "--text", "One\ntwo\x1b[31m", "--archive")[0] == 0
+    code, out, _ = said(capsys, "note", "a", "--untag", "baseline", "--restore")
+    assert (code, out) == (0, "a\n  tags      –\n  note      One\n            two\\x1b[31m\n  archived  no\n")
+    code, out, _ = said(capsys, "note", "b", "--json")
+    (value,) = json.loads(out)
+    assert (value["path"], value["tags"], value["note"]) == ("b", ["baseline"], "One\ntwo\x1b[31m")
+    code, out, _ = said(capsys, "runs", ".")
+    assert out.endswith("1 archived run not listed; --archived lists them too.\n")
+    assert "\nb " not in out
+    assert "\nb " in said(capsys, "runs", ".", "--archived")[1]
+    assert [run["archived"] for run in json.loads(said(capsys, "runs", ".", "--json")[1])] == [True, False]
+
+
+def test_the_verb_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(capsys, "note", "absent", "--tag", "two words")
+    assert (code, out) == (2, "")
+    assert err == (
+        'error TP097: "two words" is not a valid tag.\n'
+        "  Expected: one word of at most 40 characters, without spaces, quotation marks and any of"
+        " , : ; < > = | \\ `.\n"
+        "  Next: Write it as one word, for example with a hyphen: first-try.\n"
+        "error TP091: absent: absent does not exist.\n"
+        "  Next: Check the path; `trainproof runs` lists the runs there are.\n"
+    )
+
+
+def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs", "run")
+    change_notes([folder], NotesEdit(add=("baseline",), note="Look: <script>alert(1)</script>\n2nd line"), NOW)
+    report = build_bundle([folder], tmp_path / "b.zip")
+    verdict = verify_bundle(report.output)
+    assert verdict.ok
+    assert [(run.run_id, run.grade) for run in verdict.runs] == [("run", "consistent")]
+    with zipfile.ZipFile(report.output) as bundle:
+        assert json.loads(bundle.read("runs/run/notes.json"))["tags"] == ["baseline"]
+        page = bundle.read("REPORT.html").decode()
+    assert "Look: &lt;script&gt;alert(1)&lt;/script&gt;<br>2nd line" in page
+    assert "They are not evidence and do not affect the grade." in page
+
+
+def test_a_secret_in_a_note_is_not_packed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    change_notes([folder], NotesEdit(note="token: hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"), NOW)
+    blocked = [item for item in checklist([folder]) if item.state == "blocked"]
+    assert [(item.what, item.detail.partition(":")[0]) for item in blocked] == [("secrets", "notes.json")]
+
+
+def test_notes_beside_the_files_of_another_tool(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    state = {"log_history": [{"step": step, "loss": 2.0 / step} for step in range(1, 9)], "global_step": 8}
+    (folder / "trainer_state.json").write_text(json.dumps({**state, "max_steps": 8}))
+    (before,) = index_runs(tmp_path)
+    change_notes([folder], NotesEdit(add=("theirs",), note="loss: 0.001, steps: 99"), NOW)
+    (after,) = index_runs(tmp_path)
+    assert after.tags == ("theirs",)
+    assert (after.grade, after.last_loss, after.steps_done) == (before.grade, before.last_loss, before.steps_done)
