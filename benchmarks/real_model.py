@@ -31,8 +31,8 @@ from real_model_parts.score import scores_of
 from real_model_parts.student import RUN, SETTINGS, Terminal, judge, train
 from throughput_parts.peers import Loop, answer, made, spread, started, taken
 
+from evidence.hashes import sha256_file
 from evidence.registry import known_model_folder
-from evidence.run.hashes import sha256_file
 from trainer.recorder.environment import environment
 
 HERE = Path(__file__).parent

@@ -16,14 +16,13 @@ import numpy as np
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from evidence.rules.across import Fingerprint, copies, fingerprint_of
+from evidence.imports.grade import grade_tool_run
+from evidence.imports.run import ImportedRun
+from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.catalog import check
-from evidence.rules.completeness import REQUIRED
-from evidence.rules.imported import NOT_INTACT, foreign_findings
-from evidence.rules.placeholders import placeholders
+from evidence.rules.files import REQUIRED, placeholders
+from evidence.rules.imported import TAMPERED, import_findings
 from evidence.run import Run
-from foreign.checks.judgement import worth_of
-from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 from schemas.reading.columns import column
@@ -132,17 +131,17 @@ def judge(run: Run, *, ignore: Callable[[Problem], bool] = lambda _: False) -> R
         ignore: Whether to ignore a problem.
     """
     view = run.foreign()
-    found = _find_problems(run) if view is None else foreign_findings(run, view)
+    found = _find_problems(run) if view is None else import_findings(run, view)
     findings = worst_first(run.with_line(problem) for problem in found if not ignore(problem))
     grade = _grade(run, findings) if view is None else _grade_foreign(view, findings)
     sha256 = sha256_file(run.folder / layout.MANIFEST) if grade.name == "consistent" else None
     report = RunReport(path=run.folder, grade=grade, findings=findings, manifest_sha256=sha256)
-    return RunJudgement(report=report, fingerprint=fingerprint_of(run, findings))
+    return RunJudgement(report=report, fingerprint=compute_fingerprint(run, findings))
 
 
 def check_across_runs(judged: Sequence[RunJudgement]) -> list[RunReport]:
     """Return the reports with the problems between runs added: a run and an edited copy contradict each other."""
-    added = copies([judgement.fingerprint for judgement in judged])
+    added = find_copies([judgement.fingerprint for judgement in judged])
     return [_with_findings(judgement.report, added.get(judgement.report.path, [])) for judgement in judged]
 
 
@@ -185,13 +184,13 @@ def _grade(run: Run, findings: Sequence[Problem]) -> Grade:
     return Grade(name="consistent", reasons=(CONSISTENT, NEVER_STATED) if is_first else (CONSISTENT,))
 
 
-def _grade_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
+def _grade_foreign(view: ImportedRun, findings: Sequence[Problem]) -> Grade:
     """Return the grade of an import or of another tool's folder, `measured` at best."""
-    if altered := [problem for problem in findings if problem.code in NOT_INTACT]:
+    if altered := [problem for problem in findings if problem.code in TAMPERED]:
         return Grade(name="contradictory", reasons=_sentences(altered))
     if unreadable := [problem for problem in findings if problem.severity == "error" and _is_unreadable(problem.code)]:
         return Grade(name="partial", reasons=_sentences(unreadable))
-    name, reasons = worth_of(view, findings)
+    name, reasons = grade_tool_run(view, findings)
     return Grade(name=name, reasons=reasons)
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evidence.run.hashes import sha256_file, sha256_lines
+from evidence.hashes import sha256_file, sha256_lines
 from evidence.scores.reading import expected_line
 from evidence.scores.recompute import GROUPINGS
 from schemas.names import DATASETS, EVAL_SETS

@@ -17,12 +17,12 @@ import numpy as np
 from evidence import layout
 from evidence.figures import Figures
 from evidence.grade import GRADES, RunReport
+from evidence.imports.grade import tool_figures
+from evidence.imports.run import ImportedRun
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run import Document, Run
-from evidence.scores.recompute import result_of
+from evidence.scores.recompute import compute_result
 from evidence.writing import as_json_text
-from foreign.checks.judgement import figures_of
-from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -163,7 +163,7 @@ class JudgedRecord:
     facts: Run
     figures: Figures
     withheld: tuple[str, ...]
-    sources: ForeignRun | None
+    sources: ImportedRun | None
     unscored: str
     findings: tuple[Problem, ...]
 
@@ -176,7 +176,7 @@ def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
         figures, unscored = _figures(shown), ""
     else:
         shown, withheld = run, ()
-        figures = replace(figures_of(view), run_id=text_at(run.raw(layout.IMPORT), "run_id"))
+        figures = replace(tool_figures(view), run_id=text_at(run.raw(layout.IMPORT), "run_id"))
         unscored = "imported from another tool and has not been scored"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
@@ -194,7 +194,7 @@ def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
     manifest = run.manifest
     result = (manifest or {}).get("result", {})
     wrong = [name for name in result if f"/result/{name}" in wrong_pointers]
-    lost = {*wrong, *(result_of([]) if METRICS in faulty else ())}
+    lost = {*wrong, *(compute_result([]) if METRICS in faulty else ())}
     if manifest is not None:
         manifest = manifest | {"result": {name: None if name in lost else value for name, value in result.items()}}
     has_scores = not faulty.intersection(_SCORE_FILES)
@@ -224,7 +224,7 @@ def _figures(run: Run) -> Figures:
     manifest, config = run.raw(MANIFEST), run.raw(layout.CONFIG)
     result: Document = run.manifest["result"] if run.manifest else {}
     if not run.is_sealed:
-        result = result | result_of(run.metrics or [])
+        result = result | compute_result(run.metrics or [])
     rows = run.rows(METRICS).values
     steps_done = _get_int(manifest, "training", "steps_done")
     if manifest.get("status") == "running" and rows:
@@ -316,7 +316,7 @@ class DocumentState:
         return "valid" if self.schema else "another tool's"
 
 
-def list_documents(run: Run, view: ForeignRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
+def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
     """Return the state of the documents in `CARDS`, or of what a run of another tool has `IN_THEIR_PLACE`."""
     if view is not None:
         given: dict[str, Sequence[object]] = {

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence import layout
+from evidence.imports.folder import read_tool_folder
+from evidence.imports.run import ImportedRun
 from evidence.layout import nested_too_deep, run_not_found
 from evidence.lock import is_alive
 from evidence.notes import Notes, notes_in
-from evidence.records.foreign_run import read_foreign
-from foreign.readers.view import ForeignRun
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -87,7 +87,7 @@ class Run:
     _raw: Mapping[str, Document] = field(default_factory=dict, repr=False, compare=False)
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
-    _views: list[ForeignRun | None] = field(default_factory=list, repr=False, compare=False)
+    _views: list[ImportedRun | None] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def path(self) -> Path:
@@ -240,18 +240,18 @@ class Run:
         """Return the problems of all files of rows."""
         return [problem for name in ROW_FILES for problem in self.rows(name).problems]
 
-    def foreign(self) -> ForeignRun | None:
+    def foreign(self) -> ImportedRun | None:
         """Return what the files of another tool contain, or None if trainproof wrote the run."""
         if not self._views:
             self._views.append(self._read_foreign())
         return self._views[0]
 
-    def _read_foreign(self) -> ForeignRun | None:
+    def _read_foreign(self) -> ImportedRun | None:
         if self.is_import:
-            return read_foreign(self.folder / layout.ORIGINAL)
+            return read_tool_folder(self.folder / layout.ORIGINAL)
         if self.alive or self.is_ours:
             return None
-        view = read_foreign(self.folder)
+        view = read_tool_folder(self.folder)
         return view if view.looks_like_run else None
 
     def with_line(self, problem: Problem) -> Problem:

@@ -10,7 +10,6 @@ from typing import Any
 
 from evidence import layout
 from evidence.proof.receipts import run_sha256
-from evidence.run import layout
 from evidence.scores.intervals import ExactMatch
 from evidence.scores.reading import read_scoring
 from schemas.problems.problem import Problem, ProblemError

@@ -21,8 +21,8 @@ from leaves import Forger
 from lies import LIES, tell
 from planted import HONEST, PLANTS
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.grade import check_run
+from evidence.run import read_run
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -32,7 +32,7 @@ RUN = "tests/cases/earlier/demo-smoke"
 
 def errors_and_warnings(folder: Path) -> tuple[str, set[str], set[str]]:
     """Return the grade of a run, and the codes of its errors and of its warnings."""
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     codes = {severity: {each.code for each in report.findings if each.severity == severity} for severity in SEVERITIES}
     return report.grade.name, codes["error"], codes["warning"]
 
@@ -71,7 +71,7 @@ def count_planted(root: Path) -> dict[str, Any]:
     """Return how many contradictions in folders of other tools are found, and how many honest folders are accused."""
 
     def is_accused(number: int, files: foreign_tools.Folder) -> bool:
-        report = report_of(read_run(foreign_tools.write(root / f"folder-{number}", files)))
+        report = check_run(read_run(foreign_tools.write(root / f"folder-{number}", files)))
         return any(problem.code.startswith("TP3") for problem in report.findings)
 
     missed = [name for number, (name, plant) in enumerate(PLANTS.items()) if not is_accused(number, plant())]

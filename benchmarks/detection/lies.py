@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from leaves import Forger, Forgery
 
-from evidence.run.hashes import Chain, sha256_json, sha256_lines
+from evidence.hashes import Chain, sha256_json, sha256_lines
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import compute_result, compute_scores
 from schemas.reading.times import moment

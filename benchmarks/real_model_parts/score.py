@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
 
 READINGS = {"strict": "correct", "lenient": "lenient_correct"}

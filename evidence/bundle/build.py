@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from evidence import layout
 from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
@@ -40,11 +41,9 @@ from evidence.bundle.page import output_problems, report_html
 from evidence.bundle.reading import read_blocks
 from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
 from evidence.bundle.verify import GRADES_LABELLED, GRADES_PACKED, CheckedRun, check_runs, verify_bundle
+from evidence.hashes import sha256_file
 from evidence.rules.files import unlisted_files
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
-from evidence.run.scratch import scratch_folder
-from evidence.run.write import as_json_text
+from evidence.writing import as_json_text, scratch_folder
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible

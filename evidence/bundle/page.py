@@ -21,18 +21,17 @@ from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
 from evidence.compare.scores import Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
-from evidence.judge.headlines import headlines, score_headline
-from evidence.judge.record import record_of
+from evidence.effective import flatten
+from evidence.hashes import sha256_file
+from evidence.layout import MANIFEST, RECEIPTS
+from evidence.notes import Notes
 from evidence.proof.coverage import load_extent, measure_coverage
 from evidence.proof.receipts import read_receipts, run_sha256, summarize_receipt
-from evidence.records.by_name import flatten
-from evidence.records.facts import Facts
+from evidence.report import build_record, headlines, score_headline
 from evidence.rules.plausibility import score_caveats
-from evidence.run.hashes import sha256_file
-from evidence.run.layout import MANIFEST, RECEIPTS
-from evidence.run.notes import Notes
-from evidence.run.write import write_bytes
+from evidence.run import Run
 from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
+from evidence.writing import write_bytes
 from schemas.problems import formats
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
@@ -207,7 +206,7 @@ def _introduction(count: int, compared: Sequence[str] | None) -> str:
 
 
 def _run(run: CheckedRun) -> str:
-    record = record_of(run.facts, run.findings)
+    record = build_record(run.facts, run.findings)
     figures = "".join(
         f"<div><dt>{_text(each.name)}</dt><dd>{_text(each.as_text())}</dd></div>" for each in headlines(record)
     )
@@ -237,7 +236,7 @@ def _run(run: CheckedRun) -> str:
     return "".join(parts)
 
 
-def _summary(facts: Facts) -> str:
+def _summary(facts: Run) -> str:
     """Describe in one line what ran, where and when."""
     manifest, model = facts.manifest, facts.model
     if manifest is None:
@@ -256,7 +255,7 @@ def _summary(facts: Facts) -> str:
     return " · ".join(words)
 
 
-def _receipts(facts: Facts) -> str:
+def _receipts(facts: Run) -> str:
     """List the receipts in the run folder, with how much of the run each covers."""
     sha256, stated = run_sha256(facts.folder), load_extent(facts.folder)
     found = read_receipts(facts.folder / RECEIPTS, sha256) if sha256 else ()
@@ -285,14 +284,14 @@ def _notes(notes: Notes) -> str:
     )
 
 
-def _caveats(facts: Facts) -> Iterator[str]:
+def _caveats(facts: Run) -> Iterator[str]:
     """Yield how far the score can be trusted: gains in form only, answers in another form, impossible items."""
     caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in score_caveats(facts.eval_summary)))
     yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
     yield from describe_form_losses(facts.eval_summary, facts.log)
 
 
-def _loss(facts: Facts) -> str:
+def _loss(facts: Run) -> str:
     points = [(row["step"], row["loss"]) for row in facts.metrics or []]
     if not any(loss is not None for _, loss in points):
         return '<h3>Loss</h3>\n<p class="soft">No loss was recorded.</p>\n'
@@ -302,7 +301,7 @@ def _loss(facts: Facts) -> str:
     return f"<h3>Loss</h3>\n<figure>{line_plot(points, caption)}<figcaption>{caption}</figcaption></figure>\n"
 
 
-def _scores(facts: Facts) -> str:
+def _scores(facts: Run) -> str:
     """Show exact match of all items, before training, and by group, each with its interval."""
     summary = facts.eval_summary
     if summary is None:
@@ -320,7 +319,7 @@ def _scores(facts: Facts) -> str:
     return f'<h3>Score</h3>\n{table}<p class="soft">{_text(caption)}</p>\n'
 
 
-def _settings(facts: Facts) -> str:
+def _settings(facts: Run) -> str:
     """Show the effective settings, one table for each group of the manifest."""
     if facts.manifest is None:
         return ""

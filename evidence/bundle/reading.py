@@ -21,7 +21,7 @@ from typing import BinaryIO, NoReturn
 
 from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
 from evidence.bundle.contents import HASHES, FileHash, bundle_problem, name_problem, portable_form, read_hash_lines
-from evidence.run.layout import holds_run
+from evidence.layout import holds_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
 from schemas.problems.words import quantity

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from evidence import layout
 from evidence.bundle.contents import RUNS, bundle_problem
-from evidence.run import layout
 from schemas.problems.problem import Problem
 
 SECRET, DETAIL = "TP846", "TP847"

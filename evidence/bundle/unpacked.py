@@ -17,10 +17,8 @@ from evidence.bundle.contents import RUNS, bundle_problem
 from evidence.bundle.reading import is_unpacked_bundle, open_bundle
 from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
-from evidence.run.layout import STATES
-from evidence.run.scratch import scratch_folder
-from evidence.run.unreadable import no_such_run
-from evidence.run.write import as_json_text
+from evidence.layout import STATES, run_not_found
+from evidence.writing import as_json_text, scratch_folder
 from schemas.problems.problem import ProblemError
 
 ANSWER = "answer.json"

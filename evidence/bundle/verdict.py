@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.bundle.secrets import Redaction
-from evidence.judge.grade import GradeName
+from evidence.grade import GradeName
 from evidence.proof.timestamps import Timestamp
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed, quantity

@@ -26,15 +26,12 @@ from evidence.bundle.contents import (
 from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, open_bundle
 from evidence.bundle.secrets import MASK, MAX_REDACTED_BYTES, Redaction, is_redactable, utf16_encoding
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
-from evidence.judge.grade import FORMER_NAMES, Grade
-from evidence.judge.judgement import RunJudgement, judge, together
-from evidence.judge.report import RunReport
+from evidence.grade import FORMER_NAMES, Grade, RunJudgement, RunReport, check_across_runs, judge
+from evidence.layout import MANIFEST, ORIGINAL, in_weight_folder
 from evidence.proof.timestamps import load_timestamps
 from evidence.proof.verification import apply_proofs, find_proofs
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import Run, read_run
-from evidence.run.layout import MANIFEST, ORIGINAL, in_weight_folder
-from evidence.run.scratch import scratch_folder
+from evidence.run import Run, read_run
+from evidence.writing import scratch_folder
 from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.problems.words import quantity
 from schemas.validate import read_document
@@ -69,7 +66,7 @@ class CheckedRun:
     folder: Path
     name: str
     run: Run
-    facts: Facts
+    facts: Run
     grade: Grade
     findings: tuple[Problem, ...]
     files: tuple[FileHash, ...] = ()
@@ -88,13 +85,13 @@ def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) ->
         redactions: Files in them that were masked for a bundle.
     """
     runs = [read_run(folder) for folder in folders]
-    reports = together([_judge(run, redactions) for run in runs])
+    reports = check_across_runs([_judge(run, redactions) for run in runs])
     checked = [
         CheckedRun(
             folder=run.path,
             name=run.path.resolve().name,
             run=run,
-            facts=facts_of(run),
+            facts=run,
             grade=report.grade,
             findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
         )
@@ -117,10 +114,10 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
     redacted = {each.path.removeprefix(prefix): each for each in redactions if each.path.startswith(prefix)}
     if not redacted:
         return judge(run)
-    recorded = {each["path"]: each["sha256"] for each in (facts_of(run).manifest or {}).get("artifacts", [])}
+    recorded = {each["path"]: each["sha256"] for each in (run.manifest or {}).get("artifacts", [])}
     recorded |= {f"{ORIGINAL}/{name}": sha256 for name, sha256 in run.originals.items()}
     known = {str(run.path / name) for name, each in redacted.items() if recorded.get(name) == each.sha256}
-    judged = judge(run, excused=lambda each: each.code in _HASH_MISMATCH and each.file in known)
+    judged = judge(run, ignore=lambda each: each.code in _HASH_MISMATCH and each.file in known)
     grade = judged.report.grade
     if grade.name == "consistent":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(redacted))}."

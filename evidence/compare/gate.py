@@ -14,8 +14,7 @@ from difflib import get_close_matches
 
 from evidence.compare.scores import Comparison
 from evidence.proof.verification import grade_run
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
+from evidence.run import Run
 from evidence.scores.recompute import compute_result, compute_scores
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -163,10 +162,9 @@ def check_baseline(comparison: Comparison, margin: float) -> Iterator[GateLine]:
 
 def _figures(run: Run) -> dict[str, tuple[float, str]]:
     """Return every measured figure of a run, with the number of items behind a score."""
-    facts = facts_of(run)
-    scores = compute_scores(facts.predictions)["metrics"] if facts.predictions and facts.eval_summary else {}
-    stated = facts.manifest["result"] if facts.manifest else {}
-    result = {name: stated.get(name) for name in STATED} | compute_result(facts.metrics or [])
+    scores = compute_scores(run.predictions)["metrics"] if run.predictions and run.eval_summary else {}
+    stated = run.manifest["result"] if run.manifest else {}
+    result = {name: stated.get(name) for name in STATED} | compute_result(run.metrics or [])
     found = {name: (value, "") for name, value in result.items() if value is not None}
     for name, metric in scores.items():
         of = f"n = {metric['n']:,}, {metric['n_scored']:,} with an output, {metric['n_errors']:,} without"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from evidence import layout
 from evidence.compare.settings import (
     ABSENT,
     ComparedSetting,
@@ -16,14 +17,10 @@ from evidence.compare.settings import (
     list_settings,
 )
 from evidence.compare.smoke import SmokeCheck, check_smoke_pair
-from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline, headlines
-from evidence.judge.record import JudgedRecord, record_of
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport
 from evidence.proof.verification import grade_run
-from evidence.records.facts import Document, Facts, facts_of
-from evidence.records.ours import Run
-from evidence.run import layout
+from evidence.report import Headline, JudgedRecord, build_record, headlines
+from evidence.run import Document, Run
 from evidence.scores.intervals import (
     MeanInterval,
     PairedTable,
@@ -194,7 +191,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
     if len(set(names)) < len(names):
         names = tuple(str(run.path) for run in runs)
     reports = reports or [grade_run(run) for run in runs]
-    records = [record_of(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    records = [build_record(run, report.findings) for run, report in zip(runs, reports, strict=True)]
     facts = [record.facts for record in records]
     grades = [report.grade for report in reports]
     settings = list_settings(facts)
@@ -275,7 +272,7 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
             yield f"The {noun} of {_count(differing)} differ ({_first_ids(differing)})."
 
 
-def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
+def _generation_reasons(a: Run, b: Run) -> Iterator[str]:
     one: Document = a.eval_summary["generation"] if a.eval_summary else {}
     other: Document = b.eval_summary["generation"] if b.eval_summary else {}
     for field in {**one, **other}:
@@ -284,7 +281,7 @@ def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
             yield f"Outputs were generated with {field} {one.get(field)!r} and {other.get(field)!r}."
 
 
-def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
+def _scoring_reasons(a: Run, b: Run) -> Iterator[str]:
     scoring = read_scoring(a.eval_summary)
     one, other = asdict(scoring), asdict(read_scoring(b.eval_summary))
     by_version = scoring.depends_on_version or "stop" in (a.eval_summary or {}).get("generation", ())

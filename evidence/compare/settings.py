@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from evidence.records.by_name import flatten
-from evidence.records.effective import PLACES, alike, effective_of
-from evidence.records.facts import Document, Facts
+from evidence.effective import MANIFEST_PATHS, effective_settings, flatten, values_agree
+from evidence.run import Document, Run
 from schemas.catalog import schema
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
@@ -79,7 +78,7 @@ def all_equal(values: Sequence[Any]) -> bool:
     return all(values_equal(value, values[0]) for value in values)
 
 
-def list_settings(facts: Sequence[Facts]) -> list[ComparedSetting]:
+def list_settings(facts: Sequence[Run]) -> list[ComparedSetting]:
     """List every setting that any run states, the declared ones first. A key missing in a config has its default."""
     effective = [_effective_settings(fact.manifest or {}) for fact in facts]
     declared = [flatten(fact.config or {}) for fact in facts]
@@ -148,9 +147,9 @@ def _merge_documents(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSe
     for setting in settings:
         if setting.source != "declared":
             continue
-        twin = effective.get(PLACES.get(setting.name, setting.name))
+        twin = effective.get(MANIFEST_PATHS.get(setting.name, setting.name))
         pairs = list(zip(setting.values, twin.values, strict=True)) if twin is not None else []
-        if twin is not None and all(ABSENT in pair or alike(setting.name, *pair) for pair in pairs):
+        if twin is not None and all(ABSENT in pair or values_agree(setting.name, *pair) for pair in pairs):
             del effective[twin.name]
             values = tuple(ran if asked == ABSENT else asked for asked, ran in pairs)
             yield replace(setting, source="both", values=values)

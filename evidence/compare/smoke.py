@@ -10,14 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.compare.settings import ABSENT, values_equal
+from evidence.effective import observed_memory, scalar_settings
+from evidence.grade import Grade, RunReport
 from evidence.index.summary import RunSummary
-from evidence.judge.grade import Grade
-from evidence.judge.record import record_of
-from evidence.judge.report import RunReport
-from evidence.records.by_name import settings_of
-from evidence.records.facts import Document, Facts, facts_of
-from evidence.records.observed import observed_memory
-from evidence.records.ours import Run
+from evidence.report import build_record
+from evidence.run import Document, Run
 from schemas.problems import formats
 from schemas.problems.words import listed
 from schemas.reading.columns import column
@@ -158,12 +155,12 @@ class SmokeCheck:
 
 def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> SmokeCheck:
     """Compare a smoke run with a full run."""
-    ours = record_of(facts_of(smoke), smoke_report.findings).facts
-    theirs = record_of(facts_of(full), full_report.findings).facts
+    ours = build_record(smoke, smoke_report.findings).facts
+    theirs = build_record(full, full_report.findings).facts
     return _check((smoke.path.name, full.path.name), (ours, theirs), (smoke_report.grade, full_report.grade))
 
 
-def check_smoke_pair(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
+def check_smoke_pair(names: Sequence[str], facts: Sequence[Run], grades: Sequence[Grade]) -> SmokeCheck | None:
     """Compare two runs, or return None if they are not one smoke run and one full run with valid manifests."""
     every = zip(names, facts, grades, strict=True)
     found = {fact.manifest["mode"]: (name, fact, grade) for name, fact, grade in every if fact.manifest}
@@ -173,7 +170,7 @@ def check_smoke_pair(names: Sequence[str], facts: Sequence[Facts], grades: Seque
     return _check((smoke[0], full[0]), (smoke[1], full[1]), (smoke[2], full[2]))
 
 
-def _check(names: tuple[str, str], facts: tuple[Facts, Facts], grades: tuple[Grade, Grade]) -> SmokeCheck:
+def _check(names: tuple[str, str], facts: tuple[Run, Run], grades: tuple[Grade, Grade]) -> SmokeCheck:
     answers = tuple(_answers(*facts))
     stages = [run_stages(each) for each in facts]
     figures = tuple(_figures(*facts))
@@ -200,7 +197,7 @@ def _summary(names: tuple[str, str], grade: Grade, stages: Sequence[RunStage], f
     return f"The smoke run rehearsed {passed} of {len(stages)} stages of {full}{but}."
 
 
-def _answers(smoke: Facts, full: Facts) -> Iterator[SmokeAnswer]:
+def _answers(smoke: Run, full: Run) -> Iterator[SmokeAnswer]:
     if smoke.manifest is None or full.manifest is None:
         return
     for question, fields in QUESTIONS:
@@ -208,7 +205,7 @@ def _answers(smoke: Facts, full: Facts) -> Iterator[SmokeAnswer]:
         # Both may state null for a good reason (no revision, no diff), but a first field that is null is unknown.
         same = None if None in (ours[0], theirs[0]) else ours == theirs
         yield SmokeAnswer(question=question, same=same, smoke=ours, full=theirs)
-    asked, run = settings_of(smoke), settings_of(full)
+    asked, run = scalar_settings(smoke), scalar_settings(full)
     differing = [name for name in sorted({*asked, *run}) if asked.get(name, ABSENT) != run.get(name, ABSENT)]
     names = [name for name in differing if name not in SIZE_SETTINGS]
     is_same = None if smoke.config is None or full.config is None else not names
@@ -222,7 +219,7 @@ def _answers(smoke: Facts, full: Facts) -> Iterator[SmokeAnswer]:
     )
 
 
-def _proved(smoke: Facts, grade: Grade) -> Iterator[str]:
+def _proved(smoke: Run, grade: Grade) -> Iterator[str]:
     manifest: Document = smoke.manifest or {}
     if grade.name == "contradictory":
         yield "Nothing: the smoke run contradicts itself; run `trainproof check` for details."
@@ -241,7 +238,7 @@ def _proved(smoke: Facts, grade: Grade) -> Iterator[str]:
         yield f"The evaluation runs to the end, with {smoke.eval_summary['eval_set']['items']:,} items answered."
 
 
-def _not_proved(smoke: Facts, full: Facts, answers: Sequence[SmokeAnswer], grade: Grade) -> Iterator[str]:
+def _not_proved(smoke: Run, full: Run, answers: Sequence[SmokeAnswer], grade: Grade) -> Iterator[str]:
     if not answers:
         yield "Anything: one of the two runs has no valid manifest."
         return
@@ -264,7 +261,7 @@ def _not_proved(smoke: Facts, full: Facts, answers: Sequence[SmokeAnswer], grade
         yield "That the data of the full run can be read: it differs, or is unknown."
     if SETTINGS_QUESTION in different:
         yield "That the settings of the full run work together: they differ in more than size, or are unknown."
-    is_evaluated = settings_of(full).get("evaluation.eval_set") is not None or full.eval_summary is not None
+    is_evaluated = scalar_settings(full).get("evaluation.eval_set") is not None or full.eval_summary is not None
     if is_evaluated and smoke.eval_summary is None:
         yield "That the evaluation works: the smoke run was not evaluated."
 
@@ -279,12 +276,12 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
             yield f"{field} {one}, not {other}"
 
 
-def _figures(smoke: Facts, full: Facts) -> Iterator[SmokeFigure]:
+def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
     """Yield the figures of both runs; a remark says why two values that must agree need not."""
     dtype = text_at(full.manifest, "model", "dtypes", "compute") or ""
     loss_tolerance, other_start = _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)
     other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
-    table: tuple[tuple[str, Band, Callable[[Facts], FigureValue], float, str], ...] = (
+    table: tuple[tuple[str, Band, Callable[[Run], FigureValue], float, str], ...] = (
         ("first loss", "must agree", _loss("first_loss", 5), loss_tolerance, other_start),
         ("supervised share", "must agree", _supervised_share, 1e-9, other_rows),
         ("number types", "must agree", _number_types, 0.0, ""),
@@ -304,7 +301,7 @@ def _figures(smoke: Facts, full: Facts) -> Iterator[SmokeFigure]:
         yield SmokeFigure(name=name, band=band, smoke=ours, full=theirs, agrees=agrees, remark=remark)
 
 
-def _other_start(smoke: Facts, full: Facts) -> str:
+def _other_start(smoke: Run, full: Run) -> str:
     """Return why the first losses of two runs need not be equal, or empty if they must be."""
     ours, theirs = (text_at(facts.manifest, "model", "weights_sha256") for facts in (smoke, full))
     if ours is None or ours != theirs:
@@ -316,24 +313,24 @@ def _other_start(smoke: Facts, full: Facts) -> str:
     return "" if _rows(smoke) == _rows(full) and batches[0] == batches[1] else "other rows"
 
 
-def _rows(facts: Facts) -> list[Any]:
+def _rows(facts: Run) -> list[Any]:
     return [at(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
 
 
-def _loss(name: str, digits: int) -> Callable[[Facts], FigureValue]:
-    def get(facts: Facts) -> FigureValue:
+def _loss(name: str, digits: int) -> Callable[[Run], FigureValue]:
+    def get(facts: Run) -> FigureValue:
         value = number_at(facts.manifest, "result", name)
         return FigureValue(number=value, text=formats.NOTHING if value is None else formats.number(value, digits))
 
     return get
 
 
-def _score(facts: Facts) -> FigureValue:
+def _score(facts: Run) -> FigureValue:
     value = number_at(facts.eval_summary, "metrics", "exact_match", "value")
     return FigureValue(number=value, text=formats.percent(value))
 
 
-def _supervised_share(facts: Facts) -> FigureValue:
+def _supervised_share(facts: Run) -> FigureValue:
     """Return the fraction of the training tokens that have a loss."""
     prompt = number_at(facts.first_examples, "counts", "prompt_tokens")
     supervised = number_at(facts.first_examples, "counts", "supervised_tokens")
@@ -341,17 +338,17 @@ def _supervised_share(facts: Facts) -> FigureValue:
     return FigureValue(number=share, text=formats.percent(share))
 
 
-def _number_types(facts: Facts) -> FigureValue:
+def _number_types(facts: Run) -> FigureValue:
     kinds = [text_at(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
     return FigureValue(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
 
 
-def _parameters(facts: Facts) -> FigureValue:
+def _parameters(facts: Run) -> FigureValue:
     count = number_at(facts.manifest, "model", "parameters")
     return FigureValue(number=count, text=formats.count(count))
 
 
-def _memory(facts: Facts) -> FigureValue:
+def _memory(facts: Run) -> FigureValue:
     """Return the observed memory with the range of the plan."""
     seen = observed_memory(facts.plan, facts.manifest)
     if seen is None:
@@ -361,7 +358,7 @@ def _memory(facts: Facts) -> FigureValue:
     return FigureValue(number=seen.observed_bytes, text=formats.size(seen.observed_bytes), planned=band)
 
 
-def _step_seconds(facts: Facts) -> FigureValue:
+def _step_seconds(facts: Run) -> FigureValue:
     """Return the median time of a step with the range of the plan."""
     value = _median(facts, "step_seconds")
     low, high = (number_at(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
@@ -369,12 +366,12 @@ def _step_seconds(facts: Facts) -> FigureValue:
     return FigureValue(number=value, text=formats.duration(value), planned=band)
 
 
-def _tokens_per_second(facts: Facts) -> FigureValue:
+def _tokens_per_second(facts: Run) -> FigureValue:
     value = _median(facts, "tokens_per_second")
     return FigureValue(number=value, text=formats.rate(value, "tokens"))
 
 
-def _median(facts: Facts, name: str) -> float | None:
+def _median(facts: Run, name: str) -> float | None:
     """Return the median of a metric, without the first step if there are others, since that one waits for devices."""
     values = column(facts.metrics or [], name)
     values = values[np.isfinite(values)]
@@ -382,7 +379,7 @@ def _median(facts: Facts, name: str) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def run_stages(facts: Facts) -> tuple[RunStage, ...]:
+def run_stages(facts: Run) -> tuple[RunStage, ...]:
     """Return the stages of a run. If it failed, the first stage that it did not pass is `failed`."""
     manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))

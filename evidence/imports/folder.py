@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from evidence import layout
 from evidence.imports.console import read_log
 from evidence.imports.keys import is_set
 from evidence.imports.run import FileReading, ImportedRun
@@ -22,8 +23,7 @@ from evidence.imports.trackers import (
     read_wandb_summary,
     superseded_files,
 )
-from evidence.run import layout
-from evidence.run.unreadable import too_deep
+from evidence.layout import nested_too_deep
 from schemas.problems.problem import Problem, Severity
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed, quantity
@@ -110,7 +110,7 @@ def _walk(
     folder: Path, prefix: str, problems: list[Problem], hidden: list[str], bad_names: list[str]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if prefix.count("/") > layout.DEEPEST:
-        problems.append(too_deep(folder))
+        problems.append(nested_too_deep(folder))
         return
     try:
         with os.scandir(folder) as listing:

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from evidence.figures import Figures
 from evidence.imports.checks import contradictions, is_finished, values_agree
 from evidence.imports.run import ImportedRun, MetricRow, Scalar, longest_course, loss_series
-from evidence.run.figures import Figures
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed

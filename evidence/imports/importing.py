@@ -15,12 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.imports.folder import is_weights, read_tool_folder, walk_files
 from evidence.imports.run import ImportedRun
 from evidence.imports.trackers import name_store
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.write import not_written, write_json
+from evidence.run import read_run
+from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -88,7 +88,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
     except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
         if isinstance(error, OSError):
-            raise not_written(error, root, what="The import") from error
+            raise write_error(error, root, what="The import") from error
         raise
     view = read_tool_folder(target / layout.ORIGINAL)
     return ImportResult(path=target, view=view, document=document, notes=tuple(notes))

@@ -19,8 +19,8 @@ from evidence.index import cache
 from evidence.index.cache import FolderState, IndexEntry, folder_state
 from evidence.index.summary import RunSummary, summarize, with_report
 from evidence.index.workers import WORTH_A_PROCESS, Progress, read_batches, read_entries
-from evidence.proof.receipts import receipts_state
-from evidence.proof.verification import standing_of, with_proofs
+from evidence.proof.receipts import receipts_version
+from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
 from evidence.run import read_run
 from schemas.catalog import is_rows, kind_of
@@ -144,7 +144,7 @@ class RunIndex:
             self._load_cache(states)
         known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
         changed = [name for name in names if name not in known]
-        receipts = receipts_state()
+        receipts = receipts_version()
         if changed or len(known) != len(self._summaries) or receipts != self._receipts:
             self._receipts = receipts
             self._reload(changed, states, known, progress)
@@ -228,7 +228,7 @@ def _is_throttled(ended: float, seconds: float) -> bool:
 
 def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:
     """Compare runs with each other; return their reports, and their summaries sorted by start time."""
-    reports = with_proofs(check_across_runs([entry.judged for entry in entries]))
+    reports = grade_reports(check_across_runs([entry.judged for entry in entries]))
     summaries = [
         entry.summary if report is entry.judged.report else with_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
@@ -281,7 +281,7 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
         raise ProblemError([problem_of("TP091", file=str(root), what=what, why=None, next=fix)], exit_code=2)
     if (Path(root) / layout.MANIFEST).is_file():
         run = read_run(Path(root))
-        return [summarize(run, standing_of(run))]
+        return [summarize(run, grade_run(run))]
     return index_runs(root)
 
 
@@ -299,7 +299,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
         raise ProblemError(problems, exit_code=2)
     documents = tuple(path for path in requested if not path.is_dir())
     folders = [folder for path in requested if path.is_dir() for folder in run_folders(path)]
-    reports = with_proofs(check_across_runs([entry.judged for entry in read_entries(folders, progress=progress)]))
+    reports = grade_reports(check_across_runs([entry.judged for entry in read_entries(folders, progress=progress)]))
     return Report(
         runs=tuple(report if report.path in requested else _excuse_other_folder(report) for report in reports),
         documents=documents,

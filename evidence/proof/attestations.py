@@ -14,9 +14,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evidence.extras import need
 from evidence.proof.signatures import read_limited, refuse
 from evidence.proof.trust import load_sigstore_roots, root_texts, split_json
-from evidence.run.extras import need
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.visible import visible

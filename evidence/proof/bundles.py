@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from evidence.bundle.verdict import AttestationCheck, BundleVerdict, SignatureCheck, Signer, StampCheck, VerifiedRun
-from evidence.judge.grade import Grade
+from evidence.grade import Grade
+from evidence.hashes import sha256_file
+from evidence.layout import STAMPS
 from evidence.proof.attestations import Attestation, load_attestation_roots, verify_attestations
 from evidence.proof.signatures import (
     SignatureResult,
@@ -20,8 +22,6 @@ from evidence.proof.signatures import (
 from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
 from evidence.proof.trust import allowed_signers_path
 from evidence.proof.verification import Proof, apply_proofs
-from evidence.run.hashes import sha256_file
-from evidence.run.layout import STAMPS
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.visible import visible

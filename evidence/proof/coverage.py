@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from schemas.problems.words import quantity
 from schemas.validate import read_document
 

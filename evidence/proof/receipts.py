@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evidence import layout, seal
+from evidence.hashes import sha256_file, sha256_json
 from evidence.proof.signatures import refuse, sign, signature_path
-from evidence.run import layout, seal
-from evidence.run.hashes import sha256_file, sha256_json
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.problems.visible import visible
 from schemas.validate import read_document
 
@@ -28,7 +28,7 @@ _MAX_RECEIPTS = 64
 
 def own_receipts_folder() -> Path:
     """Return the folder of this user's own receipts."""
-    return seal.user_folder() / layout.RECEIPTS
+    return seal.user_data_folder() / layout.RECEIPTS
 
 
 def run_sha256(folder: Path) -> str | None:
@@ -71,7 +71,7 @@ def find_receipts(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, A
     """
     for place in (own_receipts_folder() / sha256, folder / layout.RECEIPTS):
         for path, receipt in read_receipts(place, sha256):
-            yield path, receipt, seal.holds(receipt.get("seal"), _sealed_bytes(receipt))
+            yield path, receipt, seal.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
 
 
 def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from evidence.run.write import not_written
+from evidence.writing import write_error
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.visible import visible
@@ -79,7 +79,7 @@ def sign(message: bytes, key: Path, output: Path) -> str:
             raise refuse(output, "TP870", what="Another signature exists here, and signatures are never overwritten.")
         output.write_bytes(signed.stdout)
     except OSError as error:
-        raise not_written(error, output, what="The signature") from None
+        raise write_error(error, output, what="The signature") from None
     result = verify_signature(message, output)
     if result.problem:
         raise ProblemError([result.problem], exit_code=2)

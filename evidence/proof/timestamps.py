@@ -16,13 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from evidence import layout
+from evidence.extras import install_command, need
+from evidence.hashes import sha256_file
 from evidence.proof.signatures import read_limited, refuse
 from evidence.proof.trust import load_certificate, root_texts
 from evidence.proof.web import FetchError, fetch, is_http_url
-from evidence.run import layout
-from evidence.run.extras import install_command, need
-from evidence.run.hashes import sha256_file
-from evidence.run.write import write_json
+from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import visible

@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from evidence import seal
+from evidence.extras import need
 from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refuse
 from evidence.proof.web import FetchError, fetch
-from evidence.run import seal
-from evidence.run.extras import need
-from evidence.run.write import not_written, write_json, write_text
+from evidence.writing import write_error, write_json, write_text
 from schemas.catalog import VERSION
 from schemas.problems.words import listed, show
 from schemas.validate import read_document
@@ -64,7 +64,7 @@ def trust_path() -> Path:
 
 def allowed_signers_path() -> Path:
     """Return the file with the trusted keys in the format of `ssh-keygen`."""
-    return seal.user_folder() / "allowed_signers"
+    return seal.user_data_folder() / "allowed_signers"
 
 
 def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
@@ -138,7 +138,7 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
         write_json(trust_path(), document)
         write_text(allowed_signers_path(), "# Written by `trainproof trust`.\n" + "".join(lines))
     except OSError as error:
-        raise not_written(error, trust_path(), what="The trust list") from None
+        raise write_error(error, trust_path(), what="The trust list") from None
 
 
 def _load(source: str) -> str:

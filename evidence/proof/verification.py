@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.judge.grade import Grade
-from evidence.judge.judgement import report_of
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport, check_run
 from evidence.proof.coverage import Coverage, load_extent, measure_coverage, merge_coverage
 from evidence.proof.receipts import find_receipts, is_negative, summarize_receipt
 from evidence.proof.signatures import signature_path, verify_signature
 from evidence.proof.trust import allowed_signers_path
-from evidence.records.ours import Run
+from evidence.run import Run
 
 NOT_COVERED = (
     "Device, duration and memory are what the run states: only a witness can confirm them, a repetition cannot "
@@ -116,7 +114,7 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
 
 def grade_run(run: Run) -> RunReport:
     """Check a run, and grade it with the proofs about it."""
-    return _apply_to_report(report_of(run))
+    return _apply_to_report(check_run(run))
 
 
 def grade_reports(reports: Sequence[RunReport]) -> list[RunReport]:

@@ -45,7 +45,7 @@ class Fingerprint:
     content: str | None = None
 
 
-def compute_fingerprint(run: Facts, findings: Sequence[Problem] = ()) -> Fingerprint:
+def compute_fingerprint(run: Run, findings: Sequence[Problem] = ()) -> Fingerprint:
     """Compute the fingerprint of a run with these problems."""
     columns, chain = run.columns, run.chain or ()
     seconds, losses = columns["step_seconds"], columns["loss"].tobytes()

@@ -34,7 +34,7 @@ RULE_MODULES = (
 """Modules whose rules are registered when they are imported."""
 
 
-def check(facts: Facts) -> list[Problem]:
+def check(facts: Run) -> list[Problem]:
     """Return the problems that the rules find in a run, in the order of their codes."""
     found = [problem for function in imported.CHECKS for problem in function(facts)] + checker.check(facts)
     return sorted(found, key=lambda problem: problem.code)

@@ -10,10 +10,9 @@ import json
 import math
 from typing import Any
 
+from evidence.hashes import link_of
+from evidence.layout import CHAIN, MANIFEST, METRICS, TRAINED_PARAMS, is_lfs_pointer
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.run.hashes import link_of
-from evidence.run.layout import CHAIN, MANIFEST, METRICS, TRAINED_PARAMS
-from evidence.run.unreadable import is_lfs_pointer
 from schemas.reading.values import at
 
 _LENGTH_BYTES = 8

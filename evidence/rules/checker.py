@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from evidence.records.facts import Document, Facts, same
+from evidence.run import Document, Run, same
 from schemas.problems.problem import Problem, Severity
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import show
@@ -25,7 +25,7 @@ from schemas.problems.words import show
 _HASH = re.compile("[0-9a-f]{40,64}")
 
 
-class ValidRun(Facts):
+class ValidRun(Run):
     """Type of the run that a rule gets: what it names in `needs` is there, so documents and rows are not None.
 
     A document that a rule does not need can still be missing; test it with `if run.plan:`.
@@ -126,7 +126,7 @@ def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
     return register
 
 
-def check(run: Facts) -> list[Problem]:
+def check(run: Run) -> list[Problem]:
     """Return what the registered rules find in a run, in the order of their codes."""
     problems: list[Problem] = []
     for registered in _RULES:

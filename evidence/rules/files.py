@@ -13,16 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, finding, where
-from evidence.records.ours import Run
+from evidence import layout
+from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
+from evidence.layout import (
+    BASELINE_PREDICTIONS,
+    CHAIN,
+    EVAL_SUMMARY,
+    LOG,
+    MANIFEST,
+    METRICS,
+    PREDICTIONS,
+    is_lfs_pointer,
+)
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.checker import Checker, ValidRun, rule, shorten
 from evidence.rules.identity import SEALED, events
 from evidence.rules.scores import each_answer
-from evidence.run import layout
-from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
-from evidence.run.layout import BASELINE_PREDICTIONS, CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
-from evidence.run.unreadable import is_lfs_pointer
+from evidence.run import Document, Run, finding, where
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import first_few
@@ -284,7 +291,7 @@ def _require_steps(check: Checker, file: str, rows: Sequence[Document] | None, s
         check.report(file, f"{file} lacks {quantity(len(missing), 'step')}; the first is {missing[0]}.")
 
 
-def unlisted_files(run: Facts) -> tuple[str, ...]:
+def unlisted_files(run: Run) -> tuple[str, ...]:
     """Return the files of a sealed run that its artifact list does not contain, without weights and evidence."""
     if run.manifest is None or not run.is_sealed:
         return ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from evidence.records.facts import Document
+from evidence.layout import ANSWERS_OVER_STEPS, METRICS
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.rollouts import recorded_scoring
-from evidence.run.layout import ANSWERS_OVER_STEPS, METRICS
+from evidence.run import Document
 from evidence.scores.reading import PatternError, accepted_answers
 from evidence.scores.recompute import draw_ids
 from schemas.reading.values import at

@@ -7,10 +7,10 @@ from pathlib import PurePath
 
 import numpy as np
 
-from evidence.records.facts import Document, Facts, where
+from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rewards import pass_rates
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from evidence.run import Document, Run, where
 from schemas.problems.words import listed, show
 from schemas.reading.values import at
 
@@ -23,7 +23,7 @@ _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _FIRST_VERSION = "1.0"
 
 
-def events(run: Facts, name: str) -> list[tuple[int, Document]]:
+def events(run: Run, name: str) -> list[tuple[int, Document]]:
     """Return the row and the fields of every event of this name in the log."""
     return [(row, event["fields"]) for row, event in enumerate(run.log or (), start=1) if event["event"] == name]
 

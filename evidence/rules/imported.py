@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.imports.grade import tool_findings
 from evidence.imports.importing import READERS, contents
 from evidence.imports.run import ImportedRun
-from evidence.records.facts import Facts, finding
-from evidence.records.ours import Run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import Run, finding
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import listed, quantity

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.dataset import Stamp, dataset_file, dataset_rows
-from evidence.records.facts import Document, Facts, same
+from evidence.dataset import Stamp, dataset_file, dataset_rows
+from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, MANIFEST, METRICS, PREDICTIONS
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
-from evidence.run.layout import EVAL_SUMMARY, FIRST_EXAMPLES, MANIFEST, METRICS, PREDICTIONS
+from evidence.run import Document, Run, same
 from evidence.scores.intervals import BY_PROMPT
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import accepted_answers
-from evidence.targets.target import target_of_kind
+from evidence.targets import find_target
 from schemas.problems.formats import size
 from schemas.problems.words import listed, quantity
 from schemas.reading.times import moment
@@ -59,7 +59,7 @@ def learning(run: ValidRun, check: Checker) -> None:
         check.require(norms.any(), METRICS, f"grad_norm is 0 in all {len(norms)} rows.", "/grad_norm")
 
 
-def _nothing_to_learn(run: Facts) -> bool:
+def _nothing_to_learn(run: Run) -> bool:
     """Return whether all groups of completions had equal rewards, so that no step has a gradient."""
     return run.draws_completions and all(row.get("flat_groups") == 1 for row in run.metrics or ())
 
@@ -189,7 +189,7 @@ def device_limits(run: ValidRun, check: Checker) -> None:
     tokens per second.
     """
     devices, measured = run.manifest["devices"], run.manifest["result"]
-    if (target := target_of_kind(devices["kind"], devices["count"])) is None:
+    if (target := find_target(devices["kind"], devices["count"])) is None:
         return
     seconds, memory, compute = measured["train_seconds"], measured["peak_memory_bytes"], run.model["dtypes"]["compute"]
     steps = run.training["steps_done"] - (at(run.manifest["parent"], "step") or 0)

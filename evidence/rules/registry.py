@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from evidence import registry
+from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.scores import evaluated_models
-from evidence.run.layout import EVAL_SUMMARY, MANIFEST
 from schemas.reading.values import at
 
 

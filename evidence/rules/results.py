@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
-from evidence.records.facts import where
+from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
+from evidence.run import CLOCK_SECONDS, clock_set_back_seconds, where
 from evidence.scores.recompute import compute_result, learning_rates
 from schemas.problems.words import quantity
 from schemas.reading.columns import Array
@@ -174,7 +173,7 @@ def times(run: ValidRun, check: Checker) -> None:
         file, pointer = _MOMENTS[name]
         check.require(time is None or moment(time), file, f"{time} is not a date.", pointer, code="TP321")
     times["first event"] = run.log[0]["time"] if run.log else None
-    earliest = -CLOCK_SECONDS - set_back_seconds(run)
+    earliest = -CLOCK_SECONDS - clock_set_back_seconds(run)
     for earlier, later, reported in _ORDER:
         seconds, (file, pointer) = seconds_between(times[earlier] or "", times[later] or ""), _MOMENTS[reported]
         what = f"The {later} ({times[later]}) is before the {earlier} ({times[earlier]})."
@@ -191,7 +190,7 @@ def times_of_rows(run: ValidRun, check: Checker) -> None:
     start, end = (moment(run.manifest[key] or "") for key in ("started_at", "finished_at"))
     first = start.timestamp() if start else -math.inf
     last = end.timestamp() if end and end.timestamp() >= first else math.inf
-    allowed = CLOCK_SECONDS + set_back_seconds(run)
+    allowed = CLOCK_SECONDS + clock_set_back_seconds(run)
     logged = np.array([time.timestamp() if (time := moment(row["time"])) else math.nan for row in run.log or ()])
     for file, rows, seconds in ((METRICS, run.metrics or [], run.columns["seconds"]), (LOG, run.log or [], logged)):
         is_early = np.diff(seconds, prepend=first) < -allowed
@@ -215,7 +214,7 @@ def steps_increase(run: ValidRun, check: Checker) -> None:
 @rule("TP323", "manifest", "metrics")
 def durations(run: ValidRun, check: Checker) -> None:
     """Check that the steps took no longer than the training loop, and the loop no longer than the run."""
-    manifest, rows, clock = run.manifest, run.metrics, set_back_seconds(run)
+    manifest, rows, clock = run.manifest, run.metrics, clock_set_back_seconds(run)
     per_row = run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=at(manifest["parent"], "step") or 0)
     loop = manifest["result"]["train_seconds"]
     wall = seconds_between(manifest["started_at"], manifest["finished_at"] or "")

@@ -14,12 +14,12 @@ from statistics import fmean
 
 import numpy as np
 
-from evidence.records.dataset import dataset_file, dataset_rows
-from evidence.records.facts import Document, Facts, same
+from evidence.dataset import dataset_file, dataset_rows
+from evidence.layout import CONFIG, METRICS, ROLLOUTS
 from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
-from evidence.run.layout import CONFIG, METRICS, ROLLOUTS
+from evidence.run import Document, Run, same
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems.problem import ProblemError
@@ -48,7 +48,7 @@ class RewardedRun:
         scoring: How answers are read, or None if neither log nor evaluation states it.
     """
 
-    run: Facts
+    run: Run
     rollouts: Sequence[Document]
     objective: Document
     rewards: tuple[Reward, ...]
@@ -93,7 +93,7 @@ class RewardedRun:
             return None
 
 
-def rewarded_run(run: Facts) -> RewardedRun | None:
+def rewarded_run(run: Run) -> RewardedRun | None:
     """Return the roll-outs of a run, or None if they are missing or the rewards are not valid."""
     objective: Document = at(run.config, "objective") or {}
     if not run.rollouts or objective.get("kind") != "grpo":
@@ -107,7 +107,7 @@ def rewarded_run(run: Facts) -> RewardedRun | None:
     return RewardedRun(run, run.rollouts, objective, rewards, scoring)
 
 
-def recorded_scoring(run: Facts) -> Scoring | None:
+def recorded_scoring(run: Run) -> Scoring | None:
     """Return how a run read answers, from its log or its evaluation, or None if neither states it."""
     stated = [event["fields"] for event in run.log or () if event["event"] == "scoring"]
     if stated and {"answer", "answer_regex", "compare", "tolerance"} <= stated[-1].keys():

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from evidence.records.facts import Document, Facts
+from evidence.hashes import sha256_json, sha256_lines
+from evidence.layout import BASELINE_PREDICTIONS, EVAL_SUMMARY, LOG, PREDICTIONS
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.run.hashes import sha256_json, sha256_lines
-from evidence.run.layout import BASELINE_PREDICTIONS, EVAL_SUMMARY, LOG, PREDICTIONS
+from evidence.run import Document, Run
 from evidence.scores.reading import PatternError, accepted_answers, expected_line, read_scoring
 from evidence.scores.recompute import (
     MORE_SAMPLES,
@@ -37,7 +37,7 @@ class EvaluatedModel(NamedTuple):
     pointer: str
 
 
-def evaluated_models(run: Facts) -> Iterator[EvaluatedModel]:
+def evaluated_models(run: Run) -> Iterator[EvaluatedModel]:
     """Yield the trained model and the baseline, each if it has both scores and predictions."""
     summary = run.eval_summary
     if summary and run.predictions is not None:
@@ -56,7 +56,7 @@ def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]
             yield line, f"/{MORE_SAMPLES}/{number - 1}" if number else "", answer
 
 
-def _prediction_files(run: Facts) -> tuple[tuple[str, Sequence[Document]], ...]:
+def _prediction_files(run: Run) -> tuple[tuple[str, Sequence[Document]], ...]:
     return (PREDICTIONS, run.predictions or ()), (BASELINE_PREDICTIONS, run.baseline_predictions or ())
 
 

@@ -9,13 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from evidence.records.by_name import flatten
-from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
-from evidence.records.facts import same, where
+from evidence.effective import (
+    MANIFEST_PATHS,
+    compare_settings,
+    effective_settings,
+    flatten,
+    manifest_pointer,
+    settings_in_manifest,
+)
+from evidence.hashes import sha256_json
+from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.identity import events
-from evidence.run.hashes import sha256_json
-from evidence.run.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from evidence.run import same, where
 from schemas.catalog import resolve_node, schema
 from schemas.problems.problem import pointer_to
 from schemas.problems.words import show
@@ -48,9 +54,9 @@ _FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
 
 
 @rule("TP303", "config", "manifest")
-def effective_settings(run: ValidRun, check: Checker) -> None:
+def declared_settings(run: ValidRun, check: Checker) -> None:
     """Compare the settings of config.yaml with the effective ones of the manifest."""
-    for key, agreement in agreements(run.config, run.manifest).items():
+    for key, agreement in compare_settings(run.config, run.manifest).items():
         if agreement.state == "differs" and key not in _CHECKED_APART:
             _report_setting(check, key, agreement.declared, agreement.effective, agreement.pointer)
     declared, requested = at(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
@@ -82,10 +88,10 @@ def donation_declined(run: ValidRun, check: Checker) -> None:
 def effective_group(run: ValidRun, check: Checker) -> None:
     """Compare the manifest's group `effective` with its other groups."""
     if run.manifest.get("effective") is not None:
-        group = effective_of(run.manifest)
-        for key, stated in stated_elsewhere(run.manifest).items():
+        group = effective_settings(run.manifest)
+        for key, stated in settings_in_manifest(run.manifest).items():
             if key in group:
-                check.equal(MANIFEST, pointer_of(run.manifest, key), group[key], stated, PLACES[key])
+                check.equal(MANIFEST, manifest_pointer(run.manifest, key), group[key], stated, MANIFEST_PATHS[key])
 
 
 @rule("TP303", "config", "training")

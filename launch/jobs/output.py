@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from evidence.bundle.secrets import hide_secrets, strip_invisible
-from evidence.run.layout import CONFIG, SYSTEM
+from evidence.layout import CONFIG, SYSTEM
 from launch.jobs.files import no_link
 from launch.jobs.folder import Job, is_cancelled
 from schemas.problems.formats import size

@@ -15,11 +15,10 @@ import pytest
 from bundles import contents, listed_again, pack
 
 from evidence.bundle.verify import verify_bundle
-from evidence.judge.grade import FORMER_NAMES
-from evidence.judge.judgement import report_of
+from evidence.grade import FORMER_NAMES, check_run
+from evidence.hashes import sha256_file
 from evidence.proof.bundles import check_signature
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file
+from evidence.run import read_run
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
 

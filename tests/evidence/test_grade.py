@@ -10,10 +10,9 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
-from evidence.judge.grade import GRADES, NEVER_STATED
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file
+from evidence.grade import GRADES, NEVER_STATED, check_run
+from evidence.hashes import sha256_file
+from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 
 COMMIT = "0123456789ab"

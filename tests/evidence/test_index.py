@@ -152,7 +152,7 @@ def test_listed_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch
     def refuse(path: Path) -> str:
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr("evidence.rules.integrity.sha256_file", refuse)
+    monkeypatch.setattr("evidence.rules.files.sha256_file", refuse)
     report = check_paths([folder])
     assert ("TP210", "error", "plan.json cannot be read: Input/output error.") in found(report)
     assert report.runs[0].grade.name == "partial"

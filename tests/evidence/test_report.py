@@ -9,7 +9,7 @@ import pytest
 from mutations import apply
 from synthetic import write_rows, write_run
 
-from evidence.compare.comparison import compare_runs
+from evidence.compare.scores import compare_runs
 from evidence.grade import check_run
 from evidence.index.index import index_runs
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS

@@ -10,8 +10,8 @@ from typing import Any
 import synthetic
 from synthetic import write_document
 
-from evidence.run import layout
-from evidence.run.hashes import Chain, sha256_file, sha256_manifest
+from evidence import layout
+from evidence.hashes import Chain, sha256_file, sha256_manifest
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import compute_result, compute_scores
 

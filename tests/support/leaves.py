@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_json, sha256_manifest
 from evidence.rules.identity import SEALED
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_json, sha256_manifest
 from schemas.reading.times import moment
 
 DOCUMENTS = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)

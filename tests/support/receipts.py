@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from evidence.layout import MANIFEST
 from evidence.proof.receipts import run_sha256
-from evidence.run.layout import MANIFEST
 
 Segments = tuple[tuple[int, int], ...]
 

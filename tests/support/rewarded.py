@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from synthetic import seal, write_rows, write_run
 
-from evidence import registry
-from evidence.run import layout
+from evidence import layout, registry
 
 ROWS = [json.loads(line) for line in Path("trainer/data/countdown-v1.jsonl").read_text("utf-8").splitlines()]
 SOLVED = {

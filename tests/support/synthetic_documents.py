@@ -9,8 +9,8 @@ from typing import Any
 
 from synthetic_rows import BATCH_SIZE, COMPILE_SECONDS, SEQUENCE_LENGTH, STEP_SECONDS, time_of
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.scores.recompute import compute_result, compute_scores
 
 PARAMETERS = 100_000

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
+from evidence import layout
+from evidence.grade import check_run
+from evidence.hashes import sha256_file, sha256_manifest
 from evidence.rules import checker
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.run import facts_of, read_run
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,

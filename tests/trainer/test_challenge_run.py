@@ -16,8 +16,7 @@ from evidence.bundle.build import build_bundle
 from evidence.grade import check_run
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value

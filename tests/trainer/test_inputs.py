@@ -19,10 +19,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import REPORT
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.targets.target import target_of
+from evidence.grade import check_run
+from evidence.run import read_run
+from evidence.targets import load_target
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.problems.rule import rule

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from evidence.run.hashes import sha256_json
+from evidence.hashes import sha256_json
 from evidence.scores.forms import is_choice, parse_number
 from evidence.scores.reading import (
     Answer,

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl
 
+from evidence.hashes import sha256_lines
 from evidence.rewards import GYM_PACKAGE, REASONING_GYM
-from evidence.run.hashes import sha256_lines
 from schemas.names import GYM
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

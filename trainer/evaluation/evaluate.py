@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
-from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.run.write import RowWriter
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.scores.reading import Scoring, accepted_answers, expected_line, read_scoring
 from evidence.scores.recompute import MORE_SAMPLES, compute_scores, majority_fields
+from evidence.writing import RowWriter
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.data.answers import SCORING, scoring_document

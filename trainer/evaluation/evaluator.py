@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.rules.plausibility import score_caveats
-from evidence.run import layout
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run import layout
+from evidence import layout
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import iter_answers, majority_fields
 from schemas.names import EVAL_SETS

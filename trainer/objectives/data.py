@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from evidence import layout
 from evidence.rules.plausibility import describe_overlap
-from evidence.run import layout
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import Gathering, Problem

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from evidence.scores.reading import accepted_answers
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, ModelConfig

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from evidence.run import layout
-from evidence.run.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
-from evidence.run.lock import RunLock, refuse_without_locks
-from evidence.run.write import RowWriter, append_rows, write_json, write_text
+from evidence import layout
+from evidence.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
+from evidence.lock import RunLock, refuse_without_locks
 from evidence.scores.recompute import compute_result
+from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

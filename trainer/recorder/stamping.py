@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from evidence import layout
+from evidence.extras import need
 from evidence.proof.signatures import refuse
 from evidence.proof.timestamps import stamp_run, start_message
 from evidence.proof.web import is_http_url
-from evidence.run import layout
-from evidence.run.extras import need
 from schemas.problems.visible import visible
 from trainer.recorder.recorder import Recorder
 

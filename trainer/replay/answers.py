@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.run import layout
+from evidence import layout
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile

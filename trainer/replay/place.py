@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.records.effective import effective_of
+from evidence.effective import effective_settings
 from evidence.scores.reading import read_scoring
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError

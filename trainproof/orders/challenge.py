@@ -10,7 +10,7 @@ from typing import Any
 
 from evidence.bundle.unpacked import unpacked_run
 from evidence.proof.receipts import save_receipt
-from evidence.run.write import not_written, write_json
+from evidence.writing import write_error, write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
 from schemas.problems.rule import problem_of

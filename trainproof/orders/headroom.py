@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.records.ours import Run, read_run
-from evidence.run import layout
+from evidence import layout
+from evidence.run import Run, read_run
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import quantity

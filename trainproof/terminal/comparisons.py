@@ -14,9 +14,9 @@ from typing import Any
 from evidence.compare.gate import GateLine, check_baseline, check_requirements, parse_requirements, validate_margin
 from evidence.compare.scores import Comparison, Flip, Pair, ScoreDifference, compare_runs
 from evidence.compare.smoke import SmokeCheck
-from evidence.records.ours import Run, read_run
-from evidence.run.write import as_json_text
+from evidence.run import Run, read_run
 from evidence.scores.intervals import MeanInterval
+from evidence.writing import as_json_text
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

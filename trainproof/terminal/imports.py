@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from evidence.figures import Figures
+from evidence.grade import RunReport, check_run
 from evidence.imports.importing import ImportResult
 from evidence.imports.run import Fact, ImportedRun, loss_series
-from evidence.judge.judgement import report_of
-from evidence.judge.record import JudgedRecord
-from evidence.judge.report import RunReport
-from evidence.records.ours import Run, read_run
-from evidence.run.figures import Figures
+from evidence.report import JudgedRecord
+from evidence.run import Run, read_run
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text

@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evidence.index.runs import RunSummary
-from evidence.judge.headlines import headlines
-from evidence.judge.record import record_of
+from evidence import layout
+from evidence.effective import observed_memory
+from evidence.index.summary import RunSummary
 from evidence.proof.timestamps import describe_timestamps
 from evidence.proof.verification import grade_run
-from evidence.records.facts import facts_of
-from evidence.records.observed import observed_memory
-from evidence.records.ours import Run
+from evidence.report import build_record, headlines
 from evidence.rules.plausibility import score_caveats
+from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -66,7 +65,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
     report = grade_run(run)
-    record = record_of(facts_of(run), report.findings)
+    record = build_record(run, report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
@@ -110,7 +109,7 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
     report = grade_run(run)
-    record = record_of(facts_of(run), report.findings)
+    record = build_record(run, report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
     return {

@@ -6,6 +6,8 @@ import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.proof.bundles import sign_bundle
 from evidence.proof.receipts import sign_receipt
 from evidence.proof.signatures import create_key, refuse, signature_path
@@ -18,11 +20,8 @@ from evidence.proof.timestamps import (
     timestamp_path,
     verify_timestamp,
 )
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_existing_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
-from evidence.run.write import not_written
+from evidence.run import read_existing_run
+from evidence.writing import write_error
 from schemas.problems.visible import as_lines
 from trainproof.terminal.bundles import verdict_on
 
@@ -59,7 +58,7 @@ def stamp(path: Path, authority: str, certificate: Path | None) -> str:
     try:
         kept, timestamp = _stamp_run(path, authority) if path.is_dir() else _stamp_file(path, authority)
     except OSError as error:
-        raise not_written(error, path, what="The time stamp") from None
+        raise write_error(error, path, what="The time stamp") from None
     sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
     if is_refuted:
         raise refuse(kept, "TP862", what=sentence, exit_code=1)
@@ -76,7 +75,7 @@ def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:
 
 
 def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
-    manifest = facts_of(read_existing_run(folder)).manifest
+    manifest = read_existing_run(folder).manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run has no valid manifest that lists its files, so a time stamp would prove nothing."
         raise refuse(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")

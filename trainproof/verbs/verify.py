@@ -27,7 +27,7 @@ def verify(
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
     from evidence.proof.bundles import check_attestation, check_signature, check_timestamps
-    from evidence.run.write import as_json_text
+    from evidence.writing import as_json_text
     from trainproof.terminal.bundles import progress_bar, verdict_dict, verdict_on, verdict_text
 
     with progress_bar("Verifying") as progress:

@@ -20,7 +20,7 @@ from evidence.bundle.secrets import hide_secrets
 from evidence.imports.grade import tool_figures
 from evidence.imports.keys import is_score
 from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
-from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
+from evidence.report import ANSWERS, FACTS, ROWS, SCORES
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
 from schemas.problems.words import quantity

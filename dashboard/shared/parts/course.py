@@ -19,8 +19,8 @@ from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from dashboard.shared.words.text import plain, shorten
 from evidence.compare.smoke import find_counterparts, find_full_runs
-from evidence.index.runs import RunSummary
-from evidence.run.layout import CONFIG, MANIFEST
+from evidence.index.summary import RunSummary
+from evidence.layout import CONFIG, MANIFEST
 from launch import queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job

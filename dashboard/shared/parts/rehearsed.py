@@ -11,8 +11,8 @@ from dashboard.shared.parts import gate, launching, markup
 from dashboard.shared.session import reading, state
 from dashboard.shared.words.grades import Sign
 from evidence.compare.smoke import RunStage, SmokeCheck, find_full_runs, find_smoke_runs
-from evidence.index.runs import RunSummary
-from evidence.records.ours import Run
+from evidence.index.summary import RunSummary
+from evidence.run import Run
 from schemas.problems import formats
 
 TAB = "Smoke → TPU"

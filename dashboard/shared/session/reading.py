@@ -24,13 +24,14 @@ from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.scores import Comparison, compare_runs
 from evidence.compare.smoke import SmokeCheck, check_smoke_run
-from evidence.index import columns_cache, entries
-from evidence.index.runs import RunIndex, RunSummary
-from evidence.judge.report import RunReport
+from evidence.grade import RunReport
+from evidence.index import cache
+from evidence.index.cache import folder_state
+from evidence.index.index import RunIndex
+from evidence.index.summary import RunSummary
+from evidence.layout import LOG, METRICS
 from evidence.proof.verification import grade_run
-from evidence.records.ours import Run, read_run
-from evidence.run.layout import LOG, METRICS
-from evidence.run.lock import folder_state
+from evidence.run import Run, read_run
 from launch.jobs.folder import Job, JobReader
 
 _POLL_SECONDS = 0.02

@@ -20,7 +20,7 @@ from dashboard.shared.tables.score_cell import Interval
 from dashboard.shared.words.evidence import marks
 from dashboard.shared.words.text import shorten
 from evidence.bundle.secrets import strip_invisible
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from schemas.reading.times import moment
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")

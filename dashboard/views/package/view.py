@@ -22,8 +22,8 @@ from dashboard.views.package.parts import verdict
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
 from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
-from evidence.index.runs import RunSummary
-from evidence.judge.documents import CARDS
+from evidence.index.summary import RunSummary
+from evidence.report import CARDS
 from evidence.rules import across
 from schemas.problems import formats
 from schemas.problems.problem import ProblemError

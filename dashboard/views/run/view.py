@@ -18,13 +18,13 @@ from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
+from evidence import layout
 from evidence.imports.run import ImportedRun
-from evidence.index.runs import RunSummary
-from evidence.judge.record import trace
-from evidence.records.facts import Facts, facts_of
-from evidence.records.ours import Run
+from evidence.index.summary import RunSummary
+from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.report import trace
 from evidence.rules.plausibility import score_caveats
-from evidence.run.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from launch import queue
 from launch.resuming import can_resume

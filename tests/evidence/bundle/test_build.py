@@ -18,10 +18,10 @@ from synthetic import seal, write_run
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import relative_to_run, verify_bundle
+from evidence.grade import check_run
 from evidence.imports.importing import import_run
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_text
 
@@ -119,7 +119,7 @@ def test_what_is_left_out_and_what_is_reported(tmp_path: Path) -> None:
     (run / "receipts" / "of-somebody.json").write_text("{}")
     for name in ("run.lock", "half.tmp", "results.json"):
         (run / name).write_text("{}")
-    found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
+    found = [each for each in check_run(read_run(run)).findings if each.code == "TP602"]
     assert [Path(each.file).name for each in found] == ["results.json"]
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))

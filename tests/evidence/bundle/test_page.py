@@ -14,7 +14,7 @@ from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.page import MAX_POINTS, line_plot, shared_report, thin, write_report
-from evidence.run.layout import CONFIG
+from evidence.layout import CONFIG
 from schemas.problems.problem import ProblemError
 from trainproof.command import main
 

@@ -15,11 +15,10 @@ from synthetic import seal, write_run
 
 from evidence.compare.scores import PairVerdict, compare_runs, judge_pairs
 from evidence.compare.settings import ABSENT
-from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline
-from evidence.judge.report import RunReport
-from evidence.records.ours import read_run
-from evidence.run.layout import MANIFEST
+from evidence.grade import Grade, RunReport
+from evidence.layout import MANIFEST
+from evidence.report import Headline
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text as problems_text
 from trainproof.terminal.comparisons import as_dict, as_text, existing_runs

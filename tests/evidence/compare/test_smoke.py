@@ -23,12 +23,12 @@ from evidence.compare.smoke import (
     find_smoke_runs,
     newest_smoke_pair,
 )
-from evidence.index.runs import RunSummary, index_runs
-from evidence.judge.grade import Grade
-from evidence.judge.report import RunReport
+from evidence.grade import Grade, RunReport
+from evidence.index.index import index_runs
+from evidence.index.summary import RunSummary
+from evidence.layout import LOG
 from evidence.proof.verification import grade_run
-from evidence.records.ours import read_run
-from evidence.run.layout import LOG
+from evidence.run import read_run
 
 
 def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:

@@ -11,17 +11,17 @@ import foreign_tools as tools
 import pytest
 from event_files import event, record
 
+from evidence.grade import check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.grade import tool_figures
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 Case = Callable[[], tools.Folder]
 
 
 def errors_of(folder: Path, files: tools.Folder) -> list[str]:
     """Return the contradictions in a folder as `code file: what`."""
-    report = report_of(read_run(tools.write(folder / "run", files)))
+    report = check_run(read_run(tools.write(folder / "run", files)))
     contradictions = [problem for problem in report.findings if problem.code.startswith("TP3")]
     return [f"{problem.code} {Path(problem.file).name}: {problem.what}" for problem in contradictions]
 
@@ -181,7 +181,7 @@ HONEST: list[Case] = [
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: case.__name__)
 def test_an_honest_folder_is_not_accused(tmp_path: Path, case: Case) -> None:
     assert errors_of(tmp_path, case()) == []
-    assert report_of(read_run(tmp_path / "run")).grade.name in ("measured", "partial")
+    assert check_run(read_run(tmp_path / "run")).grade.name in ("measured", "partial")
 
 
 def _harness_score() -> tools.Folder:
@@ -242,7 +242,7 @@ def test_a_planted_contradiction_is_found(tmp_path: Path, name: str) -> None:
     case, expected = PLANTED[name]
     found = errors_of(tmp_path, case())
     assert [one for one in found if expected in one], found
-    assert report_of(read_run(tmp_path / "run")).grade.name == "contradictory"
+    assert check_run(read_run(tmp_path / "run")).grade.name == "contradictory"
 
 
 # Folders of the predecessor: a manifest, a summary and a captured log, in any state of being filled in.
@@ -282,7 +282,7 @@ def predecessor(log: str, loss: float | str | None, score: float | str | None, *
 def test_a_folder_of_the_predecessor_is_graded_as_a_careful_reader_would(
     tmp_path: Path, files: tools.Folder, grade: str
 ) -> None:
-    assert report_of(read_run(tools.write(tmp_path / "run", files))).grade.name == grade
+    assert check_run(read_run(tools.write(tmp_path / "run", files))).grade.name == grade
 
 
 def test_an_unused_device_is_not_the_device_of_the_run(tmp_path: Path) -> None:
@@ -302,5 +302,5 @@ def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
         "history.json": json.dumps({"loss": [number, 1.0], "accuracy": [1.0, number]}),
         "trainer_state.json": json.dumps(state),
     }
-    report = report_of(read_run(tools.write(tmp_path / "run", files)))
+    report = check_run(read_run(tools.write(tmp_path / "run", files)))
     assert report.grade.name in ("measured", "partial", "contradictory", "template")

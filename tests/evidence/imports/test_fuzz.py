@@ -10,12 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evidence.grade import GRADES, check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.importing import contents
-from evidence.index.parallel import read_entry
-from evidence.judge.grade import GRADES
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.index.workers import read_entry
+from evidence.run import read_run
 from schemas.problems.render import as_text
 from schemas.validate import check_value
 from trainproof.terminal.runs import run_json, run_text

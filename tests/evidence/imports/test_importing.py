@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
+from evidence.grade import check_run
 from evidence.imports.importing import ImportResult, import_run
-from evidence.index.check import check_paths
-from evidence.index.runs import index_runs
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.index.index import check_paths, index_runs
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.validate import read_document
 from trainproof import command
@@ -268,8 +267,8 @@ def test_a_masked_original_is_told_and_changes_no_grade(tmp_path: Path) -> None:
 def test_a_changed_original_excuses_only_what_was_read_from_it(tmp_path: Path) -> None:
     run = imported("hf_trainer", tmp_path).path
     (run / "original" / "config.json").write_text("{}")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231"]
+    assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231"]
     document = json.loads((run / "import.json").read_text("utf-8"))
     document["scores"][1]["value"] = 0.99
     (run / "import.json").write_text(json.dumps(document), "utf-8")
-    assert [problem.code for problem in report_of(read_run(run)).findings] == ["TP231", "TP375"]
+    assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231", "TP375"]

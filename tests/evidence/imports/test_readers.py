@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from event_files import block, event, record, varint
 
+from evidence.grade import check_run
 from evidence.imports import tensorboard
 from evidence.imports.console import read_log
 from evidence.imports.folder import MAX_BYTES, read_tool_folder
@@ -24,8 +25,7 @@ from evidence.imports.importing import import_run
 from evidence.imports.run import Citation, MetricRow, longest_course
 from evidence.imports.text import decode_text
 from evidence.imports.trackers import WANDB_HEADER, read_wandb_records, wandb_records
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES
 from trainproof.terminal.runs import run_text
@@ -140,7 +140,7 @@ def test_without_tensorboard_the_message_names_the_extra(tmp_path: Path, monkeyp
     view = read_tool_folder(run / "original")
     (problem,) = (problem for problem in tool_findings(view) if problem.code == "TP521")
     assert "pip install 'trainproof[tensorboard]'" in problem.next
-    assert "TP375" not in {problem.code for problem in report_of(read_run(run)).findings}
+    assert "TP375" not in {problem.code for problem in check_run(read_run(run)).findings}
 
 
 # W&B's record file

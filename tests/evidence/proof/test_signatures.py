@@ -18,10 +18,10 @@ from receipts import receipt
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
+from evidence.layout import RECEIPTS
 from evidence.proof import trust
 from evidence.proof.signatures import create_key
 from evidence.proof.trust import allowed_signers_path, trust_path
-from evidence.run.layout import RECEIPTS
 from trainproof import command
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen (OpenSSH)")

@@ -12,13 +12,12 @@ import pytest
 from receipts import drawn_receipt, receipt
 from synthetic import write_run
 
-from evidence.index.check import check_paths
-from evidence.index.runs import RunIndex
-from evidence.judge.grade import Grade
-from evidence.judge.report import report_text
+from evidence.grade import Grade
+from evidence.index.index import RunIndex, check_paths
+from evidence.layout import MANIFEST, RECEIPTS
 from evidence.proof.coverage import Coverage, RunExtent, load_extent, measure_coverage, merge_segments
 from evidence.proof.receipts import own_receipts_folder, save_receipt
-from evidence.run.layout import MANIFEST, RECEIPTS
+from evidence.report import report_text
 
 IDENTICAL = "Checked by you on 2026-11-23: 5 of 5 segments are identical."
 LATER = "2026-11-24T20:15:00.000+00:00"

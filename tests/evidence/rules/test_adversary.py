@@ -30,7 +30,7 @@ def forger(tmp_path_factory: pytest.TempPathFactory) -> Forger:
 
 @pytest.mark.parametrize(("family", "name"), [(family, name) for family, lies in LIES.items() for name in lies])
 def test_a_lie_is_found_as_the_benchmark_says(family: str, name: str, forger: Forger) -> None:
-    report = report_of(read_run(tell(forger, LIES[family][name])))
+    report = check_run(read_run(tell(forger, LIES[family][name])))
     assert report.grade.name != "verified"
     expected = set(STORED["families"][family]["found_by"].get(name, ()))
     assert expected <= {each.code for each in report.findings}
@@ -38,7 +38,7 @@ def test_a_lie_is_found_as_the_benchmark_says(family: str, name: str, forger: Fo
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_forged_run_is_never_verified(name: str, tmp_path: Path) -> None:
-    report = report_of(read_run(forge_run(tmp_path, name, VARIANTS[name])))
+    report = check_run(read_run(forge_run(tmp_path, name, VARIANTS[name])))
     assert report.grade.name != "verified"
     is_found = any(each.severity != "note" for each in report.findings)
     assert is_found == (name in STORED["families"]["forged"]["found_by"])

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from leaves import Forger, Forgery
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import link_of
+from evidence import layout
+from evidence.grade import find_problems
+from evidence.hashes import link_of
+from evidence.run import read_run
 
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 Values = dict[str, Any]
@@ -32,7 +32,7 @@ def codes_after(forger: Forger, change: Callable[[Values], object] = lambda valu
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))
-    return {each.code for each in check_run(read_run(forger.folder)) if each.severity != "note"}
+    return {each.code for each in find_problems(read_run(forger.folder)) if each.severity != "note"}
 
 
 def dataset(values: Values) -> dict[str, Any]:
@@ -147,5 +147,5 @@ def test_saved_parameters_of_any_size_are_not_read(forger: Forger) -> None:
     with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
         file.truncate(64 << 20)
     assert "TP328" in codes_after(forger)
-    [problem] = [each for each in check_run(read_run(forger.folder)) if each.code == "TP328"]
+    [problem] = [each for each in find_problems(read_run(forger.folder)) if each.code == "TP328"]
     assert problem.what == "The file has 67,108,864 bytes; 169,728 parameters take 18,135,040 at most."

@@ -30,7 +30,7 @@ def rewritten(folder: Path, name: str, change: Callable[[int, Row], None]) -> No
 
 
 def errors(folder: Path) -> set[str]:
-    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 def set_back(folder: Path, seconds: float, *, has_clock: bool) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence import layout
+from evidence.grade import check_run
 from evidence.rules.files import is_placeholder
-from evidence.run import layout
+from evidence.run import read_run
 
 LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 4480000\n"
 
@@ -18,7 +18,7 @@ LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64
 def test_lfs_pointer_instead_of_a_file(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     (folder / layout.PREDICTIONS).write_text(LFS_POINTER, "utf-8")
-    report = report_of(read_run(folder))
+    report = check_run(read_run(folder))
     assert report.grade.name == "partial"
     [pointer] = [each for each in report.findings if each.code == "TP213"]
     assert pointer.what == "predictions.jsonl is a Git LFS pointer of 132 bytes, not the file itself."
@@ -28,12 +28,12 @@ def test_lfs_pointer_instead_of_a_file(tmp_path: Path) -> None:
 def test_content_that_is_not_json_is_not_quoted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     (folder / layout.PLAN).write_text("root:$6$secret:19000\n", "utf-8")
-    [found] = [each for each in report_of(read_run(folder)).findings if each.line == 1]
+    [found] = [each for each in check_run(read_run(folder)).findings if each.line == 1]
     assert "secret" not in found.what
 
 
 def test_values_that_the_recorder_writes_are_required_since_version_1_1(tmp_path: Path) -> None:
-    report = report_of(read_run(write_run(tmp_path, "run", manifest={"schema_version": "1.1"})))
+    report = check_run(read_run(write_run(tmp_path, "run", manifest={"schema_version": "1.1"})))
     found = {each.what for each in report.findings if each.code == "TP525"}
     assert {"code lacks committed_at and source.", "run_manifest.json lacks effective."} <= found
     assert "Row 1 lacks padding_fraction." in found
@@ -43,7 +43,7 @@ def test_values_that_the_recorder_writes_are_required_since_version_1_1(tmp_path
 
 
 def test_values_that_version_1_0_does_not_have_are_not_required(tmp_path: Path) -> None:
-    report = report_of(read_run(write_run(tmp_path, "run")))
+    report = check_run(read_run(write_run(tmp_path, "run")))
     assert (report.grade.name, report.findings) == ("consistent", ())
 
 

@@ -29,7 +29,7 @@ def forger(tmp_path: Path) -> Forger:
 def new_findings(forger: Forger, forgery: Forgery) -> str:
     """Return the findings except the one warning of the unchanged run."""
     forger.commit(forgery)
-    return as_text([problem for problem in check_run(read_run(forger.folder)) if problem.code != "TP410"])
+    return as_text([problem for problem in find_problems(read_run(forger.folder)) if problem.code != "TP410"])
 
 
 def test_undetected_changes_are_listed(forger: Forger) -> None:

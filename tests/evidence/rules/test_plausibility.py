@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from synthetic import write_run
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.grade import find_problems
+from evidence.hashes import sha256_file
+from evidence.run import read_run
 
 HONEST = Path(__file__).parents[3] / "benchmarks" / "results" / "honest_runs.json"
 NO_OVERLAP = {"rows_same": 0, "rows_near": 0, "items_same": 0, "items_near": 0, "items": []}
@@ -59,7 +59,7 @@ def test_overlap_is_counted_again(
     config = {"data": {"dataset": "somewhere/rows.jsonl"}}
     run = write_run(Path(), "run", manifest={"dataset": stated}, config=config)
     file.rename(run / "rows.jsonl")
-    found = [each for each in check_run(read_run(run)) if each.code in ("TP408", "TP414", "TP317")]
+    found = [each for each in find_problems(read_run(run)) if each.code in ("TP408", "TP414", "TP317")]
     assert [each.code for each in found] == ([code] if code else [])
     assert what is None or what in found[0].what
 
@@ -68,7 +68,7 @@ def test_overlap_is_counted_again(
 def test_impossible_date(tmp_path: Path, days: int) -> None:
     started = datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(days=days)
     run = write_run(tmp_path, "run", started=started)
-    assert "TP442" in {each.code for each in check_run(read_run(run))}
+    assert "TP442" in {each.code for each in find_problems(read_run(run))}
 
 
 def test_no_real_run_of_the_sample_is_accused() -> None:

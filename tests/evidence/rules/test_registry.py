@@ -13,8 +13,8 @@ from leaves import Forger
 from synthetic import write_rows
 
 from evidence import registry
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
+from evidence.grade import find_problems
+from evidence.run import read_run
 from schemas.names import DATASETS, EVAL_SETS
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.build import build
@@ -45,7 +45,7 @@ def test_field_of_an_item_changed_in_both_files(tmp_path: Path, key: str) -> Non
         rows = [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
         rows[0][key] = "other"
         write_rows(folder / name, rows)
-    assert "TP382" in {each.code for each in check_run(read_run(folder))}
+    assert "TP382" in {each.code for each in find_problems(read_run(folder))}
 
 
 def test_published_parameters() -> None:

@@ -11,11 +11,11 @@ import pytest
 from rewarded import ROWS, solve_every_other, write_rewarded_run
 from synthetic import seal, write_rows
 
-from evidence.judge.judgement import check_run, report_of
-from evidence.records.ours import read_run
+from evidence import layout
+from evidence.grade import check_run, find_problems
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.rollouts import SAMPLER_GAPS
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import Problem
 
 NOT_EVALUATED = "TP509"
@@ -122,7 +122,7 @@ def use_flat_group(rows: list[dict]) -> None:
 def test_forged_rollouts(forge, act, code, what):
     folder = forge(act)
     assert any(found == code and what in text for found, text in messages(folder)), messages(folder)
-    assert report_of(read_run(folder)).grade.name == "contradictory"
+    assert check_run(read_run(folder)).grade.name == "contradictory"
 
 
 @pytest.mark.parametrize(
@@ -213,4 +213,4 @@ def test_constant_reward(tmp_path: Path):
         total=lambda parts: parts["countdown"] + 0.5 * parts["length"],
     )
     assert messages(folder) == [("TP450", "length is 1.0 for all 288 completions.")]
-    assert report_of(read_run(folder)).grade.name == "measured"
+    assert check_run(read_run(folder)).grade.name == "measured"

@@ -12,9 +12,9 @@ import pytest
 from synthetic import seal, write_run
 
 from evidence.compare.scores import compare_runs
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file, sha256_lines
+from evidence.grade import find_problems
+from evidence.hashes import sha256_file, sha256_lines
+from evidence.run import read_run
 from evidence.scores.intervals import BY_PROMPT, clustered_error, clustered_wilson
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import (
@@ -289,12 +289,12 @@ def grouped(run: Path, size: int, *, rescore: bool = True) -> Path:
 
 def test_a_run_with_groups_is_valid(tmp_path: Path):
     run = grouped(write_run(tmp_path, "a", items=30), 3)
-    assert check_run(read_run(run)) == []
+    assert find_problems(read_run(run)) == []
 
 
 def test_scores_that_forget_the_groups_are_found(tmp_path: Path):
     run = grouped(write_run(tmp_path, "a", items=30), 3, rescore=False)
-    assert {problem.code for problem in check_run(read_run(run)) if problem.severity == "error"} >= {"TP340"}
+    assert {problem.code for problem in find_problems(read_run(run)) if problem.severity == "error"} >= {"TP340"}
 
 
 def repeating(run: Path, *, by_prompt: bool = True) -> Path:
@@ -321,7 +321,7 @@ def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
     low, high = clustered_wilson(error, sum(right), 30, groups)
     assert metric["interval"] == {"low": low, "high": high, "level": 0.95, "method": BY_PROMPT}
     assert (metric["clusters"], metric["standard_error"]) == (15, error)
-    [found] = check_run(run)
+    [found] = find_problems(run)
     assert found.code == "TP458"
     assert found.what.startswith("Items repeat prompts, so the interval counts 30 items as 15; 15 of 30 items repeat ")
 
@@ -329,7 +329,7 @@ def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
 def test_a_run_of_an_earlier_version_keeps_its_interval(tmp_path: Path):
     run = read_run(repeating(write_run(tmp_path, "a", items=30), by_prompt=False))
     assert run.eval_summary["metrics"]["exact_match"]["interval"]["method"] == "wilson"
-    [found] = check_run(run)
+    [found] = find_problems(run)
     assert (found.code, found.severity) == ("TP458", "warning")
     assert found.what.startswith("The interval takes them as independent; 15 of 30 items repeat ")
 
@@ -340,7 +340,7 @@ def test_a_method_that_the_items_do_not_call_for_is_found(tmp_path: Path):
     summary["metrics"]["exact_match"]["interval"]["method"] = BY_PROMPT
     (run / "eval_summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
     seal(run)
-    assert "TP340" in {each.code for each in check_run(read_run(run))}
+    assert "TP340" in {each.code for each in find_problems(read_run(run))}
 
 
 def test_comparison_of_items_in_groups(tmp_path: Path):

@@ -13,11 +13,11 @@ from leaves import Forger, Forgery
 
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import headline
+from evidence import layout
 from evidence.compare.scores import Pair, compare_runs, score_difference
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_json
+from evidence.grade import find_problems
+from evidence.hashes import sha256_json
+from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, describe_run_gain
 from trainer.challenge_run import ChallengeRequest, challenge_run

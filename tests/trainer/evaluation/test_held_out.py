@@ -12,10 +12,9 @@ import pytest
 from forging import read_rows
 from leaves import Forger, Forgery
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.rules.spending.figures import exactly
-from evidence.run import layout
+from evidence import layout
+from evidence.grade import find_problems
+from evidence.run import read_run
 from evidence.scores.recompute import draw_ids
 from trainer.config.tree import (
     BatchConfig,

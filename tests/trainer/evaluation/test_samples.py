@@ -13,10 +13,10 @@ import pytest
 from forging import read_rows, write_rows
 from leaves import Forger, Forgery
 
-from evidence.judge.judgement import check_run
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence import layout
+from evidence.grade import find_problems
+from evidence.hashes import sha256_file
+from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 from schemas.problems.problem import ProblemError
 from trainer.challenge_run import ChallengeRequest, challenge_run

@@ -20,11 +20,11 @@ import pytest
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
+from evidence.hashes import sha256_file
 from evidence.imports.importing import import_run
-from evidence.index.check import check_paths
-from evidence.judge.report import report_text
-from evidence.records.ours import read_run
-from evidence.run.hashes import sha256_file
+from evidence.index.index import check_paths
+from evidence.report import report_text
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import CheckpointConfig, Config

@@ -9,7 +9,7 @@ from jax.profiler import ProfileData
 from whole_runs import carried_out, errors_of, logged
 
 from evidence.bundle.contents import files_of_run
-from evidence.run.layout import PROFILE
+from evidence.layout import PROFILE
 from trainer.config.tree import Config
 from trainer.run import RunRequest
 

@@ -8,12 +8,11 @@ import pytest
 from model_folders import model_folder
 
 from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
-from evidence.index.summary import summary_of
-from evidence.judge.judgement import report_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import read_run
+from evidence.grade import check_run
+from evidence.index.summary import summarize
 from evidence.registry import known_model_folder
-from evidence.targets.target import target_of
+from evidence.run import facts_of, read_run
+from evidence.targets import load_target
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config

@@ -13,7 +13,7 @@ import pytest
 from model_folders import llama_folder
 
 from evidence.registry import published_models
-from evidence.targets.target import target_of, targets
+from evidence.targets import load_target, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.load import load_config

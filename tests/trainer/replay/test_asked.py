@@ -16,12 +16,10 @@ from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
-from evidence.judge.grade import Grade
-from evidence.judge.judgement import report_of
+from evidence.grade import Grade, check_run
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
-from evidence.records.ours import read_run
-from evidence.run import layout
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run

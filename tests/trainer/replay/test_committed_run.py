@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from evidence.judge.judgement import report_of
-from evidence.records.ours import read_run
+from evidence import layout
+from evidence.grade import check_run
 from evidence.rewards import logged_rollout_steps
-from evidence.run import layout
+from evidence.run import read_run
 from trainer.recorder.processor import NATIVE, ask_for, level_of
 
 ROOT = Path(__file__).parents[3]

@@ -16,12 +16,11 @@ from tasks import inputs_of
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
-from evidence.judge.judgement import report_of
+from evidence.grade import check_run
+from evidence.hashes import sha256_file
 from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
-from evidence.records.ours import read_run
-from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run import read_run
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (

@@ -18,7 +18,7 @@ from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.settings import NO_SETTINGS, setting_rank
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 Value = str | float | None
 

@@ -11,7 +11,7 @@ from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, ScoreDifference
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeAnswer
-from evidence.judge.headlines import Headline
+from evidence.report import Headline
 from schemas.problems import formats
 
 Row = tuple[str, ...]

@@ -11,8 +11,9 @@ from dashboard.shared.words.grades import Sign
 from dashboard.shared.words.text import both_ends
 from dashboard.views.compare.logic import tables
 from dashboard.views.compare.parts.comparison import csv
+from evidence import layout
 from evidence.compare.scores import Comparison, Flip, Pair
-from evidence.records.ours import Run
+from evidence.run import Run
 from schemas.reading.values import text_at
 
 _ON_A_PAGE = 10

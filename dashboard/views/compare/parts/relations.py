@@ -13,7 +13,7 @@ from dashboard.shared.session import state
 from dashboard.views.compare.logic import relation, scatter, scatter_figure
 from dashboard.views.compare.logic.relation import Scale
 from evidence.bundle.secrets import strip_invisible
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 from schemas.problems.formats import NOTHING
 from schemas.problems.words import quantity
 

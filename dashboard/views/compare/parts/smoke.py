@@ -12,7 +12,7 @@ from dashboard.shared.session import reading
 from dashboard.shared.words.text import shorten
 from dashboard.views.compare.logic import tables
 from evidence.compare.smoke import SmokeCheck, find_full_runs, find_lineage, find_smoke_runs, newest_smoke_pair
-from evidence.index.runs import RunSummary
+from evidence.index.summary import RunSummary
 
 _LONGEST = 160
 _MOST_LISTED = 200

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from dashboard.shared.charts.contents_figure import Content
+from evidence import layout
 from evidence.bundle.build import ChecklistItem
 from evidence.bundle.contents import RUNS, files_of_run
 from evidence.bundle.reading import open_bundle
 from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
-from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of

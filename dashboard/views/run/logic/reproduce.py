@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.bundle.secrets import hide_secrets, strip_invisible
-from evidence.run.layout import CONFIG
+from evidence.layout import CONFIG
 from launch.resuming import is_forced
 from schemas.problems import formats
 from schemas.reading.values import at, flag_at, number_at, text_at

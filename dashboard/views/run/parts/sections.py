@@ -15,12 +15,13 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
+from evidence import layout
+from evidence.effective import observed_memory
 from evidence.imports.run import ImportedRun
+from evidence.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
-from evidence.records.observed import observed_memory
-from evidence.records.ours import Run
-from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
+from evidence.run import Run
 from schemas.problems import formats
 from schemas.problems.formats import count
 from schemas.problems.words import quantity

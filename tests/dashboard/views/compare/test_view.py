@@ -15,9 +15,10 @@ from synthetic import write_run
 
 from dashboard.shared.session import reading, state
 from dashboard.views.compare.logic import tables
+from evidence import layout
 from evidence.compare.scores import compare_runs
-from evidence.records.ours import read_run
-from evidence.run.layout import MANIFEST
+from evidence.layout import MANIFEST
+from evidence.run import read_run
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 

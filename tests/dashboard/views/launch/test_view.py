@@ -23,7 +23,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets import strip_invisible
-from evidence.run.lock import RunLock
+from evidence.lock import RunLock
 from launch import asking, planning, queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job

@@ -22,10 +22,10 @@ from dashboard.shared.charts.line import RunLine, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.imports.importing import import_run
-from evidence.index.runs import index_runs
-from evidence.run.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
-from evidence.run.lock import RunLock
-from evidence.run.notes import NotesEdit, change_notes
+from evidence.index.index import index_runs
+from evidence.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
+from evidence.lock import RunLock
+from evidence.notes import NotesEdit, change_notes
 from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
 from launch.jobs.process import started_now
 

@@ -11,7 +11,7 @@ from synthetic import write_run
 from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.compare.logic import strip, tables
 from evidence.compare.scores import PairVerdict, compare_runs, judge_pairs
-from evidence.records.ours import read_run
+from evidence.run import read_run
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
 from dashboard.views.compare.logic import tables
 from evidence.compare.scores import compare_runs
-from evidence.records.ours import read_run
+from evidence.run import read_run
 from schemas.problems.formats import NOTHING
 
 

@@ -1,1 +1,0 @@
-"""Import runs of other tools."""
