@@ -317,8 +317,6 @@ LIES: dict[str, dict[str, Tell]] = {
         "a token of an answer": put(
             f"{PREDICTIONS}/3/output_token_ids", value=lambda old: " ".join(["21", *old.split()[1:]])
         ),
-        "fingerprints exchanged": swap(PREDICTIONS, "fingerprint"),
-        "baseline's fingerprints exchanged": swap(BASELINE, "fingerprint"),
         "half the arrays": put(f"{M}/result/peak_arrays/bytes", value=7_000_000),
         "command of other steps": put(
             f"{M}/command", value=lambda old: ["50" if each == "2" else each for each in old]
@@ -345,9 +343,7 @@ LIES: dict[str, dict[str, Tell]] = {
             lambda row: row.update(expected=row["output_text"].strip() or row["expected"]), *BOTH
         ),
         "ten wrong answers right": answers(lambda row: right(row) if row["id"] < "eval_v1-011" else None),
-        "no tokens and fingerprints": rows(
-            lambda row: [row.pop(key, None) for key in ("output_token_ids", "fingerprint")], *BOTH
-        ),
+        "no tokens": rows(lambda row: row.pop("output_token_ids", None), *BOTH),
         "steps twice as fast": fast_steps,
         "an error in the log": error_in_the_log,
         "another prompt template": generation("prompt_template", "Q: {prompt}\nA:"),
@@ -400,9 +396,6 @@ LIES: dict[str, dict[str, Tell]] = {
         "another family": both(put(f"{M}/model/family", value="mistral"), event("compiled", family="mistral")),
         "parameters of the start": untrained,
         "one state for every step": rows(lambda entry: entry.update(state_sha256="cd" * 32), CHAIN),
-        "one fingerprint": lambda values: rows(
-            lambda row: row.update(fingerprint=values[PREDICTIONS][0]["fingerprint"]), PREDICTIONS
-        )(values),
         "a commit of one digit": put(f"{M}/code/commit", value="f" * 40),
         "two rows of data": put(f"{M}/dataset/rows", value=2),
         "two billion tokens": rows(lambda row: row.update(tokens_seen=1_000_000_000 * row["step"]), METRICS),

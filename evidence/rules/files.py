@@ -330,15 +330,8 @@ _FREE_TEXT = {"examples", "prompt_template", "flags"}
 
 def placeholders(run: Run) -> Iterator[Problem]:
     """Yield a problem for each placeholder (TP507) in a document, valid or not."""
-    documents = {
-        MANIFEST: run.manifest,
-        layout.CONFIG: run.config,
-        layout.PLAN: run.plan,
-        layout.FIRST_EXAMPLES: run.first_examples,
-        EVAL_SUMMARY: run.eval_summary,
-    }
-    for name, document in documents.items():
-        found = (text for text in _texts(document, ()) if is_placeholder(text[1]))
+    for name in (MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, EVAL_SUMMARY):
+        found = (text for text in _texts(run.raw(name), ()) if is_placeholder(text[1]))
         yield from first_few(
             finding(run.path, "TP507", name, f"The value is still {show(text)}.", pointer=pointer_to(path))
             for path, text in found

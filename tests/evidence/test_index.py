@@ -129,7 +129,7 @@ def test_a_changed_copy_and_its_original_both_say_so(tmp_path: Path) -> None:
     assert found_in == [("copy", ["TP421", "TP309", "TP302"]), ("run-00", ["TP421", "TP309"]), ("run-01", [])]
     assert report.runs[0].grade.reasons == (
         "metrics.jsonl: Every row of copy has the time and the loss of the same row in run-00.",
-        "run_manifest.json: copy states the run id run-00, which is also that of run-00.",
+        "run_manifest.json: copy has the same run id as run-00: run-00.",
     )
 
 

@@ -24,11 +24,14 @@ from evidence.hashes import CHUNK_BYTES
 from evidence.index.summary import collect_figures
 from evidence.lock import RunLock
 from evidence.rules.catalog import check
-from evidence.rules.files import listed_files
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
+
+
+def found_with(run: Run, code: str) -> list[Problem]:
+    return [problem for problem in check(run) if problem.code == code]
 
 
 def whats(folder: Path) -> list[str]:
@@ -134,7 +137,7 @@ def test_line_ends_are_found_where_blocks_end(tmp_path: Path, before: int, had: 
     assert run.manifest is not None
     artifact = {"path": "other.txt", "bytes": len(wrote), "sha256": hashlib.sha256(wrote).hexdigest(), "role": "other"}
     write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
-    found = [problem.what for problem in listed_files(read_run(folder))]
+    found = [problem.what for problem in found_with(read_run(folder), "TP202")]
     assert found == [f"other.txt matches its hash after {name} conversion."]
 
 
@@ -168,10 +171,6 @@ def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(f
     # A run of 1.0 stacks no layers, has one way of attention and of moments, and states nothing of them.
     later = {"memory.layers", "memory.attention", "optimizer.state"}
     assert settings_in_manifest(facts.manifest or {}).keys() == MANIFEST_PATHS.keys() - later
-
-
-def found_with(run: Run, code: str) -> list[Problem]:
-    return [problem for problem in check(run) if problem.code == code]
 
 
 def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Run):

@@ -316,7 +316,7 @@ def repeating(run: Path, *, by_prompt: bool = True) -> Path:
 def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
     run = read_run(repeating(write_run(tmp_path, "a", items=30)))
     metric = run.eval_summary["metrics"]["exact_match"]
-    right = [float(row["correct"]) for row in run.predictions().values]
+    right = [float(row["correct"]) for row in run.predictions]
     error, groups = clustered_error(right, [number // 2 for number in range(30)])
     low, high = clustered_wilson(error, sum(right), 30, groups)
     assert metric["interval"] == {"low": low, "high": high, "level": 0.95, "method": BY_PROMPT}
