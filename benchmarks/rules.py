@@ -30,7 +30,7 @@ from synthetic import write_run
 
 from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 REPOSITORY = Path(__file__).parents[1]
 CASES = REPOSITORY / "tests" / "cases" / "runs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.problems.rule import Rule, all_rules
+from schemas.problems import Rule, all_rules
 
 PAGE = Path(__file__).parent / "rules.md"
 

@@ -9,8 +9,7 @@ from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form

@@ -16,8 +16,8 @@ from typing import Any
 from evidence.run.layout import CHECKPOINTS, CONFIG, MANIFEST
 from evidence.run.lock import is_alive
 from evidence.run.write import not_written
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from schemas.problems.problem import Gathering, ProblemError
-from schemas.problems.render import as_dicts, as_sentence
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError, collect_problems
+from schemas.render import as_dicts, as_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
@@ -178,9 +178,9 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
         ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are reported first.
     """
     config, problems = request.config, contradictions(request.config)
-    with Gathering(problems):
+    with collect_problems(problems):
         refuse_folder(request.folder)
-    with Gathering(problems):
+    with collect_problems(problems):
         refuse_authority(config.recording.time_authority)
     if problems:
         raise ProblemError(problems, exit_code=2)

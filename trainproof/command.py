@@ -80,7 +80,7 @@ app.command()(dashboard)
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; flags may be written with `-` or `_`."""
-    from schemas.problems.problem import ProblemError
+    from schemas.problems import ProblemError
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
         finally:
             sys.stdout.flush()
     except ProblemError as error:
-        from schemas.problems.render import as_text
+        from schemas.render import as_text
 
         sys.stderr.write(as_text(error.problems))
         raise SystemExit(error.exit_code) from None
@@ -115,12 +115,12 @@ class MistakeReporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from schemas.problems.problem import ProblemError
+        from schemas.problems import ProblemError
 
         if isinstance(error, Exception) and not isinstance(error, (ProblemError, OSError)):
-            from schemas.problems.mistake import STOPPED, mistake_of
+            from schemas.problems import INTERNAL_ERROR, internal_error
 
-            raise ProblemError([mistake_of(error, self._command)], exit_code=STOPPED) from error
+            raise ProblemError([internal_error(error, self._command)], exit_code=INTERNAL_ERROR) from error
 
 
 def _refused_by_system(error: OSError) -> int:
@@ -129,10 +129,10 @@ def _refused_by_system(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     if isinstance(error, BrokenPipeError):
         return 1
-    from schemas.problems.render import as_text
-    from schemas.reading.unreadable import refused_by_system
+    from schemas.reading import os_error_problem
+    from schemas.render import as_text
 
-    sys.stderr.write(as_text([refused_by_system(error)]))
+    sys.stderr.write(as_text([os_error_problem(error)]))
     return 2
 
 

@@ -16,8 +16,8 @@ from evidence.proof.stamps.record import stamp_beside, stamp_is_refuted, stamp_s
 from evidence.proof.verification import Proof, graded_with
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import STAMPS
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem
 
 HOSTED = "github-hosted"
 
@@ -70,7 +70,7 @@ def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repo
     by_digest = {of_zip: None} | {run.run_sha256: run for run in verdict.runs if run.run_sha256}
     about = [each for each in found if each.digests & by_digest.keys()]
     if not about:
-        attested = listed(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
+        attested = join_words(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
         what = f"It attests {attested}; the zip has {of_zip}."
         return _refuse(verdict, path, [refusal("TP864", str(path), what)])
     best = next((each for each in about if each.root), about[0])

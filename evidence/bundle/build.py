@@ -25,7 +25,7 @@ from evidence.bundle.zip.container import LocalHeader, Progress, ending, local_h
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST
 from evidence.run.scratch import scratch_folder
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 
 PHASES = 4
 """Every byte of a run is scanned, hashed, written and verified."""

@@ -19,9 +19,8 @@ from evidence.bundle.format.rules import refusal
 from evidence.bundle.zip.archive import BLOCK_BYTES, ArchiveError, safe_entries, stream
 from evidence.bundle.zip.container import Progress, has_our_form
 from evidence.run.layout import holds_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
+from schemas.formats import quantity, visible
+from schemas.problems import Problem, ProblemError
 
 MOST_LIST_BYTES = 256 << 20
 """Most bytes of a list, report or crate that are read into memory."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
-from schemas.problems.problem import Problem
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem
 
 _SCORE = re.compile(r"metrics\.(\w+)\.value is ([\d.e+-]+); predictions\.jsonl gives ([\d.e+-]*\d)\.")
 

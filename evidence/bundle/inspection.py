@@ -29,10 +29,9 @@ from evidence.records.ours import Run
 from evidence.rules.hygiene import unlisted_files
 from evidence.run import layout
 from evidence.run.layout import holds_weights
-from schemas.problems.problem import Problem
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
-from schemas.reading.values import text_at
+from schemas.formats import quantity, visible
+from schemas.problems import Problem
+from schemas.reading import get_str
 
 FIT_GRADES = frozenset({"consistent", "measured"})
 """Grades that are packed without a label."""
@@ -230,7 +229,7 @@ def challenge_line(inspection: Inspection) -> list[ChecklistItem]:
     packed = [name for name in holders if any(path.startswith(name) for path in inspection.files.packed)]
     if layout.TRAINED_PARAMS in packed:
         # TP328 holds the file to that hash; of adapters, the hash is over their base too, which is not here.
-        is_whole = text_at(inspection.run.manifest, "training", "method") != "lora"
+        is_whole = get_str(inspection.run.manifest, "training", "method") != "lora"
         what = "the parameters that answered" if is_whole else "the adapters that the run sealed"
         detail = f"Can be challenged: yes, {layout.TRAINED_PARAMS} has the hash of {what}."
         return [_item(inspection.name, "challenge", "ok", detail, "")]

@@ -10,8 +10,8 @@ from typing import Any
 from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
 from evidence.bundle.format.rules import refusal
-from schemas.catalog import VERSION, folder_of, kind_of
-from schemas.problems.problem import Problem
+from schemas.catalog import VERSION, kind_of, version_folder
+from schemas.problems import Problem
 
 _IN_RUN = 3
 """Parts of the path of a file that lies directly in a run folder."""
@@ -85,7 +85,7 @@ def needed_schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
     documents = [path.split("/") for path in found if path.startswith(f"{RUNS}/")]
     kinds = {kind for parts in documents if len(parts) == _IN_RUN and (kind := kind_of(parts[-1]))}
     for kind in sorted(kinds | {"bundle_manifest", "types"}):
-        path = f"{SCHEMAS}/{folder_of(VERSION)}/{kind}.schema.json"
+        path = f"{SCHEMAS}/{version_folder(VERSION)}/{kind}.schema.json"
         if path not in found:
             yield refusal("TP828", path, "The schema is missing.")
 
@@ -104,7 +104,7 @@ def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
 
 def published_schemas(version: str = VERSION) -> dict[str, bytes]:
     """Return the schema files of a version by their path inside a bundle."""
-    folder = folder_of(version)
+    folder = version_folder(version)
     source = files("schemas") / "documents" / folder
     names = sorted(item.name for item in source.iterdir() if item.name.endswith(".schema.json"))
     return {f"{SCHEMAS}/{folder}/{name}": (source / name).read_bytes() for name in names}

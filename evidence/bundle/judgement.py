@@ -15,7 +15,7 @@ from evidence.judge.report import RunReport
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run, read_run
 from evidence.run.layout import ORIGINAL
-from schemas.problems.problem import Problem, worst_first
+from schemas.problems import Problem, worst_first
 
 _OTHER_HASH = ("TP201", "TP231")
 """Findings that a masked file must give."""

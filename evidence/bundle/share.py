@@ -16,9 +16,9 @@ from evidence.compare.comparison import Pair, compare_runs
 from evidence.records.facts import facts_of
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_bytes
-from schemas.problems.formats import points
-from schemas.problems.problem import Problem, ProblemError
-from schemas.reading.values import text_at
+from schemas.formats import points
+from schemas.problems import Problem, ProblemError
+from schemas.reading import get_str
 
 
 def shared_report(folders: Sequence[Path]) -> bytes:
@@ -29,7 +29,7 @@ def shared_report(folders: Sequence[Path]) -> bytes:
     """
     judged = judged_together(folders)
     # The score of a smoke run means nothing about a full one.
-    modes = {each.name: text_at(each.run.manifest, "mode") for each in judged}
+    modes = {each.name: get_str(each.run.manifest, "mode") for each in judged}
     pairs = compare_runs([each.run for each in judged]).pairs if len(judged) > 1 else ()
     pairs = tuple(pair for pair in pairs if modes.get(pair.first) == modes.get(pair.second))
     page = report_html(

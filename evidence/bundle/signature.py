@@ -29,8 +29,8 @@ from evidence.proof.keys import PublicKey, limited_content, private_key
 from evidence.proof.rules import refusal
 from evidence.proof.statement import RUN_PREDICATE
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, ProblemError
 from schemas.validate import check_value
 
 PREDICATE = "https://trainproof.example/bundle/v1"

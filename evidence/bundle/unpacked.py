@@ -26,8 +26,7 @@ from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
 from evidence.run.write import as_json_text
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 
 @contextmanager

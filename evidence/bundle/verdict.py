@@ -9,8 +9,8 @@ from pathlib import Path
 from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import GradeName
 from evidence.proof.stamps.record import KeptStamp
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,8 @@ class BundleVerdict:
         parts = self._covered([run for run in self.runs if run.coverage])
         partly = f" Of it was repeated: {parts}." if parts else ""
         return (
-            f"That {listed(unproven)} ran as described, nobody whom you trust has seen: `trainproof replay` repeats a "
+            f"That {join_words(unproven)} ran as described, nobody whom you trust has seen: "
+            "`trainproof replay` repeats a "
             f"run.{partly}"
         )
 
@@ -188,6 +189,6 @@ class BundleVerdict:
         dated = f", in a statement of {signature.stated_at}" if signature.stated_at else ""
         trusted = [f"{each.name} ({each.key_id})" for each in signature.signers if each.name]
         if trusted:
-            return f"{listed(trusted, 'and')}, whom you trust, signed this content{dated}."
-        ids = listed([each.key_id for each in signature.signers], "and")
+            return f"{join_words(trusted, 'and')}, whom you trust, signed this content{dated}."
+        ids = join_words([each.key_id for each in signature.signers], "and")
         return f"The holder of {ids} signed this content{dated}. Whose key that is, you must know from elsewhere."

@@ -42,7 +42,7 @@ from evidence.proof.verification import graded_with, proofs_of
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
 from evidence.run.scratch import scratch_folder
-from schemas.problems.problem import Problem, ProblemError, worst_first
+from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
 MOST_UNPACKED_BYTES = 8 << 30

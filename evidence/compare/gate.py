@@ -17,8 +17,7 @@ from evidence.proof.verification import standing_of
 from evidence.records.facts import Document, facts_of
 from evidence.records.ours import Run
 from evidence.scores.recompute import result_of, scores_of
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
 SCORES = ("exact_match", "format_compliance")
 """Metrics of eval_summary.json."""

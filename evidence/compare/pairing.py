@@ -8,7 +8,7 @@ from typing import Literal
 
 from evidence.compare.smoke import SIZE_SETTINGS
 from evidence.index.runs import RunSummary
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 Lineage = Literal["same configuration", "same but for size"]
 """Same configuration: for fewer steps. Same but for size: also of a smaller model, batch or set of rows."""
@@ -86,7 +86,7 @@ def _key(run: RunSummary) -> tuple[object, ...] | None:
 
 
 def _start(run: RunSummary) -> datetime:
-    return moment(run.started_at or "") or _NEVER
+    return parse_time(run.started_at or "") or _NEVER
 
 
 _LIKE = ("model.name", "data.dataset")

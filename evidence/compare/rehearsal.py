@@ -15,10 +15,9 @@ from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
-from schemas.problems import formats
-from schemas.problems.words import listed
-from schemas.reading.columns import column
-from schemas.reading.values import at, number_at, text_at
+from schemas import formats
+from schemas.formats import join_words
+from schemas.reading import column, get_number, get_path, get_str
 
 Band = Literal["must agree", "should scale", "may differ"]
 
@@ -118,13 +117,13 @@ def _describe(
     passed = sum(stage.state == "passed" for stage in stages)
     said = f"The smoke run rehearsed {passed} of {len(stages)} stages of {full}"
     if other := [_SINGULAR.get(figure.name, figure.name) for figure in figures if figure.agrees is False]:
-        return f"{said}, but of another {listed(other, last='and')}."
+        return f"{said}, but of another {join_words(other, last='and')}."
     return f"{said}."
 
 
 def _other_program(smoke: Facts, full: Facts) -> Iterator[str]:
     """Yield that the full run's program is another one, with what differs; nothing where it is the same."""
-    pairs = {name: (at(smoke.manifest, *path), at(full.manifest, *path)) for name, path in _PROGRAM.items()}
+    pairs = {name: (get_path(smoke.manifest, *path), get_path(full.manifest, *path)) for name, path in _PROGRAM.items()}
     differing = [
         f"{name} {_plain(theirs)}, not {_plain(ours)}"
         for name, (ours, theirs) in pairs.items()
@@ -150,15 +149,15 @@ def _must_agree(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
         )
 
     both = (smoke, full)
-    loss = [_number(number_at(facts.manifest, "result", "first_loss"), 5) for facts in both]
-    within = _SAME_LOSS.get(text_at(full.manifest, "model", "dtypes", "compute") or "", 0.0)
+    loss = [_number(get_number(facts.manifest, "result", "first_loss"), 5) for facts in both]
+    within = _SAME_LOSS.get(get_str(full.manifest, "model", "dtypes", "compute") or "", 0.0)
     yield figure("first loss", loss[0], loss[1], within=within, remark=_other_start(smoke, full))
     share = [_percent(_supervised_share(facts)) for facts in both]
     other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
     yield figure("supervised share", share[0], share[1], within=1e-9, remark=other_rows)
     types = [_types(facts) for facts in both]
     yield figure("number types", types[0], types[1])
-    size = [number_at(facts.manifest, "model", "parameters") for facts in both]
+    size = [get_number(facts.manifest, "model", "parameters") for facts in both]
     yield figure("parameters", *(Value(number=one, text=formats.count(one)) for one in size))
 
 
@@ -168,9 +167,9 @@ def _should_scale(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
 
 
 def _may_differ(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
-    loss = [_number(number_at(facts.manifest, "result", "last_loss"), 4) for facts in (smoke, full)]
+    loss = [_number(get_number(facts.manifest, "result", "last_loss"), 4) for facts in (smoke, full)]
     yield RehearsedFigure(name="last loss", band="may differ", smoke=loss[0], full=loss[1])
-    scores = [_percent(number_at(facts.eval_summary, "metrics", "exact_match", "value")) for facts in (smoke, full)]
+    scores = [_percent(get_number(facts.eval_summary, "metrics", "exact_match", "value")) for facts in (smoke, full)]
     yield RehearsedFigure(name="score", band="may differ", smoke=scores[0], full=scores[1])
 
 
@@ -184,13 +183,13 @@ def _agree(ours: Value, theirs: Value, within: float) -> bool | None:
 
 def _other_start(smoke: Facts, full: Facts) -> str:
     """Return why first losses of two runs need not be the same; empty if they must be."""
-    if _start(smoke) != _start(full) or text_at(smoke.manifest, "model", "weights_sha256") is None:
+    if _start(smoke) != _start(full) or get_str(smoke.manifest, "model", "weights_sha256") is None:
         return "other first parameters"
     return "" if _rows(smoke) == _rows(full) and _batch(smoke) == _batch(full) else "other rows"
 
 
 def _start(facts: Facts) -> str | None:
-    return text_at(facts.manifest, "model", "weights_sha256")
+    return get_str(facts.manifest, "model", "weights_sha256")
 
 
 def _rows(facts: Facts) -> list[Any]:
@@ -205,13 +204,13 @@ def _batch(facts: Facts) -> list[Any]:
 
 def _supervised_share(facts: Facts) -> float | None:
     """Return the share of the training tokens that are learned from, from 0 to 1."""
-    prompt = number_at(facts.first_examples, "counts", "prompt_tokens")
-    supervised = number_at(facts.first_examples, "counts", "supervised_tokens")
+    prompt = get_number(facts.first_examples, "counts", "prompt_tokens")
+    supervised = get_number(facts.first_examples, "counts", "supervised_tokens")
     return supervised / (prompt + supervised) if prompt is not None and supervised else None
 
 
 def _types(facts: Facts) -> Value:
-    kinds = [text_at(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
+    kinds = [get_str(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
     return Value(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
 
 
@@ -228,7 +227,7 @@ def _memory(facts: Facts) -> Value:
 def _step_seconds(facts: Facts) -> Value:
     """Return the median time of a step with the plan's band."""
     value = _median(facts, "step_seconds")
-    low, high = (number_at(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    low, high = (get_number(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
     band = None if low is None or high is None else (low, high)
     return Value(number=value, text=formats.duration(value), planned=band)
 

@@ -10,7 +10,7 @@ from evidence.compare.settings import ABSENT
 from evidence.judge.grade import Grade
 from evidence.records.by_name import settings_of
 from evidence.records.facts import Document, Facts
-from schemas.problems.words import listed
+from schemas.formats import join_words
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -180,7 +180,7 @@ def _shape_not_proved(smoke: Document) -> list[str]:
     sizes = (smoke["model"] or {}).get("made_small") or ()
     if not sizes:
         return []
-    made = listed([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
+    made = join_words([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
     return [f"That the model's own weights can be read: the smoke run drew those of its shape made small ({made})."]
 
 

@@ -9,9 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.records.facts import Facts
-from schemas.reading.columns import column
-from schemas.reading.times import seconds_between
-from schemas.reading.values import number_at, text_at
+from schemas.reading import column, get_number, get_str, seconds_between
 
 State = Literal["passed", "not exercised", "failed"]
 
@@ -42,21 +40,21 @@ def stages_of(facts: Facts) -> tuple[RunStage, ...]:
     """
     manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
-    done, planned = number_at(manifest, "training", "steps_done"), number_at(manifest, "training", "steps_planned")
+    done, planned = get_number(manifest, "training", "steps_done"), get_number(manifest, "training", "steps_planned")
     has_rows, is_finite = bool(len(steps)), bool(np.isfinite(losses).all())
     has_run = has_rows or "compiled" in events
     first = column(facts.metrics or [], "step_seconds")[:1]
     passed = {
         "load": (has_run or "planned" in events, _between(events, "run_started", "planned")),
-        "compile": (has_run, number_at(manifest, "result", "compile_seconds")),
+        "compile": (has_run, get_number(manifest, "result", "compile_seconds")),
         "first step": (has_rows, float(first[0]) if has_rows and steps[0] == 1 else None),
-        "steps": (bool(done) and done == planned and is_finite, number_at(manifest, "result", "train_seconds")),
-        "save": ("checkpoint_saved" in events, number_at(events.get("checkpoint_saved"), "fields", "seconds")),
+        "steps": (bool(done) and done == planned and is_finite, get_number(manifest, "result", "train_seconds")),
+        "save": ("checkpoint_saved" in events, get_number(events.get("checkpoint_saved"), "fields", "seconds")),
         "resume": (manifest.get("parent") is not None, None),
         "evaluate": (facts.eval_summary is not None, _between(events, "trained", "evaluated")),
         "seal": (facts.is_sealed and bool(facts.succeeded), _between(events, "evaluated", "run_sealed")),
     }
-    broke = text_at(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
+    broke = get_str(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
     optional = {"resume", *(["evaluate"] if not _is_asked(facts) else []), *(["save"] if passed["evaluate"][0] else [])}
     failed = next((name for name in STAGES if not passed[name][0] and name not in optional), None) if broke else None
     return tuple(
@@ -70,7 +68,7 @@ def stages_of(facts: Facts) -> tuple[RunStage, ...]:
 
 
 def _is_asked(facts: Facts) -> bool:
-    return text_at(facts.config, "evaluation", "eval_set") is not None
+    return get_str(facts.config, "evaluation", "eval_set") is not None
 
 
 def _between(events: Mapping[str, Mapping[str, Any]], first: str, last: str) -> float | None:

@@ -12,9 +12,9 @@ from evidence.judge.report import Report, RunReport
 from evidence.proof.verification import with_proofs
 from evidence.run import layout
 from schemas.catalog import is_rows, kind_of
-from schemas.problems.problem import Problem, ProblemError, worst_first
-from schemas.problems.rule import problem_of
-from schemas.validate import read_document, read_rows
+from schemas.problems import Problem, ProblemError, problem_of, worst_first
+from schemas.reading import read_rows
+from schemas.validate import read_document
 
 
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:

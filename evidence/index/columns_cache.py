@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence.run.platform import user_folder
-from schemas.catalog.row_fields import number_names
-from schemas.reading.columns import SECONDS, Columns
+from schemas.catalog import number_names
+from schemas.reading import SECONDS, Columns
 
 LONG_ROWS = 50_000
 """Rows that take longer to read than a page should wait."""

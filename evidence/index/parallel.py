@@ -28,7 +28,7 @@ from evidence.judge.judgement import judge
 from evidence.records.ours import read_run
 from evidence.run import platform
 from evidence.run.layout import MANIFEST, METRICS, ROLES
-from schemas.reading.columns import MetricTable
+from schemas.reading import Columns
 
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
@@ -58,8 +58,8 @@ def read_entry(folder: Path, *, columns_in: Path | None = None) -> IndexEntry:
     judged = judge(run)
     rows = run.metrics()
     # Of a file with a torn tail nothing is kept: it may still grow.
-    if columns_in and signature and isinstance(rows.values, MetricTable) and rows.bytes_read == signature[1]:
-        keep(columns_in, folder / METRICS, signature, rows.values.columns)
+    if columns_in and signature and not rows.problems and rows.bytes_read == signature[1]:
+        keep(columns_in, folder / METRICS, signature, Columns(rows.values))
     return IndexEntry(judged=judged, summary=summary_of(run, judged.report))
 
 

@@ -32,9 +32,8 @@ from evidence.proof.verification import standing_of, with_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.lock import FolderState, folder_state
-from schemas.problems.problem import ProblemError
-from schemas.reading.rows import collector_paused
-from schemas.reading.times import moment
+from schemas.problems import ProblemError
+from schemas.reading import collector_paused, parse_time
 
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
 
@@ -283,5 +282,5 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
 
 def _when(summary: RunSummary) -> tuple[datetime, str]:
     """Return what lists are sorted by; a run that does not state it when it started comes last."""
-    at = moment(summary.started_at) if summary.started_at else None
+    at = parse_time(summary.started_at) if summary.started_at else None
     return at or datetime.min.replace(tzinfo=UTC), summary.run_id

@@ -21,10 +21,8 @@ from evidence.records.by_name import Scalar, figures_of, settings_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.reading.columns import Array
-from schemas.reading.values import number_at, text_at
+from schemas.problems import Problem, problem_of
+from schemas.reading import Array, get_number, get_str
 
 MOST_POINTS = 40
 """Points of a summary's loss curve."""
@@ -122,13 +120,13 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         tokens_seen=known.tokens_seen,
         last_loss=known.last_loss,
         loss_points=_points(known.losses),
-        score=number_at(evaluation, "metrics", "exact_match", "value"),
-        score_low=number_at(evaluation, *interval, "low"),
-        score_high=number_at(evaluation, *interval, "high"),
-        baseline_score=number_at(evaluation, "baseline", "metrics", "exact_match", "value"),
+        score=get_number(evaluation, "metrics", "exact_match", "value"),
+        score_low=get_number(evaluation, *interval, "low"),
+        score_high=get_number(evaluation, *interval, "high"),
+        baseline_score=get_number(evaluation, "baseline", "metrics", "exact_match", "value"),
         duration_seconds=known.duration_seconds,
         started_at=known.started_at,
-        parent=text_at(run.manifest, "parent", "run_id"),
+        parent=get_str(run.manifest, "parent", "run_id"),
         withheld=record.withheld,
         tags=run.notes.tags,
         note=run.notes.note or None,

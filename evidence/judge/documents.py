@@ -13,8 +13,8 @@ from evidence.rules.contradiction.log import SEALED
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of
-from schemas.problems.problem import Problem
-from schemas.reading.values import text_at
+from schemas.problems import Problem
+from schemas.reading import get_str
 
 Seal = Literal["matches", "differs", "not listed", "not stated", "not sealed", "not checked"]
 """What a stated hash states of a file. Not sealed: the run has not ended. Not checked: the manifest cannot be read."""
@@ -112,7 +112,7 @@ def _state(facts: Facts, name: str, findings: Sequence[Problem]) -> DocumentStat
     return DocumentState(
         name=name,
         schema=schema,
-        version=text_at(document, "schema_version"),
+        version=get_str(document, "schema_version"),
         is_there=name in facts.files,
         rows=None if rows is None else len(rows.values) + len(rows.left_out),
         errors=0,

@@ -21,8 +21,8 @@ from evidence.rules.imported import NOT_INTACT
 from evidence.run import layout
 from foreign.checks.judgement import worth_of
 from foreign.readers.view import ForeignRun
-from schemas.problems.problem import Problem
-from schemas.reading.columns import column
+from schemas.problems import Problem
+from schemas.reading import column
 
 GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from evidence.judge.record import JudgedRecord
 from evidence.records.facts import Document, Facts
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
+from schemas import formats
+from schemas.formats import NOTHING
 
 Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]
 Number = int | float

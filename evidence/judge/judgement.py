@@ -15,8 +15,7 @@ from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import Problem, worst_first
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of, worst_first
 
 
 def check_run(run: Run) -> list[Problem]:

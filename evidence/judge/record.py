@@ -19,11 +19,9 @@ from evidence.run.figures import Figures
 from evidence.scores.recompute import result_of
 from foreign.checks.judgement import figures_of
 from foreign.readers.view import ForeignRun
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed
-from schemas.reading.columns import column
-from schemas.reading.times import seconds_between
-from schemas.reading.values import at, text_at
+from schemas.formats import join_words
+from schemas.problems import Problem
+from schemas.reading import column, get_path, get_str, seconds_between
 
 _OF_SCORES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
@@ -60,7 +58,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
         figures, unscored = _figures_of_ours(shown), ""
     else:
         shown, withheld = facts, ()
-        figures = replace(figures_of(view), run_id=text_at(facts.run.imported, "run_id"))
+        figures = replace(figures_of(view), run_id=get_str(facts.run.imported, "run_id"))
         unscored = "another tool's run: its answers were not scored here"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
@@ -100,11 +98,11 @@ def _reasons(facts: Facts, faulty: set[str], wrong: Sequence[str]) -> Iterator[s
         yield f"Losses, tokens and speed are not shown, because {layout.METRICS} has errors."
     elif wrong:
         verb = "is" if len(wrong) == 1 else "are"
-        yield f"{listed(wrong, last='and')} {verb} not shown, because {layout.MANIFEST} contradicts the rows."
+        yield f"{join_words(wrong, last='and')} {verb} not shown, because {layout.MANIFEST} contradicts the rows."
     files = [name for name in _OF_SCORES if name in faulty]
     if files and layout.EVAL_SUMMARY in facts.files:
         verb = "has" if len(files) == 1 else "have"
-        yield f"Scores are not shown, because {listed(files, last='and')} {verb} errors."
+        yield f"Scores are not shown, because {join_words(files, last='and')} {verb} errors."
 
 
 def _figures_of_ours(facts: Facts) -> Figures:
@@ -118,17 +116,17 @@ def _figures_of_ours(facts: Facts) -> Figures:
     if manifest.get("status") == "running" and rows:
         steps_done = rows[-1]["step"]
     losses = column(rows, "loss")
-    started = text_at(manifest, "started_at")
-    ended = text_at(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
+    started = get_str(manifest, "started_at")
+    ended = get_str(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
     return Figures(
-        run_id=text_at(manifest, "run_id"),
-        mode=text_at(manifest, "mode"),
+        run_id=get_str(manifest, "run_id"),
+        mode=get_str(manifest, "mode"),
         status=run.status,
-        model=text_at(manifest, "model", "name") or text_at(run.config, "model", "name"),
-        dataset=text_at(manifest, "dataset", "name"),
-        method=text_at(manifest, "training", "method") or text_at(run.config, "method", "kind"),
+        model=get_str(manifest, "model", "name") or get_str(run.config, "model", "name"),
+        dataset=get_str(manifest, "dataset", "name"),
+        method=get_str(manifest, "training", "method") or get_str(run.config, "method", "kind"),
         device=_device(manifest),
-        commit=text_at(manifest, "code", "commit"),
+        commit=get_str(manifest, "code", "commit"),
         started_at=started,
         steps_done=steps_done,
         steps_planned=_whole(manifest, "training", "steps_planned") or _whole(run.config, "limits", "steps"),
@@ -145,10 +143,10 @@ def _figures_of_ours(facts: Facts) -> Figures:
 
 
 def _device(manifest: Mapping[str, Any]) -> str | None:
-    kind, count = text_at(manifest, "devices", "kind"), _whole(manifest, "devices", "count")
+    kind, count = get_str(manifest, "devices", "kind"), _whole(manifest, "devices", "count")
     return f"{count} × {kind}" if kind and count and count > 1 else kind
 
 
 def _whole(document: Any, *keys: str) -> int | None:
-    value = at(document, *keys)
+    value = get_path(document, *keys)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None

@@ -13,11 +13,9 @@ from typing import Any
 
 from evidence.judge.grade import GRADES, Grade
 from evidence.run.write import as_json_text
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
-from schemas.problems.words import listed, quantity
+from schemas.formats import as_lines, join_words, quantity
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_dicts, as_github, as_sarif, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +119,7 @@ def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
 
 
 def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
-    asked = listed([f"--{form}" for form in forms], last="and")
+    asked = join_words([f"--{form}" for form in forms], last="and")
     what = f"{asked} were given; one output has one form."
     then = "Give one of them; run the command again for another form."
     return problem_of("TP092", file="", what=what, why=None, next=then)

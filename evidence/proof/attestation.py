@@ -20,8 +20,8 @@ from evidence.proof.envelope import parsed_object
 from evidence.proof.keys import limited_content, needed_module
 from evidence.proof.rules import refusal
 from evidence.proof.trust import json_parts, roots_of, trust_path, trusted_entries
-from schemas.problems.problem import ProblemError
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import ProblemError
 
 ISSUER = "https://token.actions.githubusercontent.com"
 """Who vouched for the workflow's identity: GitHub's own service, and no other."""

@@ -18,10 +18,9 @@ from typing import Any
 from evidence.proof.keys import PrivateKey, PublicKey, limited_content
 from evidence.proof.rules import refusal
 from evidence.run.write import write_text
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
-from schemas.reading.parse import parse_json
+from schemas.formats import quantity, visible
+from schemas.problems import Problem, ProblemError
+from schemas.reading import parse_json
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -18,8 +18,7 @@ from typing import Any
 
 from evidence.proof.rules import refusal
 from evidence.run.extras import Extra, install_command
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 _P = 2**255 - 19
 """The field of edwards25519 (RFC 8032, section 5.1)."""

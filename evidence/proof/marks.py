@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from schemas.validate import read_document
 
 ENOUGH = 0.95

@@ -15,7 +15,7 @@ from typing import Any
 from evidence.run import layout, seal
 from evidence.run.hashes import sha256_file, sha256_json
 from evidence.run.write import write_json
-from schemas.problems.visible import visible
+from schemas.formats import visible
 from schemas.validate import read_document
 
 _DOMAIN = b"trainproof receipt\n"

@@ -17,7 +17,7 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 RUN_PREDICATE = "https://trainproof.example/run/v1"
 

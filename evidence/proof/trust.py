@@ -19,9 +19,8 @@ from evidence.run import seal
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words, visible
+from schemas.problems import Problem, ProblemError
 from schemas.validate import read_document
 
 Kind = Literal["key", "time authority", "attestation root"]
@@ -81,8 +80,8 @@ def trust(file: Path, name: str, now: datetime) -> TrustedEntry:
     """
     is_taken = name.strip().casefold() in OUR_OWN
     if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name or is_taken:
-        what = f"{show(name)} cannot be a name on the trust list."
-        expected = f"one line of at most {LONGEST_NAME} characters, and not {listed(sorted(OUR_OWN), last='or')}"
+        what = f"{format_value(name)} cannot be a name on the trust list."
+        expected = f"one line of at most {LONGEST_NAME} characters, and not {join_words(sorted(OUR_OWN), last='or')}"
         raise ProblemError([refusal("TP859", "", what, expected=expected, next="Give another `--name`.")], exit_code=2)
     kind, identity, content = _recognise(file)
     added_at = now.isoformat(timespec="seconds")
@@ -101,7 +100,7 @@ def distrust(name_or_id: str) -> tuple[TrustedEntry, ...]:
     gone = tuple(each for each in entries if name_or_id in (each.name, each.id))
     if not gone:
         names = ", ".join(each.name for each in entries) or "nobody"
-        what = f"{show(name_or_id)} is not on the trust list, which holds {names}."
+        what = f"{format_value(name_or_id)} is not on the trust list, which holds {names}."
         then = "Name an entry of `trainproof trust list`."
         raise ProblemError([refusal("TP859", "", what, next=then)], exit_code=2)
     _write([each for each in entries if each not in gone])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evidence.records.facts import Document, Facts
-from schemas.catalog.row_fields import number_names
+from schemas.catalog import number_names
 
 Scalar = str | int | float | bool | None
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Facts
-from schemas.reading.columns import Array, Columns
-from schemas.reading.times import moment
+from schemas.reading import Array, Columns, parse_time
 
 CLOCK_SECONDS = 2.0
 """How far a clock may be set back while a run writes: time services correct clocks by less than this."""
@@ -26,7 +25,7 @@ def set_back_seconds(facts: Facts) -> float:
     """Return by how much the clock was set back in all, in seconds; 0 where only time services corrected it."""
     columns, log = facts.columns, list(_of_this_process(facts.log or []))
     if np.isfinite(columns["clock_seconds"]).any():
-        times = [at.timestamp() if (at := moment(row["time"])) else math.nan for row in log]
+        times = [at.timestamp() if (at := parse_time(row["time"])) else math.nan for row in log]
         events = np.array(times, np.float64) - [row.get("clock_seconds", math.nan) for row in log]
         return max(_set_back(columns["seconds"] - columns["clock_seconds"]), _set_back(events))
     return _set_back_by_rows(columns)

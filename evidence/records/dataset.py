@@ -14,8 +14,8 @@ from typing import Any
 
 from evidence.records.facts import Facts
 from evidence.run.hashes import sha256_file
-from schemas.names import DATASETS
-from schemas.reading.rows import read_rows
+from schemas.catalog import DATASETS
+from schemas.reading import read_rows
 
 LARGEST_FILE = 64 * 2**20
 """Bytes of the largest file of rows that is read again."""

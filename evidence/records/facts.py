@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from evidence.records.ours import Run
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.reading.columns import Columns, columns_of
+from schemas.problems import Problem, problem_of
+from schemas.reading import Columns
 
 Document = dict[str, Any]
 
@@ -92,7 +91,7 @@ class Facts:
     @cached_property
     def columns(self) -> Columns:
         """The metrics as arrays, without rows if the file is missing: what rules look at first, of whatever length."""
-        return columns_of(self.metrics or [])
+        return Columns(self.metrics or [])
 
     @property
     def model(self) -> Document | None:

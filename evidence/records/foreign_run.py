@@ -24,10 +24,9 @@ from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summa
 from foreign.readers.training_tools import is_table
 from foreign.readers.view import FileReading, ForeignRun
 from foreign.readers.wandb_records import read_wandb_records
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed, quantity
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, problem_of
+from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
 
 WEIGHTS = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
@@ -123,7 +122,7 @@ def _name_all(names: list[str]) -> str:
     """Return names as the subject of a sentence, every one up to a few and the others counted."""
     first = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names[:_MOST_NAMED]]
     more = [quantity(len(names) - _MOST_NAMED, "other")] if len(names) > _MOST_NAMED else []
-    return f"{listed([*first, *more], last='and')} {'was' if len(names) == 1 else 'were'}"
+    return f"{join_words([*first, *more], last='and')} {'was' if len(names) == 1 else 'were'}"
 
 
 def _below(
@@ -201,7 +200,7 @@ def _reading(data: bytes, name: str, where: str) -> FileReading:
         return read_events(data, name, where)
     if name.endswith(".wandb"):
         return read_wandb_records(data, name, where)
-    if (values := values_in(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
+    if (values := count_values(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
         return _not_read(where, f"The file has about {values:,} values and lines", MOST_VALUES)
     tracked = read_mlflow(data, name, where)
     if tracked is not None:

@@ -25,9 +25,8 @@ from foreign.readers.statement import Citation
 from foreign.readers.tracking import name_store
 from foreign.readers.view import ForeignRun
 from schemas.catalog import VERSION, schema
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.validate import read_rows
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import read_rows
 
 READERS = 4
 """Version of the readers: raised whenever the same files would be read in another way."""

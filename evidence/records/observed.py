@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.reading.values import number_at, text_at
+from schemas.reading import get_number, get_str
 
 Document = Mapping[str, Any] | None
 
@@ -38,9 +38,9 @@ class ObservedMemory:
 
 def observed_memory(plan: Document, manifest: Document) -> ObservedMemory | None:
     """Return the observed peak of a run, or None if nothing but its plan states it."""
-    if (grown := number_at(manifest, "result", "observed_memory", "bytes")) is not None:
-        part = text_at(manifest, "result", "observed_memory", "part")
-        if text_at(manifest, "result", "observed_memory", "source") == "process_growth":
+    if (grown := get_number(manifest, "result", "observed_memory", "bytes")) is not None:
+        part = get_str(manifest, "result", "observed_memory", "part")
+        if get_str(manifest, "result", "observed_memory", "source") == "process_growth":
             return ObservedMemory(
                 observed_bytes=grown,
                 planned_bytes=_process_bytes(plan),
@@ -49,27 +49,27 @@ def observed_memory(plan: Document, manifest: Document) -> ObservedMemory | None
                 part=part,
             )
         return _of_arrays(plan, grown, part)
-    arrays = number_at(manifest, "result", "peak_arrays", "bytes")
-    if arrays is not None and text_at(manifest, "result", "peak_arrays", "source") == COUNTED_BY_DEVICE:
-        return _of_arrays(plan, arrays, text_at(manifest, "result", "peak_arrays", "program"))
-    peak = number_at(manifest, "result", "peak_memory_bytes")
-    if peak is None or text_at(manifest, "devices", "platform") in (None, "cpu"):
+    arrays = get_number(manifest, "result", "peak_arrays", "bytes")
+    if arrays is not None and get_str(manifest, "result", "peak_arrays", "source") == COUNTED_BY_DEVICE:
+        return _of_arrays(plan, arrays, get_str(manifest, "result", "peak_arrays", "program"))
+    peak = get_number(manifest, "result", "peak_memory_bytes")
+    if peak is None or get_str(manifest, "devices", "platform") in (None, "cpu"):
         return None
     return _of_arrays(plan, peak, None)
 
 
 def _process_bytes(plan: Document) -> float | None:
     """Return what a plan states of a process on a CPU: the arrays of all its devices, and what it takes beside them."""
-    need, beside = number_at(plan, "need_bytes"), number_at(plan, "target", "process_bytes")
-    devices = number_at(plan, "target", "devices")
+    need, beside = get_number(plan, "need_bytes"), get_number(plan, "target", "process_bytes")
+    devices = get_number(plan, "target", "devices")
     return None if need is None or beside is None or devices is None else need * devices + beside
 
 
 def _of_arrays(plan: Document, observed: float, part: str | None) -> ObservedMemory:
     return ObservedMemory(
         observed_bytes=observed,
-        planned_bytes=number_at(plan, "need_bytes"),
-        error_fraction=number_at(plan, "error_fraction"),
+        planned_bytes=get_number(plan, "need_bytes"),
+        error_fraction=get_number(plan, "error_fraction"),
         of="arrays on a device",
         part=part,
     )

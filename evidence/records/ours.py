@@ -15,9 +15,9 @@ from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import no_such_run, too_deep
 from foreign.readers.view import ForeignRun
 from schemas.catalog import kind_of
-from schemas.problems.problem import Lines, Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.validate import Rows, read_document, read_rows
+from schemas.problems import Lines, Problem, ProblemError, problem_of
+from schemas.reading import Rows, read_rows
+from schemas.validate import read_document
 
 
 class AnyCase(type(Path())):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence.run.hashes import sha256_file, sha256_lines
 from evidence.scores.reading import expected_line
-from schemas.names import DATASETS, EVAL_SETS
+from schemas.catalog import DATASETS, EVAL_SETS
 
 LABELS = ("section", "category", "difficulty")
 """Labels of an evaluation item, which group scores follow from."""

@@ -22,9 +22,8 @@ from evidence.rewards.reference_steps import reference_steps_of
 from evidence.rewards.reward import Attempt, Reward, RewardRule, Row
 from evidence.rewards.steps import steps_of
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 
 __all__ = ["REWARDS", "Attempt", "Reward", "advantages", "refuse_rows", "reward_parts", "rewards_of", "total_reward"]
 
@@ -68,7 +67,7 @@ def rewards_of(
         if any(reward.name == name for reward in rewards):
             problems.append(_weighs_nothing(file, pointer, f"The reward {name} stands twice."))
         if not isinstance(weight, int | float) or not math.isfinite(weight):
-            problems.append(_weighs_nothing(file, pointer, f"The weight of {name} is {show(weight)}."))
+            problems.append(_weighs_nothing(file, pointer, f"The weight of {name} is {format_value(weight)}."))
             weight = 1.0
         options = RewardOptions(
             name,
@@ -98,7 +97,7 @@ def refuse_rows(
         file: the dataset, for messages.
         lines: where rows stand in it; rows beyond them were generated. None: no row has a line.
     """
-    return [problem for reward in rewards for problem in first_few(_lacking(reward, rows, file, lines or ()))]
+    return [problem for reward in rewards for problem in truncate_problems(_lacking(reward, rows, file, lines or ()))]
 
 
 def reward_parts(rewards: Sequence[Reward], attempt: Attempt) -> dict[str, float]:
@@ -122,7 +121,7 @@ def _rule_of(options: RewardOptions, scoring: Scoring) -> RewardRule:
         rule = own_of(options, scoring)
     else:
         what = f"There is no reward {options.name}."
-        expected = f"{listed(REWARDS)}, or module:function"
+        expected = f"{join_words(REWARDS)}, or module:function"
         pointer = options.pointer.removesuffix("/options") + "/name"
         found = problem_of("TP901", file=options.file, pointer=pointer, what=what, expected=expected)
         options.problems.append(found)

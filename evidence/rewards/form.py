@@ -10,7 +10,7 @@ from evidence.rewards.reward import Attempt, RewardRule
 from evidence.scores.patterns.match import matches_whole
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Scoring
-from schemas.problems.words import show
+from schemas.formats import format_value
 
 TAGS = ("reasoning", "answer")
 
@@ -39,7 +39,7 @@ def format_of(options: RewardOptions, scoring: Scoring) -> RewardRule:
         try:
             matches_whole(pattern, "")
         except PatternError as error:
-            options.refuse(f"is {show(pattern)}: {error}", "regex")
+            options.refuse(f"is {format_value(pattern)}: {error}", "regex")
         return RewardRule(value=partial(has_pattern, pattern=pattern))
     if scoring.answer != "tags" and not options.given("tags"):
         options.refuse(f"has neither regex nor tags, and answers are read as {scoring.in_words()}")

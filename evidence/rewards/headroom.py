@@ -11,9 +11,8 @@ from typing import Any
 
 from evidence.rewards.reward import Reward
 from evidence.scores.samples import pass_at, share_of
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem, problem_of
 
 NEAR_ZERO, NEAR_ONE = 0.05, 0.95
 """pass@k below which there is nothing to reinforce, pass@1 above which there is nothing to gain."""

@@ -9,7 +9,7 @@ from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row, gold_answers
 from evidence.scores.forms import TOLERANCE
 from evidence.scores.reading import Scoring
-from schemas.problems.words import show
+from schemas.formats import format_value
 
 
 def near_answer(attempt: Attempt, *, scoring: Scoring, tolerance: float) -> float:
@@ -30,7 +30,7 @@ def lacks_number(row: Row, *, scoring: Scoring) -> str | None:
     if not answers:
         return "has no gold answer"
     if not any(map(replace(scoring, compare="numeric").can_compare, answers)):
-        return f"has the gold answer {show(answers[0])}, which is no number"
+        return f"has the gold answer {format_value(answers[0])}, which is no number"
     return None
 
 

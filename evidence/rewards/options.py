@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, problem_of
 
 
 class RewardOptions:
@@ -50,7 +49,7 @@ class RewardOptions:
         value = self._take(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not is_number or not low <= value <= high:
-            self.refuse(f"is {show(value)}", key, expected=f"a number from {low:g} to {high:g}")
+            self.refuse(f"is {format_value(value)}", key, expected=f"a number from {low:g} to {high:g}")
             return default
         return float(value)
 
@@ -58,7 +57,7 @@ class RewardOptions:
         """Return a whole number from `low` to `high`."""
         value = self._take(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            self.refuse(f"is {show(value)}", key, expected=f"a whole number from {low:,} to {high:,}")
+            self.refuse(f"is {format_value(value)}", key, expected=f"a whole number from {low:,} to {high:,}")
             return default
         return value
 
@@ -66,7 +65,7 @@ class RewardOptions:
         """Return a text with a character at least."""
         value = self._take(key, default)
         if not isinstance(value, str) or not value:
-            self.refuse(f"is {show(value)}", key, expected="a text")
+            self.refuse(f"is {format_value(value)}", key, expected="a text")
             return default
         return value
 
@@ -76,15 +75,15 @@ class RewardOptions:
         value = value.split() if isinstance(value, str) else value
         is_list = isinstance(value, list | tuple) and bool(value) and all(isinstance(one, str) and one for one in value)
         if not is_list or len(set(value)) < len(value):
-            self.refuse(f"is {show(value)}", key, expected="a list of texts, none twice")
+            self.refuse(f"is {format_value(value)}", key, expected="a list of texts, none twice")
             return default
         return tuple(value)
 
     def refuse_rest(self) -> None:
         """Add a problem for options that no one read."""
         if rest := [key for key in self._values if key not in self._read]:
-            takes = f"takes {listed(self._read, 'and')}" if self._read else "takes no option"
-            self.refuse(f"does not know {listed(map(show, rest), 'and')}, and {takes}")
+            takes = f"takes {join_words(self._read, 'and')}" if self._read else "takes no option"
+            self.refuse(f"does not know {join_words(map(format_value, rest), 'and')}, and {takes}")
 
     def refuse(self, why: str, key: str | None = None, *, expected: str | None = None) -> None:
         """Add the problem of an option, or of all of them."""

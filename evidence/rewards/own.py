@@ -13,7 +13,7 @@ from typing import Any
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import RewardRule
 from evidence.scores.reading import Scoring
-from schemas.problems.rule import problem_of
+from schemas.problems import problem_of
 
 WIDEST = 1e6
 """Largest end of a range."""

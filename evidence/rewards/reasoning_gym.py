@@ -14,7 +14,7 @@ from typing import Any
 from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Attempt, RewardRule, Row
 from evidence.scores.reading import Scoring
-from schemas.problems.rule import problem_of
+from schemas.problems import problem_of
 
 KIND = "reasoning_gym"
 PACKAGE = "reasoning_gym"

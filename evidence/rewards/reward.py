@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, ProblemError, problem_of
 
 Row = Mapping[str, Any]
 LONGEST_ANSWER = 200
@@ -107,11 +106,11 @@ class Reward:
         return number
 
     def _problem(self, why: str, attempt: Attempt, error: BaseException | None = None) -> Problem:
-        what = f"The reward {self.name} {why}, for the prompt {show(attempt.prompt)} and the completion "
+        what = f"The reward {self.name} {why}, for the prompt {format_value(attempt.prompt)} and the completion "
         own = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
         at = next((frame for frame in reversed(own) if frame.filename == own[0].filename), None)
         file, line = ("", None) if at is None else (at.filename, at.lineno)
-        return problem_of("TP906", file=file, line=line, what=f"{what}{show(attempt.text)}.")
+        return problem_of("TP906", file=file, line=line, what=f"{what}{format_value(attempt.text)}.")
 
 
 def finite_number(value: Any) -> float | None:
@@ -166,7 +165,9 @@ def lacks_answer(row: Row, *, scoring: Scoring) -> str | None:
     if not answers:
         return f"has no gold answer: no final_answer, and no completion in which one is read as {scoring.in_words()}"
     if not any(map(scoring.can_compare, answers)):
-        return f"has the gold answer {show(answers[0])}, which is no number, and answers are compared as numbers"
+        return (
+            f"has the gold answer {format_value(answers[0])}, which is no number, and answers are compared as numbers"
+        )
     return None
 
 

@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 TERM = re.compile(
     r"\s*(?:(?P<weight>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*\*\s*)?(?P<name>[A-Za-z_][\w.]*(?::\w+)?)"

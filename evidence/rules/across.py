@@ -12,8 +12,8 @@ from pathlib import Path
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem
 
 CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
 """Codes of errors between two folders, of which one is a copy that states something else."""
@@ -125,7 +125,7 @@ def _others(one: Fingerprint, group: _Group, *, unchanged: bool = False) -> str:
     others = (other for some in chosen for place, other in some.items() if place != here)
     named = [_name(other.folder, one.folder) for other in islice(others, _NAMED)]
     more = count - len(named)
-    return listed([*named, f"{more:,} more"] if more > 0 else named, last="and") if named else ""
+    return join_words([*named, f"{more:,} more"] if more > 0 else named, last="and") if named else ""
 
 
 def _name(folder: Path, beside: Path) -> str:

@@ -17,7 +17,7 @@ from evidence.rules import (
     registry,
     rewarding,
 )
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 CHECKS = (
     *integrity.CHECKS,

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.records.facts import Facts, same
-from schemas.problems.problem import Problem, Severity
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, Severity, problem_of, truncate_problems
 
 
 class Checker:
@@ -63,8 +62,8 @@ class Checker:
     ) -> None:
         """Report a stated value that differs from the one that `source` gives."""
         if not same(stated, expected):
-            what = f"{_name(pointer)} is {show(stated)}; {source} gives {show(expected)}."
-            self.report(file, what, pointer, expected=show(expected), line=line)
+            what = f"{_name(pointer)} is {format_value(stated)}; {source} gives {format_value(expected)}."
+            self.report(file, what, pointer, expected=format_value(expected), line=line)
 
     def require(self, condition: object, file: str, what: str, pointer: str | None = None, **more: Any) -> None:
         """Report a problem unless a condition holds; `more` is passed to `report`."""
@@ -74,7 +73,7 @@ class Checker:
     @property
     def problems(self) -> list[Problem]:
         """The problems found; of many with the same code and file the first five, the last of which counts the rest."""
-        return [problem for found in self._found.values() for problem in first_few(found)]
+        return [problem for found in self._found.values() for problem in truncate_problems(found)]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import numpy as np
 
 from evidence.records.facts import Facts, finding, where
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, truncate_problems
 
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
 """Files without which a finished run cannot be followed."""
@@ -44,7 +43,7 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
         yield finding(facts.folder, "TP505", layout.METRICS, "metrics.jsonl has no row.")
     if facts.succeeded and facts.log == []:
         yield finding(facts.folder, "TP515", layout.LOG, "log.jsonl has no event.")
-    yield from first_few(_gaps(facts))
+    yield from truncate_problems(_gaps(facts))
 
 
 def results_are_stated(facts: Facts) -> Iterator[Problem]:
@@ -69,7 +68,7 @@ def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
     if not facts.succeeded or layout.EVAL_SUMMARY in facts.files:
         return
     if (asked := _eval_set(facts)) is not None:
-        what = f"The run has no eval_summary.json; config.yaml asks for {show(asked)}."
+        what = f"The run has no eval_summary.json; config.yaml asks for {format_value(asked)}."
         yield finding(facts.folder, "TP508", "", what)
     else:
         yield finding(facts.folder, "TP509", "", "The run has no eval_summary.json.")

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
+from schemas.problems import Problem, truncate_problems
 
 _BESIDE = frozenset({layout.MANIFEST, layout.NOTES, layout.STAMPS, layout.LOCK, *layout.ROLES})
 """What a run's list need not name: itself, what is added later under known names; evidence has a rule of its own."""
@@ -31,7 +30,7 @@ def unlisted_files(facts: Facts) -> tuple[str, ...]:
 
 def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
     """Yield a warning for each file that a sealed run does not list."""
-    yield from first_few(
+    yield from truncate_problems(
         finding(facts.folder, "TP602", name, f"{name} is in the folder and in no list of the run.")
         for name in unlisted_files(facts)
     )
@@ -39,7 +38,7 @@ def no_file_rides_along(facts: Facts) -> Iterator[Problem]:
 
 def temporary_files(facts: Facts) -> Iterator[Problem]:
     """Yield a note for each temporary file of a write that was cut short."""
-    yield from first_few(
+    yield from truncate_problems(
         finding(facts.folder, "TP601", name, "A temporary file was left over.")
         for name in facts.files
         if name.endswith(".tmp") and facts.status != "running"

@@ -13,9 +13,8 @@ from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from foreign.checks.judgement import findings_of
 from foreign.readers.view import ForeignRun, absent_shards
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, problem_of, truncate_problems
 
 NOT_INTACT = (
     "TP231",
@@ -59,8 +58,8 @@ def _unimported_problem(run: Run, view: ForeignRun) -> Problem:
         for items, noun in ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
         if items
     ]
-    held = f" with {listed(counts, last='and')}" if counts else ""
-    what = f"trainproof did not write this folder; it holds {listed(parts, last='and')}{held}."
+    held = f" with {join_words(counts, last='and')}" if counts else ""
+    what = f"trainproof did not write this folder; it holds {join_words(parts, last='and')}{held}."
     then = f"Import it, which keeps the files with their hashes: `trainproof import {run.path} --name NAME`."
     return problem_of("TP517", file=str(run.path), what=what, next=then)
 
@@ -71,7 +70,7 @@ def _intact(run: Run, view: ForeignRun) -> Iterator[Problem]:
     if document is None or any(problem.severity == "error" for problem in run.problems):
         return
     changed = list(_changed_originals(run, document, view))
-    yield from first_few(problem for _, problem in changed)
+    yield from truncate_problems(problem for _, problem in changed)
     yield from _following(run, document, view, {name for name, _ in changed})
 
 

@@ -16,7 +16,7 @@ from evidence.rules.contradiction.log import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.run.unreadable import is_lfs_pointer
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 
 def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:

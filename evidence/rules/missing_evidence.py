@@ -15,9 +15,8 @@ from evidence.rewards.written import written_steps
 from evidence.rules.contradiction.scores import each_answer
 from evidence.run import layout
 from schemas.catalog import resolve_node, schema
-from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import first_few
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, pointer_to, truncate_problems
 
 OF_CODE = ("committed_at", "source")
 OF_DATASET = ("sequences", "tokens")
@@ -47,10 +46,10 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is None or not facts.succeeded or facts.manifest["schema_version"] == "1.0":
         return
     if absent := _absent(facts.manifest["code"], OF_CODE):
-        what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the code."
+        what = f"{layout.MANIFEST} does not state {join_words(absent, last='and')} of the code."
         yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/code")
     if absent := _absent(facts.manifest["dataset"], OF_DATASET):
-        what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
+        what = f"{layout.MANIFEST} does not state {join_words(absent, last='and')} of the dataset."
         yield finding(facts.folder, "TP525", layout.MANIFEST, what, pointer="/dataset")
     yield from _of_overlap(facts, facts.manifest)
     yield from _of_scoring(facts, facts.manifest)
@@ -58,12 +57,12 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield finding(facts.folder, "TP525", layout.MANIFEST, what)
-    yield from first_few(_of_events(facts))
-    yield from first_few(_of_rows(facts))
+    yield from truncate_problems(_of_events(facts))
+    yield from truncate_problems(_of_rows(facts))
     both = {layout.PREDICTIONS: facts.predictions, layout.BASELINE_PREDICTIONS: facts.baseline_predictions}
     for file, answers in both.items():
-        yield from first_few(_of_answers(facts, file, answers or ()))
-    yield from first_few(_of_chain(facts), limit=1)
+        yield from truncate_problems(_of_answers(facts, file, answers or ()))
+    yield from truncate_problems(_of_chain(facts), limit=1)
     yield from _of_parameters(facts)
 
 
@@ -96,7 +95,7 @@ def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
 def _of_events(facts: Facts) -> Iterator[Problem]:
     for line, record in enumerate(facts.log or [], start=1):
         if absent := _absent(record["fields"], OF_EVENTS.get(record["event"], ())):
-            what = f"The event {record['event']} does not state {listed(absent, last='and')}."
+            what = f"The event {record['event']} does not state {join_words(absent, last='and')}."
             yield finding(facts.folder, "TP525", layout.LOG, what, line=line, pointer="/fields")
 
 
@@ -107,7 +106,7 @@ def _of_rows(facts: Facts) -> Iterator[Problem]:
         needed = (*OF_ROLLOUTS, "sampler_gap") if updates == 1 else OF_ROLLOUTS
     for line, row in enumerate(facts.metrics or [], start=1):
         if absent := _absent(row, needed):
-            what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
+            what = f"The row of step {row['step']} does not state {join_words(absent, last='and')}."
             yield finding(facts.folder, "TP525", layout.METRICS, what, line=line)
 
 
@@ -136,7 +135,7 @@ def _of_rollouts(facts: Facts, manifest: Document) -> Iterator[Problem]:
 def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
     for line, pointer, row in each_answer(answers):
         if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
-            what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
+            what = f"The answer {row['id']} does not state {join_words(absent, last='and')}."
             yield finding(facts.folder, "TP525", file, what, line=line, pointer=pointer)
 
 
@@ -183,7 +182,7 @@ def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
         return
     config = facts.config
     version = str(config.get("schema_version") or facts.manifest["schema_version"])
-    yield from first_few(
+    yield from truncate_problems(
         finding(facts.folder, "TP516", layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
         for keys, since in _since().items()
         if since <= version and not _has(config, keys)

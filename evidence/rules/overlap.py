@@ -11,8 +11,8 @@ from evidence.records.dataset import Stamp, dataset_file, dataset_rows
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of, row_texts
-from schemas.problems.problem import Problem
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem
 
 BY_CHANCE = 0.05
 """Share of an evaluation set that rows of the same templates may be near. The built-in sets: 2 % at most."""

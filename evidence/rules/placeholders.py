@@ -9,9 +9,8 @@ from typing import Any
 from evidence.records.facts import finding
 from evidence.records.ours import Run
 from evidence.run import layout
-from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, pointer_to, truncate_problems
 
 _TEXT = re.compile(
     r"<\s*(?i:pending|todo|tbd|fill[ _-]?in|insert|placeholder|your)\b[^>]*>"
@@ -38,8 +37,8 @@ def placeholders(run: Run) -> Iterator[Problem]:
     for name, document in documents:
         if not _is_placeholder("\n".join(_texts(document))):
             continue
-        yield from first_few(
-            finding(run.path, "TP507", name, f"The value is still {show(text)}.", pointer=pointer)
+        yield from truncate_problems(
+            finding(run.path, "TP507", name, f"The value is still {format_value(text)}.", pointer=pointer)
             for pointer, text in _placeholders(document, ())
         )
 

@@ -12,8 +12,8 @@ from evidence.records.facts import Document, Facts, finding, same, value_at, whe
 from evidence.run import layout
 from evidence.scores.clusters import BY_PROMPT
 from evidence.scores.reading import accepted_of
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem
 
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
@@ -99,7 +99,7 @@ def same_prompts(items: Sequence[Document]) -> str | None:
     other = sum(set(accepted_of(item)).isdisjoint(accepted_of(before)) for item, before in again)
     if not again:
         return None
-    named = listed([f"{item['id']} that of {before['id']}" for item, before in again[:3]], last="and")
+    named = join_words([f"{item['id']} that of {before['id']}" for item, before in again[:3]], last="and")
     apart = f", {other:,} of them with another expected answer" if other else ""
     return f"{len(again):,} of {len(items):,} items repeat the prompt of another{apart}, such as {named}."
 

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.targets.target import Target, target_of_kind
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed
-from schemas.reading.times import moment
+from schemas.formats import join_words, size
+from schemas.problems import Problem
+from schemas.reading import parse_time
 
 FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
 """No commit of trainproof, and no version of jax that it supports, is older."""
@@ -76,7 +75,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
             facts.folder,
             "TP730",
             layout.MANIFEST,
-            f"The compute type is {kind}; {target.kind} multiplies {listed(target.element_types)}.",
+            f"The compute type is {kind}; {target.kind} multiplies {join_words(target.element_types)}.",
             severity="warning",
             pointer="/model/dtypes/compute",
         )
@@ -87,7 +86,7 @@ def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is None:
         return
     for key in ("started_at", "finished_at"):
-        at = moment(facts.manifest[key] or "")
+        at = parse_time(facts.manifest[key] or "")
         if at is None:
             continue
         ahead = (at - datetime.now(UTC)).total_seconds() / 86400

@@ -12,9 +12,8 @@ from evidence.registry import built_in
 from evidence.registry.known_models import family_of, parameters_of
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, truncate_problems
 
 _HASHES = ("sha256", "ids_sha256", "prompts_sha256", "expected_sha256")
 
@@ -33,8 +32,8 @@ def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
         right_ones["duplicates"] = 0
     for key, value in right_ones.items():
         if stated[key] != value:
-            right = show(value)
-            what = f"{stated['name']} is stated with {key} {show(stated[key])}; the built-in one has {right}."
+            right = format_value(value)
+            what = f"{stated['name']} is stated with {key} {format_value(stated[key])}; the built-in one has {right}."
             pointer = f"/dataset/{key}"
             yield finding(facts.folder, "TP381", layout.MANIFEST, what, expected=right, pointer=pointer)
 
@@ -54,7 +53,7 @@ def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:
             what = f"The {key} stated for {name} is not the built-in set's."
             yield _items(facts, what, expected=known[key], pointer=f"/eval_set/{key}")
     for answers in answers_of(facts):
-        yield from first_few(_strange_items(facts, name, known["rows"], answers.file, answers.rows))
+        yield from truncate_problems(_strange_items(facts, name, known["rows"], answers.file, answers.rows))
 
 
 def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
@@ -65,13 +64,16 @@ def model_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
         return
     for key, value in (("family", stated["family"]), ("weights", stated["weights"]), ("parameters", _base(facts))):
         if value is not None and value != known[key]:
-            what = f"{stated['name']} is stated with {key} {show(value)}; the built-in model has {show(known[key])}."
+            what = (
+                f"{stated['name']} is stated with {key} {format_value(value)}; the built-in "
+                f"model has {format_value(known[key])}."
+            )
             yield finding(
                 facts.folder,
                 "TP383",
                 layout.MANIFEST,
                 what,
-                expected=show(known[key]),
+                expected=format_value(known[key]),
                 pointer=f"/model/{key}",
             )
 
@@ -108,7 +110,7 @@ def generator_seed_follows_from_the_seed(facts: Facts) -> Iterator[Problem]:
         return
     dataset, seed = facts.manifest["dataset"], facts.training["seed"] + built_in.GENERATOR_SEED_OFFSET
     if dataset["generated_rows"] and dataset["generator_seed"] != seed:
-        stated = show(dataset["generator_seed"])
+        stated = format_value(dataset["generator_seed"])
         what = f"generator_seed is {stated}; a run with seed {facts.training['seed']} has {seed}."
         pointer = "/dataset/generator_seed"
         yield finding(facts.folder, "TP386", layout.MANIFEST, what, expected=str(seed), pointer=pointer)

@@ -15,8 +15,8 @@ from evidence.rewards.options import RewardOptions
 from evidence.rewards.reward import Reward
 from evidence.rules.contradiction.rollouts import RewardedRun, rewarded_run
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 SURE = 3.0
 """Standard errors between the first and the last third beyond which a change is no chance: once in 700 either way."""
@@ -58,7 +58,7 @@ def completions_differ_between_prompts(facts: Facts) -> Iterator[Problem]:
     [(text, count)] = Counter(row["completion"] for row in rows).most_common(1)
     prompts = len({row["prompt"] for row in rows})
     if prompts >= FEWEST_GROUPS and count >= MOSTLY * len(rows):
-        what = f"{count:,} of the last {len(rows):,} completions, to {prompts} prompts, are {show(text)}."
+        what = f"{count:,} of the last {len(rows):,} completions, to {prompts} prompts, are {format_value(text)}."
         yield finding(facts.folder, "TP448", layout.ROLLOUTS, what)
 
 
@@ -87,7 +87,7 @@ def parts_tell_completions_apart(facts: Facts) -> Iterator[Problem]:
     for reward in run.rewards:
         values = {row["rewards"].get(reward.name) for row in run.rollouts}
         if len(values) == 1 and reward.weight and len(run.steps) > 1:
-            what = f"{reward.name} is {show(values.pop())} in all {len(run.rollouts):,} completions."
+            what = f"{reward.name} is {format_value(values.pop())} in all {len(run.rollouts):,} completions."
             yield finding(facts.folder, "TP450", layout.ROLLOUTS, what)
 
 

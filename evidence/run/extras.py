@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
 Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
 

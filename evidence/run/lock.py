@@ -15,8 +15,7 @@ from typing import NamedTuple, Self
 
 from evidence.run import layout, platform
 from evidence.run.layout import LOCK
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""

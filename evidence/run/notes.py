@@ -18,9 +18,8 @@ from evidence.run import layout
 from evidence.run.unreadable import no_such_run
 from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, ProblemError, problem_of
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
@@ -175,7 +174,9 @@ def _as_document(notes: Notes) -> dict[str, Any]:
 def _bad_tag(tag: str) -> Problem:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     then = "Write it as one word, for example with a hyphen: first-try."
-    return problem_of("TP097", file="", what=f"{show(tag)} cannot be a tag.", why=None, expected=expected, next=then)
+    return problem_of(
+        "TP097", file="", what=f"{format_value(tag)} cannot be a tag.", why=None, expected=expected, next=then
+    )
 
 
 def _not_ours(path: Path, what: str) -> Problem:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.run.layout import DEEPEST
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 
 
 def no_such_run(folder: Path) -> Problem:

@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from evidence.run.platform import sync_folder
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

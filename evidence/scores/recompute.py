@@ -17,7 +17,7 @@ import numpy as np
 from evidence.scores.clusters import BY_PROMPT, clustered_error, clustered_wilson, clusters_of
 from evidence.scores.proportions import standard_error, wilson_interval
 from evidence.scores.samples import sampled_scores
-from schemas.reading.columns import Array, column
+from schemas.reading import Array, column
 
 GROUPINGS = ("section", "category", "difficulty")
 """The fields of an evaluation item by which scores are also stated."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS
 from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, ForeignScore, Prediction, found_at
-from schemas.problems.problem import Problem
-from schemas.problems.words import quantity, show
+from schemas.formats import format_value, quantity
+from schemas.problems import Problem
 
 _OF_ANOTHER = re.compile(
     r"(?:^|[^a-z])(?:baseline|base|before|untrained|pretrained|previous|reference|parent|teacher|zero_?shot)(?:[^a-z]|$)"
@@ -54,7 +54,7 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
     for scores in _shares(view, len(judged)).values():
         for score in _not_following(scores, share):
             what = (
-                f"{score.name} is stated as {show(score.value)}; {sum(judged)} of {len(judged)} answers in "
+                f"{score.name} is stated as {format_value(score.value)}; {sum(judged)} of {len(judged)} answers in "
                 f"{view.predictions[0].source.file} are right."
             )
             yield found_at(view, score.source, "TP373", what, expected=f"{share:.6g}")
@@ -74,7 +74,8 @@ def _at_most(view: ForeignRun) -> Iterator[Problem]:
         share = score.value / 100 if score.value > 1 else score.value
         if share > most + _PART_OF_A_PERCENT:
             what = (
-                f"{score.name} is stated as {show(score.value)}; {wrong} of {quantity(len(answers), 'answer')} in "
+                f"{score.name} is stated as {format_value(score.value)}; {wrong} of "
+                f"{quantity(len(answers), 'answer')} in "
                 f"{answers[0].source.file} are plainly other than expected, which leaves {most:.6g} at most."
             )
             yield found_at(view, score.source, "TP373", what, expected=f"at most {most:.6g}")
@@ -138,7 +139,7 @@ def _counts(view: ForeignRun) -> Iterator[Problem]:
         return
     fact = scored[0]
     has = f"{view.predictions[0].source.file} has {quantity(len(view.predictions), 'answer')}"
-    what = f"{fact.name} is {show(fact.value)} in {fact.source}; {has}."
+    what = f"{fact.name} is {format_value(fact.value)} in {fact.source}; {has}."
     yield found_at(view, fact.source, "TP371", what)
 
 
@@ -151,7 +152,7 @@ def _marks(view: ForeignRun, answers: Sequence[Prediction]) -> Iterator[Problem]
     verbs = "is marked as right and differs" if len(wrong) == 1 else "are marked as right and differ"
     what = (
         f"{len(wrong)} of {quantity(len(answers), 'answer')} {verbs} from what is expected; the first "
-        f"({first.source}) is {show(first.output_text)} where {show(first.expected)} is expected."
+        f"({first.source}) is {format_value(first.output_text)} where {format_value(first.expected)} is expected."
     )
     yield found_at(view, first.source, "TP371", what)
 

@@ -18,9 +18,8 @@ from foreign.readers.statement import Citation, Fact, Scalar
 from foreign.readers.table import table_of
 from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, MetricRow, found_at
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, truncate_problems
 
 
 def contradictions(view: ForeignRun) -> Iterator[Problem]:
@@ -44,11 +43,11 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
         shows = _shows(last)
         if fact.name == "result.last_loss" and (last or mean):
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
-            what = f"The final loss is stated as {show(fact.value)}; {shows}.{means_it}"
-            expected = show(last.values["loss"]) if last and last.values["loss"] is not None else None
+            what = f"The final loss is stated as {format_value(fact.value)}; {shows}.{means_it}"
+            expected = format_value(last.values["loss"]) if last and last.values["loss"] is not None else None
             yield found_at(view, fact.source, "TP372", what, expected=expected)
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
-            what = f"The loss {show(fact.value)} is the mean of the run ({mean.source}); {shows}."
+            what = f"The loss {format_value(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield found_at(view, fact.source, "TP431", what)
 
 
@@ -68,7 +67,7 @@ def _shows(last: MetricRow | None) -> str:
     if last is None:
         return "no row shows the last one"
     loss = last.values["loss"]
-    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else show(loss)}"
+    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else format_value(loss)}"
 
 
 def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRow]) -> bool:
@@ -96,11 +95,11 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
         and not counted_anew
         and not any(fact.value == short.value for fact in view.facts_named("training.steps_done"))
     ):
-        said = f"{show(short.value)} steps ({short.source})"
+        said = f"{format_value(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
         yield found_at(view, done.source, "TP374", what)
     elif error is not None and done.source.file == error.source.file and not view.metrics:
-        what = f"The run is said to have finished; {error.source} has {show(error.value)} and no row follows."
+        what = f"The run is said to have finished; {error.source} has {format_value(error.value)} and no row follows."
         yield found_at(view, done.source, "TP374", what)
 
 
@@ -151,7 +150,7 @@ def different_rows(view: ForeignRun) -> Iterator[Problem]:
         return  # Stages count their steps anew; which of them another file means, is unknown.
     for name, files in sorted(_courses(view).items()):
         if len(files) > 1:
-            yield from first_few(_of_one_name(view, name, files), limit=3)
+            yield from truncate_problems(_of_one_name(view, name, files), limit=3)
 
 
 def _courses(view: ForeignRun) -> dict[str, dict[str, list[MetricRow]]]:
@@ -210,7 +209,7 @@ def _are_of_ranks(one: str, other: str) -> bool:
 
 
 def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Problem:
-    values = f"{show(one[0])} in {one[1].source} and {show(two[0])} in {two[1].source}"
+    values = f"{format_value(one[0])} in {one[1].source} and {format_value(two[0])} in {two[1].source}"
     place = Citation(file=two[1].source.file, line=two[1].source.line)
     return found_at(view, place, "TP371", f"The {name} at {at} is {values}.")
 

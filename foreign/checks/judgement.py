@@ -18,9 +18,8 @@ from foreign.checks.sameness import same_fact
 from foreign.readers.rows import course_of, loss_series
 from foreign.readers.statement import Fact, state
 from foreign.readers.view import ForeignRun, MetricRow
-from schemas.problems.problem import Problem, worst_first
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, problem_of, worst_first
 
 Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 """The grades that a run of another tool can have."""
@@ -62,7 +61,9 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
         return "template", _unmeasured_reasons(findings)
     if reasons := tuple(_unfinished_reasons(view)):
         return "partial", reasons
-    return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(view.tools), last='and')}.",)
+    return "measured", (
+        f"trainproof did not carry it out; it was read from {join_words(sorted(view.tools), last='and')}.",
+    )
 
 
 def _unmeasured_reasons(findings: Sequence[Problem]) -> tuple[str, ...]:

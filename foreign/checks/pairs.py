@@ -14,8 +14,8 @@ from itertools import combinations
 from foreign.checks.sameness import contradict, is_comparable, same_score
 from foreign.readers.statement import Statement
 from foreign.readers.view import ForeignRun, found_at
-from schemas.problems.problem import Problem
-from schemas.problems.words import quantity, show
+from schemas.formats import format_value, quantity
+from schemas.problems import Problem
 
 COMPARED = (
     *("model.name", "model.parameters", "model.trainable_parameters", "dataset.name", "dataset.rows"),
@@ -113,8 +113,9 @@ def _beyond_the_best(view: ForeignRun, name: str, statements: Sequence[Statement
             continue
         course = next(iter(courses.values()))[values.index(most)]
         what = (
-            f"best {name.removeprefix('score.')} is {show(best.value)} in {best.source}; the best of the "
-            f"{quantity(len(values), 'value')} in {course.source.file} is {show(course.value)} ({course.source})."
+            f"best {name.removeprefix('score.')} is {format_value(best.value)} in {best.source}; the best of the "
+            f"{quantity(len(values), 'value')} in {course.source.file} is "
+            f"{format_value(course.value)} ({course.source})."
         )
         yield found_at(view, best.source, "TP371", what)
 
@@ -153,15 +154,15 @@ def _problem(view: ForeignRun, first: Sequence[Statement], other: Sequence[State
     ends_early = two.fact == "training.steps_done" and one.low is not None and _number(two) > one.low
     name = two.fact.removeprefix("score.").removeprefix("figure.")
     if one.told:
-        what = f"{name} is {show(two.value)} in {two.source}; {one.told}."
+        what = f"{name} is {format_value(two.value)} in {two.source}; {one.told}."
         return found_at(view, two.source, "TP374" if ends_early else "TP371", what)
     if one.series and len(first) > 1:
         what = (
-            f"{name} is {show(two.value)} in {two.source}; none of the {quantity(len(first), 'value')} in "
-            f"{one.source.file} is that, the last is {show(one.value)} ({one.source})."
+            f"{name} is {format_value(two.value)} in {two.source}; none of the {quantity(len(first), 'value')} in "
+            f"{one.source.file} is that, the last is {format_value(one.value)} ({one.source})."
         )
         return found_at(view, two.source, "TP371", what)
-    what = f"{name} is {show(one.value)} in {one.source} and {show(two.value)} in {two.source}."
+    what = f"{name} is {format_value(one.value)} in {one.source} and {format_value(two.value)} in {two.source}."
     return found_at(view, two.source, "TP371", what)
 
 

@@ -9,7 +9,7 @@ from foreign.readers.keys import is_timing
 from foreign.readers.rows import course_of, loss_series, times
 from foreign.readers.statement import Statement
 from foreign.readers.view import ForeignRun, MetricRow
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 
 _FEWEST = 3
 """Rows from which on a course states something about what lies between them."""

@@ -25,7 +25,7 @@ from foreign.readers.settings import EXAMPLE_KEY, UNFILLED, is_command, settings
 from foreign.readers.statement import Citation, Fact, Scalar, Statement
 from foreign.readers.text import finite, number_of
 from foreign.readers.view import ForeignScore, MetricRow
-from schemas.problems.problem import Lines, pointer_to
+from schemas.problems import Lines, pointer_to
 
 Path = tuple[str | int, ...]
 

@@ -14,8 +14,8 @@ from foreign.readers.scores import metric_and_scope
 from foreign.readers.statement import Citation, Fact, Statement, infer
 from foreign.readers.text import finite
 from foreign.readers.view import FileReading, ForeignScore, Prediction
-from schemas.problems.problem import Lines, pointer_to
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Lines, pointer_to
 
 LM_EVAL = "lm-evaluation-harness"
 

@@ -210,7 +210,7 @@ def of_model_index(text: Text, file: str) -> Iterator[Statement]:
 
 def _results(text: str) -> list[dict[str, Any]]:
     """Return the results in the head of a card; none where there is no head, or no such list in it."""
-    from schemas.reading.parse import parse_yaml
+    from schemas.reading import parse_yaml
 
     begun, _, rest = text.lstrip().partition("\n")
     head, ended, _ = rest.partition(f"\n{_FENCE}")

@@ -10,7 +10,7 @@ from typing import Any
 from foreign.readers.keys import plain
 from foreign.readers.statement import Citation
 from foreign.readers.view import Prediction
-from schemas.problems.problem import Lines
+from schemas.problems import Lines
 
 _ID = [
     "id",

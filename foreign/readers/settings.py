@@ -11,7 +11,7 @@ from typing import Any
 from foreign.readers.keys import RESULTS, TEXT_FACTS, fact_of, is_score, plain
 from foreign.readers.statement import Scalar
 from foreign.readers.text import NUMBER, LogLine, finite, number_of
-from schemas.problems.problem import pointer_to
+from schemas.problems import pointer_to
 
 _KEY_VALUE = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
 _DEVICES = re.compile(r"\b(?:cpu|gpu|tpu|cuda|rocm|metal|mps|xla)\b", re.IGNORECASE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from schemas.problems.problem import key_path
+from schemas.problems import key_path
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]

@@ -17,11 +17,9 @@ from foreign.readers.statement import Citation, Fact
 from foreign.readers.text import Text, finite
 from foreign.readers.training_tools import is_history, read_history
 from foreign.readers.view import FileReading, MetricRow
-from schemas.problems.problem import Lines, Problem, unknown_lines
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import quantity, show
-from schemas.reading.json_text import read_json
-from schemas.reading.text import ParseResult
+from schemas.formats import format_value, quantity
+from schemas.problems import Lines, Problem, problem_of, truncate_problems, unknown_lines
+from schemas.reading import ParseResult, read_json
 
 _FACTS = {
     "global_step": "training.steps_done",
@@ -101,7 +99,7 @@ def read_json_file(text: Text, file: str, where: str) -> FileReading:
 
 def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
     """Return what a YAML configuration states; W&B's `key: {value: …}` is read as `key: …`."""
-    from schemas.reading.parse import parse_yaml
+    from schemas.reading import parse_yaml
 
     parsed = parse_yaml(text.text.encode("utf-8", "replace"), file=where)
     problems = (*text.problems, *(replace(problem, severity="warning") for problem in parsed.problems))
@@ -156,7 +154,7 @@ def read_rows_file(text: Text, file: str, where: str) -> FileReading:
             values.append((line.number, parsed.value))
         else:
             bad += [replace(problem, line=line.number) for problem in parsed.problems[:1]]
-    problems += first_few(bad)
+    problems += truncate_problems(bad)
     reading = rows_reading(values, file)
     return replace(reading, encoding=text.encoding, problems=(*problems, *reading.problems))
 
@@ -241,9 +239,9 @@ def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str
         what = "The document says that it is a template or an example" if remark else "The file is named as an example"
         left = f"; not read: {quantity(found.withheld, 'result')}." if found.withheld else "."
         problems.append(problem_of("TP518", file=where, what=what + left, pointer=remark))
-    problems += first_few(
+    problems += truncate_problems(
         (
-            problem_of("TP518", file=where, what=f"The value is still {show(text)}.", pointer=pointer)
+            problem_of("TP518", file=where, what=f"The value is still {format_value(text)}.", pointer=pointer)
             for pointer, text in gaps
         ),
         limit=3,

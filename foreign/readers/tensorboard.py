@@ -15,8 +15,7 @@ from foreign.readers.keys import metric_of
 from foreign.readers.statement import Citation
 from foreign.readers.text import finite
 from foreign.readers.view import FileReading, MetricRow
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 
 _POLYNOMIAL = 0x82F63B78
 """CRC-32C (Castagnoli), bits reversed."""

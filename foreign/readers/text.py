@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.reading.text import UTF8_BOM, other_encoding
+from schemas.problems import Problem, problem_of
+from schemas.reading import UTF8_BOM, other_encoding
 
 NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"

@@ -13,9 +13,8 @@ from foreign.readers.statement import Citation, Fact
 from foreign.readers.structured import HF_TRAINER, read_json_file
 from foreign.readers.text import Text, finite, number_of, read_text
 from foreign.readers.view import FileReading, ForeignScore, MetricRow, other_runs
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, problem_of
 
 MLFLOW = "MLflow"
 WANDB = "Weights & Biases"
@@ -133,7 +132,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
             newest = max(of_run, key=lambda run: (_started_name(of_run[run], readings), run))
             others = [run for run in of_run if run != newest]
             left_out |= {name for run in others for name in of_run[run]}
-            shown = listed([PurePosixPath(run).name for run in others[:3]], last="and")
+            shown = join_words([PurePosixPath(run).name for run in others[:3]], last="and")
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             what = f"The folder holds {len(of_run)} runs of {tool}; not read: {shown}{more}."
             problems.append(problem_of("TP522", file=str(folder), what=what))
@@ -145,7 +144,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
         left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in others))}
         what = (
             f"The folder holds {len(others) + 1} runs of {HF_TRAINER}; the one with the most steps was read; "
-            f"not read: {listed(others, last='and')}."
+            f"not read: {join_words(others, last='and')}."
         )
         problems.append(problem_of("TP522", file=str(folder), what=what))
     if sweep := other_runs({name: reading for name, reading in readings.items() if name not in left_out}):

@@ -16,7 +16,7 @@ from foreign.readers.keys import metric_of
 from foreign.readers.statement import Citation, Fact, Scalar
 from foreign.readers.text import NUMBER, LogLine, finite, number_of
 from foreign.readers.view import FileReading, ForeignScore, MetricRow
-from schemas.problems.problem import Lines, pointer_to
+from schemas.problems import Lines, pointer_to
 
 KERAS = "Keras"
 

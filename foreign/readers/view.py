@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from foreign.readers.statement import Citation, Fact, How, Statement
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed, quantity
-from schemas.reading.json_text import read_json
-from schemas.reading.limits import LARGEST_DOCUMENT
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, problem_of
+from schemas.reading import LARGEST_DOCUMENT, read_json
 
 _PLACES = ("step", "epoch", "learning_rate")
 _RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
@@ -252,6 +250,6 @@ def absent_shards(folder: Path, names: Collection[str]) -> Iterator[Problem]:
             verb = "is" if len(absent) == 1 else "are"
             what = (
                 f"{name} names {quantity(len(shards), 'file')} of weights; "
-                f"{listed([*absent[:_NAMED], *more], last='and')} {verb} not in the folder."
+                f"{join_words([*absent[:_NAMED], *more], last='and')} {verb} not in the folder."
             )
             yield problem_of("TP530", file=str(path), what=what, pointer="/weight_map")

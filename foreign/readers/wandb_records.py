@@ -20,8 +20,7 @@ from foreign.readers.tensorboard import BrokenRecordError, MessageField, fields
 from foreign.readers.text import read_text
 from foreign.readers.tracking import WANDB, read_wandb_summary
 from foreign.readers.view import FileReading
-from schemas.problems.problem import unknown_lines
-from schemas.problems.rule import problem_of
+from schemas.problems import problem_of, unknown_lines
 
 HEADER = b":W&B\xe1\xbe\x00"
 _BLOCK_BYTES, _CHUNK = 1 << 15, struct.Struct("<IHB")

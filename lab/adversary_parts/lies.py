@@ -11,7 +11,7 @@ import numpy as np
 from evidence.run.hashes import sha256_lines
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import result_of, scores_of
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 Values = dict[str, Any]
 """The documents and rows of a run by file name."""
@@ -115,7 +115,7 @@ def moved(days: float) -> Tell:
             return {key: later(one) for key, one in value.items()}
         if isinstance(value, list):
             return [later(one) for one in value]
-        at = moment(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
+        at = parse_time(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
         return (at + timedelta(days=days)).isoformat(timespec="milliseconds") if at else value
 
     def tell(values: Values) -> None:

@@ -25,7 +25,7 @@ from evidence.run import layout
 from evidence.run.write import write_json
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import scores_of
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.loop.kept_states import kept_steps, state_path
 from trainer.recorder.progress import Watch

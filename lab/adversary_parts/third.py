@@ -34,7 +34,7 @@ from adversary_parts.lies import (
     put,
 )
 from evidence.run.hashes import sha256_lines
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 TOKENIZER = Tokenizer.from_file(str(Path(__file__).parents[2] / "trainer" / "model" / "tokenizer" / "tokenizer.json"))
 
@@ -78,7 +78,7 @@ def slower(factor: float) -> Tell:
     """Return a lie: everything took `factor` times as long, in every place that states a time."""
 
     def tell(values: Values) -> None:
-        begin = moment(values[MANIFEST]["started_at"])
+        begin = parse_time(values[MANIFEST]["started_at"])
         assert begin is not None
 
         def later(value: Any) -> Any:
@@ -86,7 +86,7 @@ def slower(factor: float) -> Tell:
                 return {key: later(each) for key, each in value.items()}
             if isinstance(value, list):
                 return [later(each) for each in value]
-            at = moment(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
+            at = parse_time(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
             return (begin + (at - begin) * factor).isoformat(timespec="milliseconds") if at and at > begin else value
 
         for name in values:

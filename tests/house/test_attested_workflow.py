@@ -8,7 +8,7 @@ import yaml
 from typer.main import get_command
 
 from evidence.proof.statement import RUN_PREDICATE
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainproof import command
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.problems.rule import all_rules
+from schemas.problems import all_rules
 
 PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
 

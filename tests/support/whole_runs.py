@@ -9,8 +9,8 @@ import pytest
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

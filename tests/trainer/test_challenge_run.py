@@ -18,7 +18,7 @@ from evidence.proof.verification import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.scores.claims import ExactMatch
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (

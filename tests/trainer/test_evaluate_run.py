@@ -15,8 +15,8 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.lock import RunLock
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer import evaluate_run as module
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.evaluate_run import evaluate_run

@@ -22,9 +22,8 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.targets.target import target_of
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
-from schemas.problems.rule import rule
+from schemas.problems import ProblemError, rule
+from schemas.render import as_text
 from trainer.config.tree import (
     Config,
     DataConfig,

@@ -11,7 +11,7 @@ from tasks import inputs_of
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import (
     Config,

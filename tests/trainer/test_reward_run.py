@@ -12,7 +12,7 @@ from tasks import inputs_of, plan_of
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import (
     BatchConfig,
     Config,

@@ -15,9 +15,8 @@ from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, extract_answer, last_boxed
 from evidence.scores.samples import answers_in
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, problem_of, truncate_problems
 from trainer.config.tree import EvaluationConfig
 from trainer.data.render import learned_text
 from trainer.data.rows import RowFile
@@ -50,12 +49,13 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
         try:
             machine_of(settings.answer_regex or "")
         except PatternError as error:
-            said = f"evaluation.answer_regex is {show(settings.answer_regex)}: {error}."
+            said = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
             missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
             problems.append(("TP007", "answer_regex", missing if settings.answer_regex is None else said))
     elif settings.answer_regex is not None:
         what = (
-            f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
+            "evaluation.answer_regex is set, and evaluation.answer is "
+            f"{format_value(settings.answer)}, which does not use it."
         )
         problems.append(("TP009", "answer_regex", what))
     compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
@@ -155,7 +155,7 @@ def is_number(text: str) -> bool:
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
     """Return a problem for each of the first items whose expected answers no output could be read as."""
-    return list(first_few(_unreadable(items, scoring)))
+    return list(truncate_problems(_unreadable(items, scoring)))
 
 
 def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
@@ -163,7 +163,7 @@ def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
         for one in accepted_of(item):
             if not (why := _why_unreadable(one, scoring)):
                 continue
-            what = f"{item['id']} expects {show(one_line(one))}, which {why}."
+            what = f"{item['id']} expects {format_value(one_line(one))}, which {why}."
             yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
 
 
@@ -179,7 +179,7 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
         read = scoring.compare != "exact" or could_read(pattern, expected)
-        return "" if read else f"evaluation.answer_regex {show(pattern)} never reads"
+        return "" if read else f"evaluation.answer_regex {format_value(pattern)} never reads"
     if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
     return ""
@@ -214,7 +214,7 @@ def rows_of_another_form(
         kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"
     what = (
         f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
-        f"The first teaches {show(one_line(texts[0]))}."
+        f"The first teaches {format_value(one_line(texts[0]))}."
     )
     return [problem_of("TP087", file=file, what=what)]
 
@@ -230,7 +230,7 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
+    examples = join_words([format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
     what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
     return [problem_of("TP088", file=file, what=what)]
 
@@ -240,7 +240,7 @@ def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: 
     texts = [answer["output_text"] for row in rows if row["error"] is None for answer in answers_in(row)]
     if not stop or not texts or any(stop in text for text in texts):
         return []
-    what = f"evaluation.stop is {show(stop)}, and none of {len(texts):,} outputs holds it."
+    what = f"evaluation.stop is {format_value(stop)}, and none of {len(texts):,} outputs holds it."
     return [problem_of("TP752", file=file, what=what)]
 
 

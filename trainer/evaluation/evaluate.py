@@ -20,7 +20,8 @@ from evidence.scores.reading import Scoring, accepted_of, expected_line, scoring
 from evidence.scores.recompute import scores_of
 from evidence.scores.samples import MORE_SAMPLES, majority_fields
 from schemas.catalog import VERSION
-from schemas.validate import read_document, read_rows
+from schemas.reading import read_rows
+from schemas.validate import read_document
 from trainer.data.answers import SCORING, scoring_document
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.prompts import unwritable_items

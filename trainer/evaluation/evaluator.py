@@ -10,8 +10,8 @@ from typing import Any
 from evidence.rules.plausibility import caveats_of
 from evidence.run import layout
 from evidence.scores.gain import form_of_run, gain_of_run
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_sentence
+from schemas.problems import Problem
+from schemas.render import as_sentence
 from trainer.data.answers import never_stopped, none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of

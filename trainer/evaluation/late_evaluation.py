@@ -16,7 +16,7 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_manifest
 from evidence.run.write import RowWriter, write_json
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainer.recorder.failure import INTERRUPTED
 from trainer.recorder.recorder import artifacts_of, now

@@ -17,7 +17,7 @@ from evidence.run import layout
 from evidence.scores.fingerprint import StateDistance, agreement
 from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.samples import answers_in, majority_fields
-from schemas.names import EVAL_SETS
+from schemas.catalog import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.evaluate import identity, prediction_row, unanswered_row
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts

@@ -11,10 +11,10 @@ import numpy as np
 
 from evidence.rules.overlap import seen_in_training
 from evidence.scores.overlap import overlap_of, row_texts
-from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.catalog import EVAL_SETS, MODELS
+from schemas.formats import quantity
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
+from trainer.config.names import EVAL_SET_OF, model_path, no_eval_set
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, ObjectiveConfig
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
@@ -78,7 +78,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     if found is None:
         return None
     longest = found.source.spec.max_positions
-    with Gathering(problems):
+    with collect_problems(problems):
         found.source.tokenizer()
     if rows is None or evaluated is None or problems:
         return None
@@ -127,7 +127,7 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
         problems.append(replace(absent, next=absent.next.replace("--set evaluation.eval_set", "--eval")))
         return None
     if name in EVAL_SETS or not holds_rows(Path(name)):
-        with Gathering(problems):
+        with collect_problems(problems):
             return EvalSetChoice(name=name, because="the set that you named", items=read_eval_set(name).rows)
         return None
     rows = read_shapes(name, problems)

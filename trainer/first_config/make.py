@@ -13,10 +13,9 @@ from typing import Any
 
 from evidence.run.write import not_written
 from evidence.targets.target import THIS_MACHINE, Target, target_of
-from schemas.problems.formats import size
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of, rule
-from schemas.reading.yaml_text import write_yaml
+from schemas.formats import size
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule
+from schemas.reading import write_yaml
 from trainer.config.load import USAGE
 from trainer.config.tree import Config, ModelConfig
 from trainer.first_config.choice import Choice, base_config, choose
@@ -106,7 +105,7 @@ def make(order: Order) -> WrittenConfig:
     """
     problems: list[Problem] = []
     target: Target | None = None
-    with Gathering(problems):
+    with collect_problems(problems):
         known = order.on is not None and order.on != THIS_MACHINE
         target = target_of(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
     looked = look_at(order.model, order.data, order.eval_set, problems)

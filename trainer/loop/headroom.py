@@ -11,7 +11,7 @@ import jax
 from evidence.rewards import Attempt
 from evidence.rewards.headroom import decisive, headroom_problems, in_words, is_right, pass_rates
 from evidence.scores.held_out import drawn_ids
-from schemas.problems.render import as_sentence
+from schemas.render import as_sentence
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.render import prompt_of
 from trainer.generate.groups import row_keys

@@ -18,8 +18,7 @@ import numpy as np
 
 from evidence.rewards import Attempt, Reward, advantages, refuse_rows, reward_parts, rewards_of, total_reward
 from evidence.rewards.terms import terms_of
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.render import prompt_of
 from trainer.data.source import HostBatch

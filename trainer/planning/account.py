@@ -13,7 +13,7 @@ from itertools import product
 from typing import Literal
 
 from evidence.run.plan_words import cost_of, rank_of
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task

@@ -14,10 +14,8 @@ import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
 from evidence.targets.target import THIS_MACHINE, Target, target_of_kind
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words, size
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
 from trainer.planning.gpu_memory import give_jax_the_gpu
 from trainer.planning.kept_programs import keep_programs
@@ -271,7 +269,7 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
             file=kind,
             pointer=f"/precision/{key}",
             what=f"precision.{key} is {value}, which {kind} does not have.",
-            expected=listed(sorted(element_types)),
+            expected=join_words(sorted(element_types)),
             next=f"Use --set precision.{key}={instead(key, config, element_types)}.",
         )
         for key, value in declared.items()

@@ -10,7 +10,7 @@ from typing import Any
 from evidence.judge.judgement import report_of
 from evidence.records.ours import Run, read_existing_run
 from evidence.targets.target import Target, target_of_kind
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task

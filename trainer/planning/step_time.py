@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.rules.spending.figures import Band
 from evidence.targets.target import Target
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured, said_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evidence.run.plan_words import METHODS
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.formats import size
+from schemas.problems import Problem, problem_of
 
 NAMED_PARTS = 4
 """Parts named in a refusal."""

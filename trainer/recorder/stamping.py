@@ -15,7 +15,7 @@ from evidence.proof.stamps.authority import address_problem
 from evidence.proof.stamps.record import Moment, stamp_run, start_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.recorder.recorder import Recorder
 
 

@@ -12,8 +12,7 @@ from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import read_existing_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.segments import Segment, segments_of

@@ -18,8 +18,7 @@ from evidence.judge.report import report_text
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.run.layout import EXPORT, new_run_id
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
 from trainer.recorder.progress import Watch

@@ -13,10 +13,9 @@ from evidence.bundle.unpacked import MOST_STATES, pack_states, sent_states, unpa
 from evidence.proof.receipts import run_sha256
 from evidence.run.scratch import scratch_folder
 from evidence.run.write import as_json_text, not_written
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_dicts
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
+from schemas.formats import as_lines
+from schemas.problems import ProblemError, problem_of
+from schemas.render import as_dicts
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
 from trainer.replay.recorded import ReplayRequest, read_recorded

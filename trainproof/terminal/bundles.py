@@ -17,12 +17,9 @@ from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.container import Progress
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
-from schemas.problems.words import quantity
+from schemas.formats import as_lines, quantity, size
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_dicts, as_text
 
 
 def default_output(runs: list[Path]) -> Path:

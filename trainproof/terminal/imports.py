@@ -14,11 +14,9 @@ from evidence.run.figures import Figures
 from foreign.readers.rows import loss_series
 from foreign.readers.statement import Fact
 from foreign.readers.view import ForeignRun
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.visible import as_lines
-from schemas.problems.words import quantity, show
+from schemas import formats
+from schemas.formats import NOTHING, as_lines, format_value, quantity
+from schemas.render import as_dicts, as_text
 
 MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""
@@ -152,7 +150,8 @@ def _facts(view: ForeignRun) -> list[str]:
         return series
     width = max(len(fact.name) for fact in facts[:MOST_FACTS])
     lines = [
-        f"  {fact.name.ljust(width)}  {show(fact.value)}  ({fact.how}: {fact.source})" for fact in facts[:MOST_FACTS]
+        f"  {fact.name.ljust(width)}  {format_value(fact.value)}  ({fact.how}: {fact.source})"
+        for fact in facts[:MOST_FACTS]
     ]
     more = len(facts) - MOST_FACTS
     return ["what it states:", *lines, *([f"  {more} more"] if more > 0 else []), *series]

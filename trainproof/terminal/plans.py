@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evidence.run.plan_words import VERDICTS
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.words import NAMED_PARTS, in_words
 
 GIB = 2**30

@@ -21,12 +21,10 @@ from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.rules.plausibility import caveats_of
 from evidence.scores.gain import form_of_run, gain_of_run
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import quantity
-from schemas.reading.values import number_at
+from schemas import formats
+from schemas.formats import NOTHING, as_lines, quantity, visible
+from schemas.reading import get_number
+from schemas.render import as_dicts, as_text
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
@@ -96,10 +94,10 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
         during = "" if memory.part is None else f" in {memory.part}"
         observed = f"{formats.size(memory.observed_bytes)} of {memory.of}{during}"
         rows.append(("memory planned", f"{formats.size(memory.planned_bytes)}{within}; observed {observed}"))
-    low, high = (number_at(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     seconds, steps = (
-        number_at(run.manifest, "result", "train_seconds"),
-        number_at(run.manifest, "training", "steps_done"),
+        get_number(run.manifest, "result", "train_seconds"),
+        get_number(run.manifest, "training", "steps_done"),
     )
     if low is not None and high is not None and seconds is not None and steps:
         between = f"{formats.duration(low)} to {formats.duration(high)}"

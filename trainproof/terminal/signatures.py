@@ -23,9 +23,8 @@ from evidence.records.ours import read_existing_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written
-from schemas.problems.problem import ProblemError
-from schemas.problems.visible import as_lines
-from schemas.problems.words import quantity
+from schemas.formats import as_lines, quantity
+from schemas.problems import ProblemError
 from trainproof.terminal.bundles import verdict_on
 
 

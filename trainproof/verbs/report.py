@@ -15,7 +15,7 @@ def report(
 ) -> None:
     """Write one page about runs, to be sent to another person: figures, grades, findings, and how the runs compare."""
     from evidence.bundle.share import write_report
-    from schemas.problems.formats import size
+    from schemas.formats import size
 
     write_report(runs, output)
     sys.stdout.write(f"Written: {output}, {size(output.stat().st_size)}.\n")

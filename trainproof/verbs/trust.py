@@ -37,7 +37,7 @@ def list_(as_json: AsJson = False) -> None:
     """List whom you trust, and since when."""
     from evidence.proof.trust import trust_path, trusted_entries
     from evidence.run.write import as_json_text
-    from schemas.problems.visible import as_lines
+    from schemas.formats import as_lines
 
     entries = trusted_entries()
     if as_json:
@@ -51,6 +51,6 @@ def list_(as_json: AsJson = False) -> None:
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
     """Stop trusting a person."""
     from evidence.proof.trust import distrust
-    from schemas.problems.visible import as_lines
+    from schemas.formats import as_lines
 
     sys.stdout.write(as_lines([f"{each.name}: {each.kind} {each.id} is trusted no longer." for each in distrust(name)]))

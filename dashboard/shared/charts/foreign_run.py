@@ -22,9 +22,9 @@ from foreign.checks.judgement import figures_of
 from foreign.readers.keys import is_score
 from foreign.readers.rows import course_of, loss_series
 from foreign.readers.view import ForeignRun, MetricRow
-from schemas.catalog.row_fields import number_names
-from schemas.problems import formats
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.catalog import number_names
+from schemas.formats import quantity
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""

@@ -13,7 +13,7 @@ from dashboard.shared.words.grades import Tone
 from dashboard.shared.words.text import shorten
 from dashboard.shared.words.verdicts import VERDICTS
 from evidence.bundle.secrets.masking import visible
-from schemas.reading.values import number_at
+from schemas.reading import get_number
 
 MOST_BYTES = 2**60
 """More than any machine has: a stranger's document that states more states nothing."""
@@ -192,7 +192,7 @@ def unit_of_seconds(largest: float) -> tuple[float, str]:
 
 def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
     """Return a number of bytes that a machine can have, None for anything else."""
-    value = number_at(document, *path)
+    value = get_number(document, *path)
     return value if value is not None and 0 <= value <= MOST_BYTES else None
 
 

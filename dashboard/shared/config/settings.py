@@ -16,7 +16,7 @@ from dashboard.shared.config import form
 from evidence.records.effective import EffectiveSetting, agreements
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 Document = Mapping[str, Any] | None
 
@@ -43,7 +43,7 @@ def settings(run: Run) -> list[SettingRow]:
 
 
 def _setting(field: form.FormField, config: Document, agreement: EffectiveSetting | None) -> SettingRow:
-    declared = at(config, *field.path)
+    declared = get_path(config, *field.path)
     is_declared = config is not None and form.states(config, field.path)
     return SettingRow(
         key=field.dotted,

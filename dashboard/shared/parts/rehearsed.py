@@ -15,7 +15,7 @@ from evidence.compare.rehearsal import Rehearsal
 from evidence.compare.stages import RunStage
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
-from schemas.problems import formats
+from schemas import formats
 
 TAB = "Smoke → TPU"
 """The part of the page of comparison that holds a smoke run against a full one."""

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from dashboard.shared.reading.growing import GrowingLines
-from schemas.reading.values import text_at
+from schemas.reading import get_str
 
 MOST_RECORDS = 500
 """Newest records that are kept of those found; every record of the file is looked at and counted."""
@@ -46,7 +46,7 @@ class LogMatches:
 
 def level_of(record: Mapping[str, Any]) -> str:
     """Return the level by which a record is looked for."""
-    level = text_at(record, "level")
+    level = get_str(record, "level")
     return level if level in LEVELS else OTHER
 
 
@@ -89,7 +89,7 @@ class LogTail:
             self._total += 1
             if level_of(record) in self._levels and (
                 not self._words
-                or self._words in ("\n".join(text_at(record, key) or "" for key in ("message", "event")).lower())
+                or self._words in ("\n".join(get_str(record, key) or "" for key in ("message", "event")).lower())
             ):
                 self._records.append(record)
                 self._found += 1

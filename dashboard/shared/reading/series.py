@@ -19,7 +19,7 @@ import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
 from evidence.index.columns_cache import read_cached
-from schemas.catalog.row_fields import TIME, number_names
+from schemas.catalog import TIME, number_names
 
 _LEAST_ROWS = 256
 

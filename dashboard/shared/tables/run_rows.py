@@ -21,7 +21,7 @@ from dashboard.shared.words.evidence import marks
 from dashboard.shared.words.text import shorten
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 """Names of settings and figures that the search box can request; a stranger's file may hold any others."""
@@ -150,7 +150,7 @@ def row_of(summary: RunSummary) -> Row:
 
 def cells_of(summary: RunSummary) -> dict[str, object]:
     """Return a run's values by the keys of the fixed columns."""
-    started = _bearable(moment(summary.started_at or ""))
+    started = _bearable(parse_time(summary.started_at or ""))
     return {
         "run": summary.path.name,
         "grade": summary.grade,

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.shared.words.grades import Sign
 from evidence.run.plan_words import METHODS
-from schemas.reading.values import text_at
+from schemas.reading import get_str
 
 VERDICTS: Mapping[str, Sign] = {
     "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
@@ -47,13 +47,13 @@ PARTS: Mapping[str, str] = {
 
 def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
     """Return the verdict at a path as `VERDICTS` has it; `unknown` for any other text."""
-    word = (text_at(document, *path) or "unknown").replace("_", " ")
+    word = (get_str(document, *path) or "unknown").replace("_", " ")
     return word if word in VERDICTS else "unknown"
 
 
 def method_at(document: Mapping[str, Any] | None) -> str:
     """Return how a figure was found, in words; empty where the document does not say."""
-    return method_name(text_at(document, "method"))
+    return method_name(get_str(document, "method"))
 
 
 def method_name(method: str | None) -> str:

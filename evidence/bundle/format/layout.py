@@ -21,7 +21,7 @@ from pathlib import Path
 
 from evidence.bundle.format.rules import refusal
 from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 LONGEST_PATH = 1024
 LONGEST_PART_BYTES = 255

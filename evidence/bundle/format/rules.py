@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, problem_of
 
 
 def refusal(

@@ -21,7 +21,7 @@ from evidence.records.facts import Document
 from evidence.run import layout
 from evidence.run.write import as_json_text
 from schemas.catalog import kind_of, schema
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -190,7 +190,7 @@ def _error(manifest: Document) -> str:
 
 def _moment(stated: str | None) -> str | None:
     """Return a time in UTC to the millisecond, the only form that the profile's validator takes; None stays None."""
-    at = moment(stated) if stated else None
+    at = parse_time(stated) if stated else None
     try:
         return at.astimezone(UTC).isoformat(timespec="milliseconds") if at else None
     except OverflowError:  # before the year 1 or after 9999 once in UTC

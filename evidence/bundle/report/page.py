@@ -28,9 +28,9 @@ from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
 from evidence.scores.gain import form_of_run, gain_of_run
 from evidence.scores.recompute import GROUPINGS
-from schemas.problems import formats
-from schemas.problems.problem import Problem
-from schemas.problems.visible import visible
+from schemas import formats
+from schemas.formats import visible
+from schemas.problems import Problem
 
 SCORE_HEAD = (
     '<tr><th>items</th><th class="right">n</th><th class="right">exact match</th><th>95 % interval</th><th></th></tr>'

@@ -18,7 +18,7 @@ from evidence.bundle.format.layout import BUNDLE_MANIFEST, RUNS
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.scan import encoding_of, spans_to_mask
 from evidence.run import layout
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 MASK = "REDACTED"
 """What stands where something was masked. No pattern takes it for a secret."""

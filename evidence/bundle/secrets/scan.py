@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.patterns import BY_ANCHOR, HOME, PRIVATE_KEY, SecretPattern
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 BLOCK_BYTES = 4 << 20
 OVERLAP_BYTES = 8 << 10

@@ -17,9 +17,8 @@ from typing import BinaryIO
 
 from evidence.bundle.format.layout import escape_reason, portable_form, unportable_reason
 from evidence.bundle.format.rules import refusal
-from schemas.problems.problem import Problem
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
+from schemas.formats import quantity, visible
+from schemas.problems import Problem
 
 BLOCK_BYTES = 1 << 20
 STORED, DEFLATED = 0, 8

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from evidence.proof.keys import needed_module
 from evidence.proof.rules import refusal
-from schemas.problems.problem import ProblemError
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import ProblemError
 
 SHA256_OID = "2.16.840.1.101.3.4.2.1"
 _STATUS = {2: "refused", 3: "is still waiting", 4: "warns of a revocation", 5: "was revoked"}

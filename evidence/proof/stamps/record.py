@@ -23,8 +23,8 @@ from evidence.run.extras import install_command
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_json
 from schemas.catalog import VERSION
-from schemas.problems.problem import ProblemError
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 
 Moment = Literal["start", "manifest"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from evidence.records.facts import Document, Facts, finding, same
 from evidence.rewards.headroom import pass_rates
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _STATE_FRACTION = 0.001
@@ -69,7 +69,7 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         return
     dataset = facts.manifest["dataset"]
     if (dataset["generated_rows"] == 0) != (dataset["generator_seed"] is None):
-        stated = f"{dataset['generated_rows']} generated rows and the seed {show(dataset['generator_seed'])}"
+        stated = f"{dataset['generated_rows']} generated rows and the seed {format_value(dataset['generator_seed'])}"
         yield finding(
             facts.folder,
             "TP306",
@@ -103,10 +103,10 @@ def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
         return
     code = facts.manifest["code"]
     if (code["commit"] is None) != (code["dirty"] is None):
-        what = f"commit is {show(code['commit'])} and dirty is {show(code['dirty'])}."
+        what = f"commit is {format_value(code['commit'])} and dirty is {format_value(code['dirty'])}."
         yield finding(facts.folder, "TP307", layout.MANIFEST, what, pointer="/code/dirty")
     if bool(code["dirty"]) != (code["diff_sha256"] is not None):
-        what = f"dirty is {show(code['dirty'])} and diff_sha256 is {show(code['diff_sha256'])}."
+        what = f"dirty is {format_value(code['dirty'])} and diff_sha256 is {format_value(code['diff_sha256'])}."
         expected = "a hash of the difference if dirty is true, and null otherwise"
         yield finding(facts.folder, "TP307", layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
 
@@ -125,11 +125,13 @@ def plan_adds_up(facts: Facts) -> Iterator[Problem]:
         yield _wrong(facts, layout.PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], meaning)
     verdict = _verdict(plan, need)
     if plan["verdict"] != verdict:
-        yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {show(available)} bytes")
+        yield _wrong(
+            facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {format_value(available)} bytes"
+        )
     for index, change in enumerate(plan["changes"]):
         fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
         if change["fits"] != fits:
-            meaning = f"{need} bytes less {change['saves_bytes']}, of {show(available)},"
+            meaning = f"{need} bytes less {change['saves_bytes']}, of {format_value(available)},"
             yield _wrong(facts, layout.PLAN, f"/changes/{index}/fits", change["fits"], fits, meaning)
 
 
@@ -158,8 +160,8 @@ def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
 
 
 def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
-    what = f"{pointer.rsplit('/', 1)[-1]} is {show(stated)}; {meaning} gives {show(right)}."
-    return finding(facts.folder, "TP306", name, what, expected=show(right), pointer=pointer)
+    what = f"{pointer.rsplit('/', 1)[-1]} is {format_value(stated)}; {meaning} gives {format_value(right)}."
+    return finding(facts.folder, "TP306", name, what, expected=format_value(right), pointer=pointer)
 
 
 def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:

@@ -19,15 +19,14 @@ from evidence.records.facts import Facts, finding
 from evidence.run import layout
 from evidence.run.hashes import link_of
 from evidence.run.unreadable import is_lfs_pointer
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
+from schemas.problems import Problem, truncate_problems
 
 RESTORE = "Restore chain.jsonl as the run wrote it, for example from git; if it is lost, run again."
 
 
 def chain_holds(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each entry that does not hold the hash of the one before it, or goes back."""
-    yield from first_few(_broken_links(facts, facts.chain or []))
+    yield from truncate_problems(_broken_links(facts, facts.chain or []))
 
 
 def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
@@ -53,7 +52,7 @@ def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each entry whose rows are not those of metrics.jsonl, or that took other data."""
     if not facts.chain or facts.metrics is None:
         return
-    yield from first_few(_of_other_rows(facts, facts.chain))
+    yield from truncate_problems(_of_other_rows(facts, facts.chain))
     last = facts.chain[-1]
     done = (facts.training or {}).get("steps_done")
     if facts.succeeded and (last["step"] != done or last["rows"] != len(facts.metrics)):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 _DONATED_FRACTION = 0.99
 _FLOAT32 = 1e-6
@@ -24,7 +24,10 @@ def devices_agree(facts: Facts) -> Iterator[Problem]:
         yield _manifest(facts, "TP362", what, "/devices/platform", requested)
     kinds = {device["kind"] for device in devices["list"]}
     if kinds != {devices["kind"]}:
-        what = f"The kind is {show(devices['kind'])}; the list has {', '.join(show(kind) for kind in sorted(kinds))}."
+        what = (
+            f"The kind is {format_value(devices['kind'])}; the list has "
+            f"{', '.join(format_value(kind) for kind in sorted(kinds))}."
+        )
         yield _manifest(facts, "TP362", what, "/devices/list")
     numbers = [device["id"] for device in devices["list"]]
     if len(set(numbers)) != len(numbers):
@@ -39,9 +42,9 @@ def donation_follows_from_bytes(facts: Facts) -> Iterator[Problem]:
     aliased = donation["aliased_bytes"]
     right = None if aliased is None else aliased >= _DONATED_FRACTION * donation["state_bytes"]
     if donation["effective"] != right:
-        stated = show(donation["effective"])
-        what = f"effective is {stated}; {show(aliased)} of {donation['state_bytes']} bytes are reused."
-        yield _manifest(facts, "TP363", what, "/training/donation/effective", show(right))
+        stated = format_value(donation["effective"])
+        what = f"effective is {stated}; {format_value(aliased)} of {donation['state_bytes']} bytes are reused."
+        yield _manifest(facts, "TP363", what, "/training/donation/effective", format_value(right))
 
 
 def schedule_has_a_shape(facts: Facts) -> Iterator[Problem]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from evidence.records.facts import Facts, finding, where
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 
 def status_has_an_end(facts: Facts) -> Iterator[Problem]:
@@ -19,7 +19,7 @@ def status_has_an_end(facts: Facts) -> Iterator[Problem]:
     running = not facts.is_sealed
     for key in ("finished_at", "exit"):
         if (facts.manifest[key] is None) != running:
-            what = f"The status is {facts.manifest['status']} and {key} is {show(facts.manifest[key])}."
+            what = f"The status is {facts.manifest['status']} and {key} is {format_value(facts.manifest[key])}."
             expected = "null" if running else "a value"
             yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
 
@@ -34,7 +34,7 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
         expected = "0" if status == "succeeded" else "a code above 0"
         yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer="/exit/code")
     if (status == "succeeded" and ending["error"] is not None) or (status == "failed" and ending["error"] is None):
-        what = f"The status is {status} and the error is {show(ending['error'])}."
+        what = f"The status is {status} and the error is {format_value(ending['error'])}."
         expected = "null" if status == "succeeded" else "the kind of error"
         yield finding(facts.folder, "TP330", layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
@@ -43,7 +43,7 @@ def log_fits_status(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where a run that succeeded logged an error: whatever stops a run is logged, and nothing else."""
     for line, record in enumerate(facts.log or [] if facts.succeeded else [], start=1):
         if record["level"] == "error":
-            what = f"The run succeeded and logged an error: {record['event']}: {show(record['message'])}."
+            what = f"The run succeeded and logged an error: {record['event']}: {format_value(record['message'])}."
             yield finding(facts.folder, "TP330", layout.LOG, what, line=line, pointer="/level")
             return
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 
 def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
@@ -62,14 +62,16 @@ def _other_prompt(facts: Facts, example: Document, pointer: str) -> Iterator[Pro
     data: Document = (facts.config or {}).get("data", {})
     declared = data.get("template")
     if declared is not None and declared != template:
-        what = f"The prompt of row {row} is written {show(template)}; config.yaml states {show(declared)}."
+        what = (
+            f"The prompt of row {row} is written {format_value(template)}; config.yaml states {format_value(declared)}."
+        )
         yield _odd(facts, what, f"{pointer}/template")
     before, _, after = template.partition("{prompt}")
     prompt = bytes.fromhex(example.get("prompt_utf8", ""))
     if "prompt_utf8" in example and not (
         prompt.startswith(_utf8(before)) and prompt.endswith(_utf8(after.rpartition("{prompt}")[2]))
     ):
-        what = f"The prompt of row {row} is not one that the template {show(template)} writes."
+        what = f"The prompt of row {row} is not one that the template {format_value(template)} writes."
         yield _odd(facts, what, f"{pointer}/prompt_utf8")
 
 

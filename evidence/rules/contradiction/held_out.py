@@ -12,9 +12,8 @@ from evidence.run import layout
 from evidence.scores.held_out import drawn_ids
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import accepted_of
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, truncate_problems
 
 
 def points_follow_from_answers(facts: Facts) -> Iterator[Problem]:
@@ -26,9 +25,9 @@ def points_follow_from_answers(facts: Facts) -> Iterator[Problem]:
     for row in facts.answers_over_steps or ():
         points[row["step"]].append(row)
     if facts.is_sealed:
-        yield from first_few(_other_scores(facts, stated, points))
-    yield from first_few(_other_verdicts(facts))
-    yield from first_few(_other_items(facts, points))
+        yield from truncate_problems(_other_scores(facts, stated, points))
+    yield from truncate_problems(_other_verdicts(facts))
+    yield from truncate_problems(_other_items(facts, points))
 
 
 def _other_scores(
@@ -39,8 +38,11 @@ def _other_scores(
         answers, score = points.get(step, []), row.get("held_out_score")
         right = sum(each["correct"] for each in answers) / len(answers) if answers else None
         if not same(score, right):
-            what = f"held_out_score of step {step} is {show(score)}; {layout.ANSWERS_OVER_STEPS} gives {show(right)}."
-            more: dict[str, Any] = {"line": line, "pointer": "/held_out_score", "expected": show(right)}
+            what = (
+                f"held_out_score of step {step} is {format_value(score)}; "
+                f"{layout.ANSWERS_OVER_STEPS} gives {format_value(right)}."
+            )
+            more: dict[str, Any] = {"line": line, "pointer": "/held_out_score", "expected": format_value(right)}
             yield finding(facts.folder, "TP396", layout.METRICS, what, **more)
 
 
@@ -56,8 +58,10 @@ def _other_verdicts(facts: Facts) -> Iterator[Problem]:
         right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
         for key in ("extracted_answer", "correct"):
             if row[key] != right[key]:
-                what = f"{key} of {row['id']} at step {row['step']} is {show(row[key])}; its output gives another."
-                more: dict[str, Any] = {"line": line, "pointer": f"/{key}", "expected": show(right[key])}
+                what = (
+                    f"{key} of {row['id']} at step {row['step']} is {format_value(row[key])}; its output gives another."
+                )
+                more: dict[str, Any] = {"line": line, "pointer": f"/{key}", "expected": format_value(right[key])}
                 yield finding(facts.folder, "TP396", layout.ANSWERS_OVER_STEPS, what, **more)
 
 

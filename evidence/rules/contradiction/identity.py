@@ -7,8 +7,7 @@ from pathlib import PurePath
 
 from evidence.records.facts import Facts, finding
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
+from schemas.problems import Problem, truncate_problems
 
 
 def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
@@ -49,7 +48,7 @@ def run_id_in_command(facts: Facts) -> Iterator[Problem]:
 def run_id_in_log(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each event that names another run."""
     if facts.manifest is not None and facts.log:
-        yield from first_few(_events_of_others(facts, facts.manifest["run_id"]))
+        yield from truncate_problems(_events_of_others(facts, facts.manifest["run_id"]))
 
 
 def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts, finding
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem
 
 WITH_NEWLINE = "{prompt}\n"
 """How a plain prompt is put to a model where the log of an earlier version does not state it."""
@@ -41,10 +41,11 @@ def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
         logged = record["fields"].get("template", WITH_NEWLINE)
         if stated != logged:
             what = (
-                f"The event prompt_form says plain prompts, written {show(logged)}; eval_summary.json states the "
-                f"template {show(stated)}."
+                f"The event prompt_form says plain prompts, written {format_value(logged)}; "
+                "eval_summary.json states the "
+                f"template {format_value(stated)}."
             )
-            yield finding(facts.folder, "TP360", layout.LOG, what, expected=show(logged), line=line)
+            yield finding(facts.folder, "TP360", layout.LOG, what, expected=format_value(logged), line=line)
             return
 
 
@@ -111,7 +112,7 @@ def _missing(facts: Facts, events: list[str]) -> Iterator[Problem]:
     absent = [event for event in IN_ORDER if event in expected and event not in events]
     if absent:
         verb = "is" if len(absent) == 1 else "are"
-        yield _other(facts, f"{listed(absent, last='and')} {verb} missing.", None)
+        yield _other(facts, f"{join_words(absent, last='and')} {verb} missing.", None)
     for line, event in enumerate(events, start=1):
         if event == SEALED and "manifest_sha256" not in (facts.log or [])[line - 1]["fields"]:
             yield _other(facts, f"The event {SEALED} states no manifest_sha256.", line)

@@ -10,10 +10,8 @@ import numpy as np
 from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
 from evidence.records.facts import Document, Facts, finding, where
 from evidence.run import layout
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.reading.columns import Array
-from schemas.reading.times import moment, seconds_between
+from schemas.problems import Problem, truncate_problems
+from schemas.reading import Array, parse_time, seconds_between
 
 START_SECONDS = 300.0
 """Longest time from the plan to the start of the run, and from there to its first event: nothing waits in between."""
@@ -54,8 +52,8 @@ def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is None:
         return
     if facts.metrics and not _surely_in_order(facts.columns["seconds"], facts.manifest):
-        yield from first_few(_times_in_order(facts, facts.manifest, layout.METRICS, facts.metrics))
-    yield from first_few(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
+        yield from truncate_problems(_times_in_order(facts, facts.manifest, layout.METRICS, facts.metrics))
+    yield from truncate_problems(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
 
 
 def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
@@ -77,7 +75,7 @@ def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
 
 def steps_increase(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose step is not after the one before."""
-    yield from first_few(_steps_going_back(facts))
+    yield from truncate_problems(_steps_going_back(facts))
 
 
 def durations_fit(facts: Facts) -> Iterator[Problem]:
@@ -116,7 +114,7 @@ def _order(
     seconds = seconds_between(earlier[1], later[1])
     if seconds is None:
         for _, text in (earlier, later):
-            if moment(text) is None:
+            if parse_time(text) is None:
                 yield finding(facts.folder, "TP321", name, f"{text} is not a date of the calendar.", pointer=pointer)
     elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - set_back_seconds(facts):
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
@@ -125,7 +123,7 @@ def _order(
 
 def _surely_in_order(seconds: Array, manifest: Document) -> bool:
     """Return whether the times of rows are beyond doubt right, so that a million of them need no closer look."""
-    started, ended = (moment(manifest[name] or "") for name in ("started_at", "finished_at"))
+    started, ended = (parse_time(manifest[name] or "") for name in ("started_at", "finished_at"))
     after = np.diff(seconds, prepend=-math.inf if started is None else started.timestamp())
     ends = math.inf if ended is None else ended.timestamp()
     return bool((after > -CLOCK_SECONDS / 2).all() and seconds.max() < ends + CLOCK_SECONDS / 2)
@@ -133,13 +131,13 @@ def _surely_in_order(seconds: Array, manifest: Document) -> bool:
 
 def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
     spare = CLOCK_SECONDS + set_back_seconds(facts)
-    before = moment(manifest["started_at"])
-    end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
+    before = parse_time(manifest["started_at"])
+    end = parse_time(manifest["finished_at"]) if manifest["finished_at"] else None
     if end is not None and before is not None and end < before:
         end = None  # That the run ends before it starts is reported once, and not for each row.
     above = f"the run started at {manifest['started_at']}"
     for line, row in enumerate(rows, start=1):
-        at = moment(row["time"])
+        at = parse_time(row["time"])
         if at is None:
             what = f"{row['time']} is not a date of the calendar."
             yield finding(facts.folder, "TP321", name, what, line=line, pointer="/time")

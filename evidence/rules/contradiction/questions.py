@@ -11,9 +11,8 @@ from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
 from evidence.scores.reading import expected_line, scoring_of
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, truncate_problems
 
 _HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
 
@@ -38,7 +37,7 @@ def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
 def items_are_answered_once(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each id that stands in an earlier row."""
     for answers in answers_of(facts):
-        yield from first_few(_repeated_questions(facts, answers))
+        yield from truncate_problems(_repeated_questions(facts, answers))
 
 
 def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
@@ -71,7 +70,7 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
         for key, _ in _HASHED:
             was, became = _text(before, key), _text(after, key)
             if became != was:
-                what = f"{key} is {show(was)}; {layout.PREDICTIONS} has {show(became)} in this line."
+                what = f"{key} is {format_value(was)}; {layout.PREDICTIONS} has {format_value(became)} in this line."
                 yield finding(facts.folder, "TP355", layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}")
                 return
 
@@ -109,8 +108,13 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     for key, pointer, effective in pairs:
         asked = declared.get(key)
         if asked is not None and _last_part(asked) != _last_part(effective):
-            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
-            yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
+            what = (
+                f"The evaluation states {format_value(effective)}; config.yaml states "
+                f"{format_value(asked)} at evaluation.{key}."
+            )
+            yield finding(
+                facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=format_value(asked), pointer=pointer
+            )
 
 
 def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
@@ -133,9 +137,14 @@ def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
     for key, effective in scoring.items():
         asked = declared.get(key)
         if asked is not None and asked != effective:
-            what = f"The evaluation states {show(effective)}; config.yaml states {show(asked)} at evaluation.{key}."
+            what = (
+                f"The evaluation states {format_value(effective)}; config.yaml states "
+                f"{format_value(asked)} at evaluation.{key}."
+            )
             pointer = f"/scoring/{key}"
-            yield finding(facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=show(asked), pointer=pointer)
+            yield finding(
+                facts.folder, "TP354", layout.EVAL_SUMMARY, what, expected=format_value(asked), pointer=pointer
+            )
 
 
 def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from evidence.records.facts import Document, Facts, finding, same, value_at
 from evidence.run import layout
 from foreign.readers.statement import Citation, Kind, Statement
-from schemas.problems.problem import Problem, key_path
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, key_path, truncate_problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +209,7 @@ def repetitions_agree(facts: Facts) -> Iterator[Problem]:
     logged = sorted((pair for pair in differing if pair[1].source.file == layout.LOG), key=_line)
     yield from (_of_plan(facts, lead, other) for lead, other in differing if other.source.file == layout.PLAN)
     yield from (_of_command(facts, lead, other) for lead, other in differing if other.source.file == layout.MANIFEST)
-    yield from first_few(_of_log(facts, lead, other) for lead, other in logged)
+    yield from truncate_problems(_of_log(facts, lead, other) for lead, other in logged)
 
 
 def _line(pair: tuple[Statement, Statement]) -> int:
@@ -222,28 +221,32 @@ def _path(statement: Statement) -> str:
 
 
 def _of_plan(facts: Facts, lead: Statement, other: Statement) -> Problem:
-    what = f"The manifest states {show(lead.value)}; plan.json states {show(other.value)} at {other.source.pointer}."
-    expected, pointer = show(other.value), lead.source.pointer
+    what = (
+        f"The manifest states {format_value(lead.value)}; plan.json states "
+        f"{format_value(other.value)} at {other.source.pointer}."
+    )
+    expected, pointer = format_value(other.value), lead.source.pointer
     return finding(facts.folder, "TP305", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_command(facts: Facts, lead: Statement, other: Statement) -> Problem:
     what = (
-        f"The command line sets {lead.fact.removeprefix('setting.')} to {show(other.value)}; config.yaml states "
-        f"{show(lead.value)} at {_path(lead)}."
+        f"The command line sets {lead.fact.removeprefix('setting.')} to "
+        f"{format_value(other.value)}; config.yaml states "
+        f"{format_value(lead.value)} at {_path(lead)}."
     )
-    expected, pointer = show(lead.value), other.source.pointer
+    expected, pointer = format_value(lead.value), other.source.pointer
     return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
 def _of_log(facts: Facts, lead: Statement, other: Statement) -> Problem:
     event, _, field = (other.source.pointer or "").partition("/")
     what = (
-        f"The event {event} states {field} {show(other.value)}; "
-        f"{lead.source.file} states {show(lead.value)} at {_path(lead)}."
+        f"The event {event} states {field} {format_value(other.value)}; "
+        f"{lead.source.file} states {format_value(lead.value)} at {_path(lead)}."
     )
     line = other.source.line
-    return finding(facts.folder, "TP360", layout.LOG, what, expected=show(lead.value), line=line)
+    return finding(facts.folder, "TP360", layout.LOG, what, expected=format_value(lead.value), line=line)
 
 
 CHECKS = (repetitions_agree,)

@@ -11,8 +11,8 @@ import numpy as np
 from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 _SPEED_TOLERANCE = 0.01
 """Relative; the two figures may have been rounded before they were written."""
@@ -36,9 +36,9 @@ def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
                 facts.folder,
                 "TP310",
                 layout.MANIFEST,
-                f"result.{name} is {show(stated[name])}; metrics.jsonl gives {show(right)}."
+                f"result.{name} is {format_value(stated[name])}; metrics.jsonl gives {format_value(right)}."
                 f"{_confused_with(name, stated[name], computed)}",
-                expected=show(right),
+                expected=format_value(right),
                 pointer=f"/result/{name}",
             )
 

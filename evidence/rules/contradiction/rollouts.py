@@ -22,9 +22,8 @@ from evidence.rewards.terms import terms_of
 from evidence.run import layout
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import Scoring, scoring_of
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import first_few
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, ProblemError, truncate_problems
 
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by the type that is computed in: six times or more the largest that
@@ -117,7 +116,7 @@ def scoring_in(facts: Facts) -> Scoring | None:
 def rewards_follow_from_completions(facts: Facts) -> Iterator[Problem]:
     """Yield problems for rewards, sums and prompts that are not those of the completion and its row."""
     if (run := rewarded_run(facts)) is not None:
-        yield from first_few(_other_rewards(run))
+        yield from truncate_problems(_other_rewards(run))
         yield from _not_again(run)
 
 
@@ -126,9 +125,9 @@ def advantages_follow_from_rewards(facts: Facts) -> Iterator[Problem]:
     if (run := rewarded_run(facts)) is None:
         return
     figures = {row["step"]: (line, row) for line, row in enumerate(facts.metrics or (), start=1)}
-    yield from first_few(_other_groups(run))
-    yield from first_few(_other_advantages(run))
-    yield from first_few(_other_figures(run, figures))
+    yield from truncate_problems(_other_groups(run))
+    yield from truncate_problems(_other_advantages(run))
+    yield from truncate_problems(_other_figures(run, figures))
 
 
 def sampler_has_the_trained_weights(facts: Facts) -> Iterator[Problem]:
@@ -154,21 +153,21 @@ def _other_rewards(run: RewardedRun) -> Iterator[Problem]:
     for line, rollout in enumerate(run.rollouts, start=1):
         row, parts = run.row_of(rollout), rollout["rewards"]
         if row is not None and row_texts(row)[0][-1] != rollout["prompt"]:
-            what = f"The prompt is {show(rollout['prompt'])}; row {rollout['row']} of the dataset has another."
+            what = f"The prompt is {format_value(rollout['prompt'])}; row {rollout['row']} of the dataset has another."
             yield _problem(run, "TP393", what, line, "/prompt")
         if set(parts) != names:
-            what = f"Rewards are stated for {listed(sorted(parts), 'and') if parts else 'nothing'}."
-            yield _problem(run, "TP391", what, line, "/rewards", listed(sorted(names), "and"))
+            what = f"Rewards are stated for {join_words(sorted(parts), 'and') if parts else 'nothing'}."
+            yield _problem(run, "TP391", what, line, "/rewards", join_words(sorted(names), "and"))
             continue
         for reward in run.rewards:
             value, right = parts[reward.name], run.again(reward, rollout)
             if value is not None and right is not None and not same(value, right):
-                what = f"{reward.name} is {value:g} for {show(rollout['completion'])}, which gives {right:g}."
+                what = f"{reward.name} is {value:g} for {format_value(rollout['completion'])}, which gives {right:g}."
                 yield _problem(run, "TP391", what, line, f"/rewards/{reward.name}", f"{right:g}")
         total = None if None in parts.values() else total_reward(run.rewards, parts)
         if not same(rollout["reward"], total):
-            what = f"reward is {show(rollout['reward'])}; its parts give {show(total)}."
-            yield _problem(run, "TP391", what, line, "/reward", show(total))
+            what = f"reward is {format_value(rollout['reward'])}; its parts give {format_value(total)}."
+            yield _problem(run, "TP391", what, line, "/reward", format_value(total))
 
 
 def _not_again(run: RewardedRun) -> Iterator[Problem]:
@@ -179,7 +178,7 @@ def _not_again(run: RewardedRun) -> Iterator[Problem]:
         if not all(run.can_repeat(reward, rollout) for rollout in run.rollouts)
     ]
     if left_out:
-        what = f"Not computed again: {listed(left_out, 'and')}. Sums and advantages were."
+        what = f"Not computed again: {join_words(left_out, 'and')}. Sums and advantages were."
         yield finding(run.facts.folder, "TP395", layout.ROLLOUTS, what)
 
 
@@ -213,8 +212,11 @@ def _other_advantages(run: RewardedRun) -> Iterator[Problem]:
                     what = f"advantage is {row['advantage']:g}; the rewards of its group give {value:g}."
                     yield _problem(run, "TP392", what, line, "/advantage", f"{value:g}")
                 elif row["is_used"] != is_used:
-                    what = f"is_used is {show(row['is_used'])}; group and finish_reason give {show(is_used)}."
-                    yield _problem(run, "TP392", what, line, "/is_used", show(is_used))
+                    what = (
+                        f"is_used is {format_value(row['is_used'])}; group and finish_reason give "
+                        f"{format_value(is_used)}."
+                    )
+                    yield _problem(run, "TP392", what, line, "/is_used", format_value(is_used))
 
 
 def _other_figures(run: RewardedRun, figures: Mapping[int, tuple[int, Document]]) -> Iterator[Problem]:

@@ -13,9 +13,8 @@ from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Scoring, accepted_of, scoring_of
 from evidence.scores.recompute import counts_prompts_once, scores_of
 from evidence.scores.samples import MORE_SAMPLES, answers_in, majority_fields
-from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import first_few
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, pointer_to, truncate_problems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +46,13 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
     for answers in answers_of(facts):
         computed = scores_of(answers.rows, samples, by_prompt=counts_prompts_once(answers.stated))
         stated = {key: answers.stated.get(key) for key in ("metrics", "groups", "sampled") if key in answers.stated}
-        yield from first_few(
+        yield from truncate_problems(
             finding(
                 facts.folder,
                 "TP340",
                 layout.EVAL_SUMMARY,
-                f"{'.'.join(path)} is {show(here)}; {answers.file} gives {show(there)}.",
-                expected=show(there),
+                f"{'.'.join(path)} is {format_value(here)}; {answers.file} gives {format_value(there)}.",
+                expected=format_value(there),
                 pointer=answers.place + pointer_to(path),
             )
             for path, here, there in _leaves_that_differ(stated, computed, ())
@@ -67,12 +66,12 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     try:
         scoring.read("")
     except PatternError as error:
-        what = f"The pattern {show(scoring.answer_regex)} reads no answer: {error}."
+        what = f"The pattern {format_value(scoring.answer_regex)} reads no answer: {error}."
         pointer = "/scoring/answer_regex"
         yield finding(facts.folder, "TP341", layout.EVAL_SUMMARY, what, pointer=pointer)
         return
     for file, rows in _prediction_files(facts):
-        yield from first_few(_wrong_verdicts(facts, file, rows, scoring, stop))
+        yield from truncate_problems(_wrong_verdicts(facts, file, rows, scoring, stop))
 
 
 def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
@@ -80,10 +79,10 @@ def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
     generation = facts.eval_summary["generation"] if facts.eval_summary else {}
     for file, rows in _prediction_files(facts):
         if generation:
-            yield from first_few(_other_samples(facts, file, rows, generation.get("samples", 1)))
-        yield from first_few(_odd_outputs(facts, file, rows, generation.get("max_new_tokens")))
-        yield from first_few(_odd_ends(facts, file, rows, generation))
-        yield from first_few(_texts_of_one_answer(facts, file, rows))
+            yield from truncate_problems(_other_samples(facts, file, rows, generation.get("samples", 1)))
+        yield from truncate_problems(_odd_outputs(facts, file, rows, generation.get("max_new_tokens")))
+        yield from truncate_problems(_odd_ends(facts, file, rows, generation))
+        yield from truncate_problems(_texts_of_one_answer(facts, file, rows))
 
 
 def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
@@ -113,18 +112,18 @@ def _wrong_verdicts(
         right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row), stop=stop)
         wrong = [key for key in right if row.get(key) != right[key] and (is_lenient or key != "lenient_correct")]
         for key in wrong:
-            what = f"{key} of {row['id']} is {show(row.get(key))}; its output gives {show(right[key])}."
+            what = f"{key} of {row['id']} is {format_value(row.get(key))}; its output gives {format_value(right[key])}."
             at = f"{pointer}/{key}"
-            yield finding(facts.folder, "TP341", file, what, expected=show(right[key]), line=line, pointer=at)
+            yield finding(facts.folder, "TP341", file, what, expected=format_value(right[key]), line=line, pointer=at)
     for line, row in enumerate(rows, start=1):
         if MORE_SAMPLES not in row:
             continue
         answers = [each["extracted_answer"] for each in answers_in(row)]
         for key, value in majority_fields(answers, scoring, accepted_of(row)).items():
             if row.get(key) != value:
-                what = f"{key} of {row['id']} is {show(row.get(key))}; its samples give {show(value)}."
+                what = f"{key} of {row['id']} is {format_value(row.get(key))}; its samples give {format_value(value)}."
                 at = f"/{key}"
-                yield finding(facts.folder, "TP341", file, what, expected=show(value), line=line, pointer=at)
+                yield finding(facts.folder, "TP341", file, what, expected=format_value(value), line=line, pointer=at)
 
 
 def each_answer(rows: Sequence[Document]) -> Iterator[tuple[int, str, Document]]:
@@ -151,7 +150,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         reason, tokens = row["finish_reason"], row["output_tokens"]
         failed = row["error"] is not None
         if failed != (reason == "error"):
-            key, what = "finish_reason", f"finish_reason is {reason} and error is {show(row['error'])}."
+            key, what = "finish_reason", f"finish_reason is {reason} and error is {format_value(row['error'])}."
         elif failed and row["output_text"]:
             key, what = "output_text", "The row has an output, and its error says that it has none."
         elif not failed and tokens == 0:
@@ -174,7 +173,7 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], generation: Doc
     for line, pointer, row in each_answer(rows):
         _, found, after = row["output_text"].partition(text) if text else ("", "", "")
         if after:
-            what = f"{row['id']} goes on after {show(text)}, with which an output ends."
+            what = f"{row['id']} goes on after {format_value(text)}, with which an output ends."
             yield finding(facts.folder, "TP342", file, what, line=line, pointer=f"{pointer}/output_text")
         ids = row.get("output_token_ids", "").split()
         if not ids or stop is None or row["error"] is not None:

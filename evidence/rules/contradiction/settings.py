@@ -11,8 +11,8 @@ from evidence.records.effective import PLACES, agreements, effective_of, pointer
 from evidence.records.facts import Document, Facts, finding, same, where
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
-from schemas.problems.problem import Problem
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem
 
 _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"})
 """Keys with a check of their own: a compiler may decline the first two, the platform is compared with the request."""
@@ -30,8 +30,8 @@ def declared_is_effective(facts: Facts) -> Iterator[Problem]:
 
 
 def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
-    what = f"The manifest states {show(effective)}; config.yaml states {show(declared)} at {key}."
-    return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=show(declared), pointer=pointer)
+    what = f"The manifest states {format_value(effective)}; config.yaml states {format_value(declared)} at {key}."
+    return finding(facts.folder, "TP303", layout.MANIFEST, what, expected=format_value(declared), pointer=pointer)
 
 
 def effective_group_follows(facts: Facts) -> Iterator[Problem]:
@@ -41,9 +41,12 @@ def effective_group_follows(facts: Facts) -> Iterator[Problem]:
     group = effective_of(facts.manifest)
     for key, stated in stated_elsewhere(facts.manifest).items():
         if key in group and not same(group[key], stated):
-            what = f"The group states {show(group[key])}; /{PLACES[key].replace('.', '/')} states {show(stated)}."
+            what = (
+                f"The group states {format_value(group[key])}; /{PLACES[key].replace('.', '/')} "
+                f"states {format_value(stated)}."
+            )
             pointer = pointer_of(facts.manifest, key)
-            yield finding(facts.folder, "TP377", layout.MANIFEST, what, expected=show(stated), pointer=pointer)
+            yield finding(facts.folder, "TP377", layout.MANIFEST, what, expected=format_value(stated), pointer=pointer)
 
 
 def donation_is_effective(facts: Facts) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from evidence.rules.spending import device, hours, program
 from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
-from schemas.problems.problem import Problem, worst_first
+from schemas.problems import Problem, worst_first
 
 CHECKS = (*device.CHECKS, *program.CHECKS, *hours.CHECKS)
 """Functions from what is known of a run, and its device, to problems, in the order of their findings."""

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words, size
+from schemas.problems import Problem, problem_of
 
 MUCH = 0.5
 """Padding from which on a warning is given: more is computed in vain than for something."""
@@ -29,8 +27,8 @@ def element_type_exists(figures: RunFigures, target: Target) -> Iterator[Problem
         "TP730",
         file=figures.file,
         pointer="/precision/compute",
-        what=f"precision.compute is {kind}; {target.name} multiplies {listed(list(target.element_types))}.",
-        expected=listed(list(target.element_types)),
+        what=f"precision.compute is {kind}; {target.name} multiplies {join_words(list(target.element_types))}.",
+        expected=join_words(list(target.element_types)),
         next=f"Use --set precision.compute={instead[0]}." if instead else "Choose another device.",
     )
 

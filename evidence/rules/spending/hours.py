@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 
 HOUR = 3600.0
 LARGE_SHARE = 0.5

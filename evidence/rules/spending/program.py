@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from evidence.rules.spending.figures import RunFigures
 from evidence.targets.target import Target
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.formats import size
+from schemas.problems import Problem, problem_of
 
 SMALLEST_GROUP = 4
 

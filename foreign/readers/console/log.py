@@ -20,9 +20,8 @@ from foreign.readers.keys import plain
 from foreign.readers.settings import Region, is_example_name, regions
 from foreign.readers.text import LogLine, Text
 from foreign.readers.view import FileReading, MetricRow
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem, problem_of, truncate_problems
 
 _LONGEST = 5000
 """Characters of a line that are looked at."""
@@ -171,4 +170,4 @@ def _traceback_problems(log: ConsoleLog, where: str) -> list[Problem]:
         after = len(log.rows) - before
         what = f"The log says {quote(line.text)}; rows of metrics after it: {after}."
         found.append(problem_of("TP520", file=where, what=what, line=begins))
-    return list(first_few(found, limit=3))
+    return list(truncate_problems(found, limit=3))

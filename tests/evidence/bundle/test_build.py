@@ -19,8 +19,8 @@ from evidence.bundle.verify import verify_bundle
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import Problem, ProblemError
+from schemas.render import as_text
 
 
 def refused(folders: list[Path], output: Path, **options: bool) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.bundle.unpacked import unpacked_run
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 from trainproof.command import main
 
 APPLE = b"\0\5\x16\7\0\2\0\0Mac OS X        "

@@ -13,7 +13,7 @@ from evidence.bundle.headline import headline
 from evidence.bundle.share import shared_report, write_report
 from evidence.bundle.verify import verify_bundle
 from evidence.run.layout import CONFIG
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.command import main
 
 MOST_BYTES = 6_000_000

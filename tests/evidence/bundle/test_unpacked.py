@@ -8,7 +8,7 @@ from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.unpacked import unpacked_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 
 @pytest.fixture

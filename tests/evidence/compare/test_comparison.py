@@ -19,8 +19,8 @@ from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline
 from evidence.judge.report import RunReport
 from evidence.records.ours import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text as problems_text
+from schemas.problems import ProblemError
+from schemas.render import as_text as problems_text
 from trainproof.terminal.comparisons import as_dict, as_text, existing_runs
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"

@@ -10,8 +10,8 @@ from synthetic import write_run
 
 from evidence.compare.gate import requirements_of
 from evidence.scores.recompute import scores_of
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainproof import command
 from trainproof.terminal.comparisons import format_gate, outcome_of
 

@@ -16,8 +16,7 @@ from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_manifest
 from evidence.run.lock import RunLock
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import all_rules
+from schemas.problems import ProblemError, all_rules
 
 
 def write_many(root: Path, count: int) -> list[Path]:

@@ -14,9 +14,8 @@ from evidence.index import columns_cache as kept_columns
 from evidence.index.columns_cache import default_folder, keep, read_cached, signature_of
 from evidence.index.runs import RunIndex
 from evidence.run.layout import METRICS
-from schemas.catalog.row_fields import number_names
-from schemas.reading.columns import columns_of
-from schemas.reading.rows import read_rows
+from schemas.catalog import number_names
+from schemas.reading import Columns, read_rows
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +31,7 @@ def test_index_keeps_and_a_page_reads_the_same(tmp_path: Path) -> None:
     assert len(list(folder.iterdir())) == 1
     table = read_cached(folder, long / METRICS)
     assert table is not None
-    columns = columns_of(read_rows(long / METRICS, "metric_row").values)
+    columns = Columns(read_rows(long / METRICS, "metric_row").values)
     for name, kept_column in zip((*number_names(), "seconds"), table, strict=True):
         np.testing.assert_array_equal(kept_column, columns[name])
     assert read_cached(folder, short / METRICS) is None
@@ -77,7 +76,7 @@ def test_without_a_disk_for_it_nothing_is_kept_and_nothing_fails(tmp_path: Path)
     (tmp_path / "kept").write_text("a file where the folder should be")
     signature = signature_of(run / METRICS)
     assert signature is not None
-    keep(tmp_path / "kept", run / METRICS, signature, columns_of(read_rows(run / METRICS, "metric_row").values))
+    keep(tmp_path / "kept", run / METRICS, signature, Columns(read_rows(run / METRICS, "metric_row").values))
     assert read_cached(tmp_path / "kept", run / METRICS) is None
     assert signature_of(tmp_path / "absent") is None
 

@@ -19,7 +19,7 @@ from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs,
 from evidence.judge.judgement import judge, report_of
 from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 
 def test_line_of_a_run(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from evidence.judge.grade import FORMER_NAMES
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_text
+from schemas.problems import Problem
+from schemas.render import as_text
 from trainproof.terminal.signatures import with_signature
 
 CORPUS = Path(__file__).parents[2] / "corpus"

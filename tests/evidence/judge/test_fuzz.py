@@ -19,7 +19,7 @@ from evidence.index.runs import index_runs
 from evidence.judge.grade import GRADES
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
 
 pytestmark = pytest.mark.slow

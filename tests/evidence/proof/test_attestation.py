@@ -19,7 +19,7 @@ from own_sigstore import OwnSigstore, Workflow, statement_about
 
 from evidence.proof.attestation import attestations_in
 from evidence.proof.trust import roots_of
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof import command
 
 DIGEST = "ab" * 32

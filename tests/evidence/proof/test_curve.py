@@ -64,7 +64,7 @@ def test_what_openssl_would_have_accepted(tmp_path: Path):
     """The attack itself: with the point of order 1 this one signature fits every message, for OpenSSL."""
     ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     from evidence.proof.keys import public_key
-    from schemas.problems.problem import ProblemError
+    from schemas.problems import ProblemError
 
     neutral = bytes.fromhex(POINTS["order 1"])
     for message in (b"one", b"another"):

@@ -18,7 +18,7 @@ from own_time_authority import Authority, new_authority, serving
 
 from evidence.proof.stamps.authority import address_problem, check, read_stamp, request, request_stamp
 from evidence.proof.trust import loaded_certificate
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 DATA = b"what was there"
 DIGEST = hashlib.sha256(DATA).digest()

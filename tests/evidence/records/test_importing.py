@@ -20,7 +20,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
 from evidence.records.importing import ImportResult, import_run
 from evidence.records.ours import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainproof import command
 from trainproof.terminal.runs import run_text

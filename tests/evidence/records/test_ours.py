@@ -11,7 +11,7 @@ from synthetic import write_run
 
 from evidence.records.ours import read_existing_run, read_run
 from evidence.run.lock import RunLock
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 
 def whats(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from evidence.rewards import refuse_rows, rewards_of
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 
 def refused(settings: list, scoring: Scoring | None = None) -> list[tuple[str, str | None, str]]:

@@ -18,7 +18,7 @@ from synthetic import write_run
 
 from evidence.judge.judgement import check_run, report_of
 from evidence.records.ours import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 CASES = Path(__file__).parents[2] / "cases" / "runs"
 BROKEN = sorted(path.parent for path in CASES.glob("broken/*/change.json"))

@@ -13,7 +13,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 FIX = (
     "  A score on questions that were trained on does not measure what the model can do.\n"

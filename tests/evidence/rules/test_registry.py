@@ -16,7 +16,7 @@ from evidence.judge.judgement import check_run
 from evidence.records.ours import read_run
 from evidence.registry import built_in
 from evidence.registry.known_models import known_models, parameters_of
-from schemas.names import DATASETS, EVAL_SETS
+from schemas.catalog import DATASETS, EVAL_SETS
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.build import build
 from trainer.model.files.source import resolve

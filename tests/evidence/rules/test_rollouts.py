@@ -18,7 +18,7 @@ from evidence.rules.contradiction.rollouts import SAMPLER_GAPS
 from evidence.rules.rewarding import difference
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 NOT_EVALUATED = "TP509"
 

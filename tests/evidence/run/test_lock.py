@@ -14,7 +14,7 @@ import pytest
 
 from evidence.run.layout import LOCK
 from evidence.run.lock import RunLock, is_alive, refuse_without_locks
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 HOLD = """
 import sys, time

@@ -17,8 +17,8 @@ from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
 from evidence.run.notes import LONGEST_NOTE, Notes, NotesEdit, change_notes, read_notes, tags_in
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from schemas.validate import read_document
 from trainproof.command import main
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evidence.targets.target import no_target, target_names, target_of, target_of_kind, targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 
 CASES = Path(__file__).parents[2] / "cases" / "documents"

@@ -15,7 +15,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
 from evidence.records.ours import read_run
 from foreign.readers.view import ForeignRun
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "foreign").glob("*/folder"))
 

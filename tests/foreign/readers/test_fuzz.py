@@ -17,7 +17,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.foreign_run import read_foreign
 from evidence.records.importing import contents
 from evidence.records.ours import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 from schemas.validate import check_value
 from trainproof.terminal.runs import run_json, run_text
 

@@ -11,7 +11,7 @@ from event_files import event, masked_crc, record
 from evidence.records.foreign_run import LARGEST_BYTES, read_foreign
 from foreign.readers import tensorboard
 from foreign.readers.tensorboard import MOST_BYTES, read_events
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES
+from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
 
 
 def said(folder: Path) -> list[str]:

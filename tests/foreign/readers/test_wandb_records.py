@@ -16,7 +16,7 @@ from event_files import block, varint
 from evidence.records.foreign_run import read_foreign
 from evidence.records.importing import import_run
 from foreign.readers.wandb_records import HEADER, read_wandb_records, records
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 WRITTEN_BY_WANDB = Path(__file__).parents[2] / "cases" / "trackers" / "run-wcdioqcw.wandb"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)

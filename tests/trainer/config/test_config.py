@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from schemas.catalog import schema
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import config_text, load_config
 from trainer.config.seed_names import PRESENT_NAMES
 from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of

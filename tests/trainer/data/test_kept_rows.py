@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.data import encode
 from trainer.data.files import kept
 from trainer.data.files.encoded import EncodedRow, TokenFile

@@ -13,7 +13,7 @@ import pytest
 from evidence.rewards import Attempt, refuse_rows, rewards_of
 from evidence.rewards.reasoning_gym import scorer_of
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.data import reasoning_gym
 from trainer.data.rows import read_dataset
 

@@ -18,7 +18,7 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.scores.recompute import scores_of
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.load import load_config
 from trainer.config.tree import (

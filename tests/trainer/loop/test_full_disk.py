@@ -24,8 +24,8 @@ from evidence.judge.report import report_text
 from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run

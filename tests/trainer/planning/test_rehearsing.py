@@ -15,7 +15,7 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.registry.known_models import folder_of
 from evidence.targets.target import target_of
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
 from trainer.model.files.known import known_source

@@ -14,7 +14,7 @@ from model_folders import llama_folder
 
 from evidence.registry.known_models import known_models
 from evidence.targets.target import target_of, targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.load import load_config
 from trainer.config.tree import (

@@ -21,7 +21,7 @@ from evidence.proof.receipts import keep_receipt, run_sha256
 from evidence.proof.verification import graded_with, proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (

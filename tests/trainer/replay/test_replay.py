@@ -21,7 +21,7 @@ from evidence.proof.verification import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,

@@ -16,7 +16,7 @@ from evidence.index.runs import index_runs
 from evidence.judge.grade import NEVER_STATED
 from evidence.judge.report import grades_json, grades_text, report_as, report_text
 from evidence.records.ours import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.terminal.runs import run_text, runs_json, runs_text
 
 

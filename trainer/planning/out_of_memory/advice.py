@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from evidence.run.plan_words import cost_of
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import NamedBuffer, Role
 

@@ -13,7 +13,7 @@ from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeComparison
 from evidence.compare.verdict import PairVerdict
 from evidence.judge.headlines import Headline
-from schemas.problems import formats
+from schemas import formats
 
 Row = tuple[str, ...]
 

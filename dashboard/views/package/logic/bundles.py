@@ -16,10 +16,8 @@ from evidence.bundle.inspection import ChecklistItem
 from evidence.bundle.integrity import published_schemas
 from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.run import layout
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity, size
+from schemas.problems import Problem, ProblemError, problem_of
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from dashboard.shared.charts.plan_figures import Palette, bytes_at, new_figure, unit_of_bytes
 from dashboard.shared.words.grades import Tone
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
-from schemas.problems.formats import count, size
-from schemas.reading.values import number_at, objects_at
+from schemas.formats import count, size
+from schemas.reading import get_number, get_objects
 
 MOST_SIDE = 24
 """Sizes on one side of the map; what a stranger's document has more is left out."""
@@ -47,7 +47,7 @@ class Grid:
 def grid(answer: Mapping[str, Any] | None) -> Grid | None:
     """Return the map of an answer, or None if it is missing."""
     found: dict[tuple[int, int], Cell] = {}
-    for one in objects_at(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
+    for one in get_objects(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
         batch, length = _whole(one, "microbatch_size"), _whole(one, "max_length")
         if batch and length:
             need, verdict = bytes_at(one, "need_bytes"), verdict_at(one, "verdict")
@@ -177,7 +177,7 @@ def _unit(found: Grid) -> tuple[int, str]:
 
 
 def _whole(one: Mapping[str, Any], key: str) -> int | None:
-    value = number_at(one, key)
+    value = get_number(one, key)
     return int(value) if value is not None and 0 < value <= _LARGEST and value == int(value) else None
 
 

@@ -24,7 +24,7 @@ from evidence.records.ours import Run
 from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run.layout import EVAL_SUMMARY, MANIFEST
 from schemas.catalog import is_rows, kind_of
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems import Problem, pointer_to
 
 _LONGEST = 2000
 _LONGEST_NAMES = 200

@@ -21,10 +21,9 @@ from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from foreign.readers.view import ForeignRun
-from schemas.problems import formats
-from schemas.problems.formats import count
-from schemas.problems.words import quantity
-from schemas.reading.values import flag_at, number_at, objects_at, text_at
+from schemas import formats
+from schemas.formats import count, quantity
+from schemas.reading import get_bool, get_number, get_objects, get_str
 
 _MOST_FACTS = 500
 
@@ -106,7 +105,7 @@ def examples(run: Run) -> None:
     if run.first_examples is None:
         markup.empty("No examples", "This run has no first_examples.json that can be read.")
         return
-    end_token = flag_at(run.first_examples, "counts", "end_token_supervised")
+    end_token = get_bool(run.first_examples, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
     if ROLLOUTS in run.files:
         ends = "no: its own completions are learned from, see Roll-outs"
@@ -115,14 +114,14 @@ def examples(run: Run) -> None:
         [
             (
                 *(
-                    count(number_at(run.first_examples, "counts", name))
+                    count(get_number(run.first_examples, "counts", name))
                     for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
                 ),
                 ends,
             )
         ],
     )
-    token_rows.show(objects_at(run.first_examples, "examples"))
+    token_rows.show(get_objects(run.first_examples, "examples"))
 
 
 def reproduction(run: Run) -> None:
@@ -183,14 +182,14 @@ def repeat(run: Run) -> None:
             ],
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],
         )
-    steps = number_at(run.manifest, "training", "steps_done")
+    steps = get_number(run.manifest, "training", "steps_done")
     subject = repeating.ReplaySubject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
     repeating.show(subject, key=f"repeat {run.path.name}")
 
 
 def files(run: Run) -> None:
     """Draw every file of the run with its stated hash, and let the reader have it."""
-    stated = {text_at(item, "path"): item for item in objects_at(run.manifest, "artifacts")}
+    stated = {get_str(item, "path"): item for item in get_objects(run.manifest, "artifacts")}
     rows = []
     for name in run.files:
         artifact = stated.get(name)
@@ -198,8 +197,8 @@ def files(run: Run) -> None:
             (
                 name,
                 formats.size(_size(run.path / name)),
-                (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
-                (text_at(artifact, "sha256") if artifact else None)
+                (get_str(artifact, "role") if artifact else None) or formats.NOTHING,
+                (get_str(artifact, "sha256") if artifact else None)
                 or ("the manifest itself" if name == MANIFEST else "not stated"),
             )
         )

@@ -12,8 +12,8 @@ from dashboard.shared.session.reading_bar import reading_bar
 from dashboard.shared.words.grades import GRADES
 from evidence.index.check import check_paths
 from evidence.judge.report import Report, RunReport, report_as
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 _KEPT = "report of the check"
 MOST_SHOWN = 100

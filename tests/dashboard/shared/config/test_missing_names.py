@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dashboard.shared.config.missing_names import absent
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 
 def config(**names: Any) -> dict[str, Any]:

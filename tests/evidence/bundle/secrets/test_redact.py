@@ -17,7 +17,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.secrets.redact import masked_text
 from evidence.bundle.secrets.scan import scan_file
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.terminal.bundles import build_text, verdict_text
 
 PRIVATE = "RSA " + "PRIVATE KEY-----"

@@ -12,7 +12,7 @@ from hostile_zips import CASES, FOLDER, Part, raw_zip
 
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.archive import ArchiveLimits, safe_entries
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 TEXTS = Path(__file__).parents[3] / "cases" / "zips"
 HARMLESS = {"no_entries", "not_a_bundle"}

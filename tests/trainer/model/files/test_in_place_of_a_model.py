@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from model_folders import model_folder
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.adapters.config import read_adapter_config
 from trainer.model.files.source import resolve
 from trainer.model.files.tensors import open_file, open_tensors
