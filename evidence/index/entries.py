@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from evidence.index import codec
 from evidence.index.summary import RunSummary
 from evidence.judge.judgement import RunJudgement
 from evidence.run.platform import user_folder
@@ -34,43 +33,17 @@ class IndexEntry:
 
 
 def encode(entry: IndexEntry) -> bytes | None:
-    """Return an entry as msgpack; None: it holds a number or half a character that no other reader can hold."""
-    try:
-        return _encoder().encode(entry)
-    except (OverflowError, UnicodeEncodeError):
-        return None
+    """Return an entry as JSON, or None if it holds half a surrogate pair."""
+    return codec.encode(entry)
 
 
 def decode(data: bytes) -> IndexEntry | None:
-    """Return an entry from its bytes, None where they are not one."""
+    """Return an entry from JSON, or None if the data is not one."""
     try:
-        return _decoder().decode(data)
-    except msgspec.MsgspecError:
+        found: IndexEntry = codec.decode(IndexEntry, data)
+    except ValueError:
         return None
-
-
-@cache
-def _encoder() -> msgspec.msgpack.Encoder:
-    return msgspec.msgpack.Encoder(enc_hook=os.fsencode)
-
-
-@cache
-def _decoder() -> msgspec.msgpack.Decoder[IndexEntry]:
-    return msgspec.msgpack.Decoder(IndexEntry, dec_hook=_path)
-
-
-def _path(kind: type, value: Any) -> Path:
-    """Return the path that stands as bytes, the one thing in an entry that msgpack does not know."""
-    if kind is not Path or not isinstance(value, bytes):
-        what = f"{kind} cannot be read"
-        raise TypeError(what)
-    return _path_of(value)
-
-
-@lru_cache(maxsize=1)
-def _path_of(name: bytes) -> Path:
-    """Return a path, the same one for each time that an entry states it."""
-    return Path(os.fsdecode(name))
+    return found
 
 
 MOST_ROOTS = 20
@@ -78,13 +51,6 @@ MOST_ROOTS = 20
 
 _PACKAGES = ("evidence", "foreign", "schemas")
 """The packages that decide what an entry states."""
-
-
-class _CacheFile(msgspec.Struct, frozen=True):
-    """The file of one root: who wrote it, and by the name of each folder a signature and the entry as msgpack."""
-
-    maker: str
-    entries: dict[str, tuple[str, bytes]]
 
 
 def default_folder() -> Path:
@@ -104,10 +70,10 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
     for name, signature, entry in entries:
         # One that cannot be kept is read again the next time.
         if (data := encode(entry)) is not None:
-            kept_entries[name] = signature, data
+            kept_entries[name] = signature, data.decode()
     # Nothing kept means that all is read again: slower, and never wrong.
     with contextlib.suppress(OSError, UnicodeEncodeError):
-        content = msgspec.msgpack.encode(_CacheFile(maker=_maker(), entries=kept_entries))
+        content = json.dumps({"maker": _maker(), "entries": kept_entries}).encode()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             place = _place(folder, root)
@@ -119,16 +85,17 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
 def read_cached(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the entries of a root that this very code kept, by folder name, as far as the signatures are the same."""
     try:
-        found = msgspec.msgpack.decode(_place(folder, root).read_bytes(), type=_CacheFile)
-    except (OSError, msgspec.MsgspecError):
+        found = json.loads(_place(folder, root).read_bytes())
+        if found["maker"] != _maker():
+            return {}
+        states = {name: (signature, data.encode()) for name, (signature, data) in found["entries"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    if found.maker != _maker():
-        return {}
-    entries = {}
-    for name, (signature, data) in found.entries.items():
-        if signatures.get(name) == signature and (entry := decode(data)) is not None:
-            entries[name] = entry
-    return entries
+    return {
+        name: entry
+        for name, (signature, data) in states.items()
+        if signatures.get(name) == signature and (entry := decode(data)) is not None
+    }
 
 
 @cache
@@ -145,10 +112,10 @@ def _maker() -> str:
 
 
 def _place(folder: Path, root: Path) -> Path:
-    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.msgpack"
+    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.json"
 
 
 def _forget_oldest(folder: Path) -> None:
-    newest_first = sorted(folder.glob("*.msgpack"), key=lambda path: -path.stat().st_mtime_ns)
+    newest_first = sorted(folder.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
     for path in newest_first[MOST_ROOTS:]:
         path.unlink()

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
-import msgspec
-
 from evidence.index.columns_cache import keep, signature_of
 from evidence.index.entries import IndexEntry, decode, encode
 from evidence.index.summary import summary_of
@@ -170,7 +168,7 @@ def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[bytes]
         answer = process.stdout.read(length)
     except OSError:
         return []
-    return msgspec.msgpack.decode(answer, type=list[bytes]) if length and len(answer) == length else []
+    return answer.split(b"\n") if length and len(answer) == length else []
 
 
 def help_reading() -> None:
@@ -184,6 +182,6 @@ def help_reading() -> None:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
         read = [entry for one in read_in_turn(folders, columns_in=columns_in) for entry in one.values()]
         # What cannot be sent is empty, and read by who asked.
-        answer = msgspec.msgpack.encode([encode(entry) or b"" for entry in read])
+        answer = b"\n".join(encode(entry) or b"" for entry in read)
         sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sys.stdout.buffer.flush()

@@ -13,7 +13,7 @@ from synthetic import write_run
 
 pytestmark = pytest.mark.slow
 
-OTHERS = ("numpy", "jsonschema_rs", "msgspec", "yaml", "rich.console", "typer", "psutil", "cryptography")
+OTHERS = ("numpy", "jsonschema_rs", "yaml", "rich.console", "typer", "psutil", "cryptography")
 """Packages of others that ask which system this is; they are imported before anything is hidden."""
 OF_PAGES = ("streamlit.testing.v1", "pandas", "pyarrow")
 OF_TRAINING = ("jax", "flax.nnx", "optax", "orbax.checkpoint", "transformers")

@@ -6,14 +6,13 @@ for `schemas.validate`.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from dashboard.shared.reading.growing import GrowingLines
 from schemas.reading import get_str
@@ -80,8 +79,8 @@ class LogTail:
             if not line.strip():
                 continue
             try:
-                record = msgspec.json.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 record = None
             if not isinstance(record, dict):
                 self._unread += 1

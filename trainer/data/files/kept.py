@@ -17,7 +17,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from trainer.data.files.encoded import TokenFile
@@ -46,7 +45,7 @@ def rows_key(rows: Sequence[dict[str, Any]], tokenizer: Any, settings: Mapping[s
         return None
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(msgspec.msgpack.encode(row))
+        digest.update(json.dumps(row, default=repr).encode())
     digest.update(backend.to_str().encode())
     # Where its files lie decides nothing: what they hold stands in the text of the backend.
     beside = {key: value for key, value in tokenizer.init_kwargs.items() if not key.endswith(("_file", "_path"))}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run
@@ -128,8 +128,8 @@ def _rows(path: Path, found: Sequence[Problem]) -> None:
     for number, line in lines:
         here = [one for one in found if one.line == number]
         try:
-            value = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
             _lines([(number, line)], here)
             continue
         st.html(f'<p class="tp-sub">Line {number:,}</p>{tree(value, here)}')
