@@ -6,17 +6,13 @@ A check builds a `Problem` with `problem_of`, which takes title, reason and fix 
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
@@ -207,32 +203,3 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its class name if it has none."""
     lines: Sequence[str] = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def internal_error(error: BaseException, command: str) -> Problem:
-    """Save the traceback of an unexpected error to a file and return the problem that names it.
-
-    Args:
-        error: What was raised.
-        command: The command, as the user called it: `trainproof train`.
-    """
-    file = _save_traceback(error)
-    return problem_of(
-        "TP799",
-        file=command,
-        what=f"Internal error in trainproof: {type(error).__name__}: {first_line(error)}",
-        next=f"Report it with {file}, which holds the traceback, and the command as you typed it."
-        if file
-        else "Report it with the command as you typed it. The traceback could not be saved: the disk is full.",
-    )
-
-
-def _save_traceback(error: BaseException) -> Path | None:
-    """Write a traceback to a temporary file and return its path, or None if the disk is full."""
-    try:
-        number, name = tempfile.mkstemp(prefix="trainproof-error-", suffix=".txt")
-        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("".join(traceback.format_exception(error)))
-    except OSError:
-        return None
-    return Path(name)

@@ -148,34 +148,6 @@ def os_error_problem(error: OSError) -> Problem:
     )
 
 
-_OTHER_CONTENTS = (
-    (b"version https://git-lfs.", "a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."),
-    (b"/annex/objects/", "a git-annex pointer, not the file itself", "Fetch the file with `git annex get`."),
-    (b"<!doctype html", "a web page", "Download the file itself."),
-    (b"<html", "a web page", "Download the file itself."),
-    (b"\x1f\x8b", "compressed with gzip", "Decompress it with `gunzip`, and name the result."),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "Decompress it with `unzstd`, and name the result."),
-    (b"pk\x03\x04", "a zip file, an archive or a spreadsheet or a PyTorch pickle", "Unpack it, or export it again."),
-)
-
-
-def refuse_other_content(path: Path, code: str) -> None:
-    """Refuse a file that is not data, such as a Git LFS pointer or a web page; a missing file is accepted.
-
-    Raises:
-        ProblemError: Exit code 2, with a problem of the given code.
-        OSError: The file cannot be read.
-    """
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        head = file.read(32).lower()
-    for begins, what, advice in _OTHER_CONTENTS:
-        if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            found = problem_of(code, file=str(path), what=f"{path.name} is {what}.", why=None, next=advice)
-            raise ProblemError([found], exit_code=2)
-
-
 BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -368,9 +340,7 @@ def _duplicate_key(key: str, file: str, pointer: str, line: int, first_line: int
 def _not_finite(literal: str, file: str, pointer: str, line: int) -> Problem:
     shown = literal if len(literal) <= 24 else f"{literal[:20]}… ({len(literal)} characters)"
     what = f"{shown} is too large for a number." if literal[-1].isdigit() else f"{shown} is not a finite number."
-    return problem_of(
-        "TP110", file=file, line=line, pointer=pointer, what=what, why=None, expected="a finite number below 1.8e308"
-    )
+    return problem_of("TP110", file=file, line=line, pointer=pointer, what=what, why=None, expected="a finite number")
 
 
 def _too_deep(file: str, line: int | None = None) -> Problem:
@@ -397,14 +367,20 @@ def _explain_json(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
     if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
         return "one comma is too many", "Delete the comma: the last item of an object or list has none after it."
     if not before:
-        # Nothing of the text is quoted: the file may be any file of this machine.
-        return "it does not begin like JSON", "Check that this is the right file."
+        return _explain_beginning(rest)
     for begins, what, advice in _JSON_MISTAKES:
         if rest.startswith(begins):
             return what, advice
     if error.msg.startswith("Expecting property name"):
         return "a key is not in quotation marks", 'Write keys in double quotation marks: "key".'
     return f"{format_value(rest[0])} is not expected", "Correct the text there."
+
+
+def _explain_beginning(text: str) -> tuple[str, str]:
+    # Nothing of the text is quoted: the file may be any file of this machine.
+    if text.startswith("version https://git-lfs."):
+        return "it is a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."
+    return "it does not begin like JSON", "Check that this is the right file."
 
 
 _JSON_MESSAGES = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -37,6 +38,9 @@ from trainproof.verbs.statement import statement
 from trainproof.verbs.train import train
 from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
+
+if TYPE_CHECKING:
+    from schemas.problems import Problem
 
 app = typer.Typer(
     name="trainproof",
@@ -118,9 +122,43 @@ class MistakeReporter:
         from schemas.problems import ProblemError
 
         if isinstance(error, Exception) and not isinstance(error, (ProblemError, OSError)):
-            from schemas.problems import INTERNAL_ERROR, internal_error
+            from schemas.problems import INTERNAL_ERROR
 
             raise ProblemError([internal_error(error, self._command)], exit_code=INTERNAL_ERROR) from error
+
+
+def internal_error(error: BaseException, command: str) -> Problem:
+    """Save the traceback of an unexpected error to a file and return the problem that names it.
+
+    Args:
+        error: What was raised.
+        command: The command, as the user called it: `trainproof train`.
+    """
+    from schemas.problems import first_line, problem_of
+
+    file = _save_traceback(error)
+    return problem_of(
+        "TP799",
+        file=command,
+        what=f"Internal error in trainproof: {type(error).__name__}: {first_line(error)}",
+        next=f"Report it with {file}, which holds the traceback, and the command as you typed it."
+        if file
+        else "Report it with the command as you typed it. The traceback could not be saved: the disk is full.",
+    )
+
+
+def _save_traceback(error: BaseException) -> Path | None:
+    """Write a traceback to a temporary file and return its path, or None if the disk is full."""
+    import tempfile
+    import traceback
+
+    try:
+        number, name = tempfile.mkstemp(prefix="trainproof-error-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return None
+    return Path(name)
 
 
 def _refused_by_system(error: OSError) -> int:

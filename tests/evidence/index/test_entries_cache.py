@@ -118,12 +118,9 @@ def test_an_entry_that_is_not_one_is_read_again(root: Path, tmp_path: Path) -> N
     assert kept_entries.read_cached(tmp_path / "kept", root, {"run-0": "s"}) == {"run-0": entry}
     assert kept_entries.read_cached(tmp_path / "kept", root, {"run-0": "t"}) == {}
     assert kept_entries.read_cached(tmp_path / "kept", root.parent, {"run-0": "s"}) == {}
-    huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800"))
-    kept_entries.keep(tmp_path / "kept", root, [("huge", "s", huge), ("half", "s", half), ("run-0", "s", entry)])
-    assert list(kept_entries.read_cached(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == [
-        "run-0"
-    ]
+    kept_entries.keep(tmp_path / "kept", root, [("half", "s", half), ("run-0", "s", entry)])
+    assert list(kept_entries.read_cached(tmp_path / "kept", root, dict.fromkeys(("half", "run-0"), "s"))) == ["run-0"]
 
 
 def test_names_that_are_not_utf_8_survive(root: Path, tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ def test_a_pointer_in_place_of_a_file_is_named(tmp_path: Path) -> None:
         "Fetch it with `git lfs pull`, and check again.",
     )
     [first, *_] = [each for each in report.findings if each.file.endswith(layout.PREDICTIONS) and each.line == 1]
-    assert first.what == "This is not JSON: it is a Git LFS pointer in place of the file at column 1."
+    assert first.what == "This is not JSON: it is a Git LFS pointer, not the file itself at column 1."
 
 
 def test_nothing_of_a_file_that_is_not_json_is_quoted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     (folder / layout.PLAN).write_text("root:$6$secret:19000\n", "utf-8")
     [found] = [each for each in report_of(read_run(folder)).findings if each.line == 1]
-    assert found.what == "This is not JSON: it does not begin as JSON does at column 1."
+    assert found.what == "This is not JSON: it does not begin like JSON at column 1."
 
 
 @pytest.mark.parametrize("name", ["RUN_MANIFEST.JSON", "Run_Manifest.Json"])

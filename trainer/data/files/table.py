@@ -33,7 +33,8 @@ import numpy as np
 from evidence.run.hashes import sha256_file, sha256_lines
 from schemas.formats import format_value, join_words
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, truncate_problems
-from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json, refuse_other_content
+from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json
+from trainer.config.other_content import refuse_other_content
 
 STATE = "state.json"
 """In a folder of the `datasets` library, the names of its data files."""

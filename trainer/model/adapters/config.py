@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems import Problem, ProblemError, problem_of, rule
-from schemas.reading import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.files.source import ModelSource
 
 CONFIG = "adapter_config.json"

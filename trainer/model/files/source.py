@@ -19,8 +19,8 @@ from tokenizers.models import WordLevel, WordPiece
 
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import refuse_other_content
 from trainer.config.names import gguf_file, model_path, no_model, other_models
+from trainer.config.other_content import refuse_other_content
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.layout import Family

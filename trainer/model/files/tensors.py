@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.reading import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model import files
 from trainer.model.families.layout import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.gguf.tensors import KINDS, GgufTensor, ReadableTensor
 
 HEADER_BYTES = 64 * 2**20
