@@ -80,14 +80,15 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
     if (other := _find_other_value(value)) is None:
         return _check_json(kind, value, file, lines)
     pointer, found = other
+    form, group = ("YAML", "a group of keys") if kind in YAML_KINDS else ("JSON", "an object")
     return [
         problem_of(
             "TP127",
             file=file,
             pointer=pointer,
-            what=f"{_describe_other_value(found)} is not a JSON value.",
+            what=f"{_describe_other_value(found)} is not a {form} value.",
             why=None,
-            expected="an object, a list, text, a finite number, true, false or null",
+            expected=f"{group}, a list, text, a finite number, true, false or null",
         )
     ]
 

@@ -23,7 +23,7 @@ def encode(value: Any) -> bytes | None:
         return None
 
 
-def decode(kind: type[Any], data: bytes) -> Any:
+def decode(kind: Any, data: bytes) -> Any:
     """Return the dataclass that `encode` wrote.
 
     Raises:

@@ -91,7 +91,7 @@ def test_a_problem_has_the_words_of_its_rule_where_it_says_nothing_else():
         severity="error",
         file="a.json",
         what="It is empty.",
-        why="The document is a list, a text, a number, a truth value or null.",
+        why="The document is a list, text, a number, a boolean or null.",
         next="Put the values under their keys.",
     )
     other = problem_of(rule, file="", what="It is empty.", why=None, next="Fill it.", severity="note")
@@ -247,7 +247,7 @@ def test_sarif():
         {
             "id": "TP120",
             "shortDescription": {"text": "Wrong type"},
-            "fullDescription": {"text": "A value is of another type than its field: text for a number, say."},
+            "fullDescription": {"text": "The value has the wrong type for its field, for example text instead of a number."},
             "help": {"text": "Correct it."},
             "defaultConfiguration": {"level": "error"},
         },

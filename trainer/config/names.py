@@ -14,15 +14,20 @@ from schemas.problems import Problem, problem_of
 EVAL_SET_OF = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True))
 """Evaluation set that belongs to each built-in dataset."""
 
-_REWRITE = "`AutoModelForCausalLM.from_pretrained(folder{})` and `.save_pretrained(other)`, and name that folder."
 _PICKLE = (
     "a PyTorch pickle, which can run code when it is read",
-    f"If you trust it, let transformers write it anew, {_REWRITE.format('')}",
+    (
+        "If you trust it, let transformers write it anew, `AutoModelForCausalLM.from_pretrained(folder)` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
 )
-_GRAPH = ("a compiled graph, which cannot be trained", "Name the model it was made from.")
+_GRAPH = ("a compiled graph, made to be run and not to be trained", "Name the model that it was made from.")
 _OTHER_FRAMEWORK = (
     "a checkpoint of TensorFlow or Flax",
-    f"Let transformers 4 write it anew, {_REWRITE.format(', from_tf=True')} For Flax pass from_flax=True.",
+    (
+        "Let transformers 4 write it anew, `from_pretrained(folder, from_tf=True)` or `from_flax=True` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
 )
 OTHER_FORMATS = {
     ".safetensors": ("weights without a config.json", "Name the folder that has them with config.json and tokenizer."),
@@ -30,10 +35,10 @@ OTHER_FORMATS = {
     **dict.fromkeys((".onnx", ".tflite", ".mlmodel", ".mlpackage", ".pte", ".engine"), _GRAPH),
     **dict.fromkeys((".h5", ".msgpack"), _OTHER_FRAMEWORK),
     ".npz": (
-        "NumPy arrays, as MLX saves models",
-        "Convert it with `mlx_lm.convert --dequantize`, and name the result.",
+        "arrays of NumPy, as MLX keeps models",
+        "Write it as safetensors, `mlx_lm.convert --dequantize`, and name that folder.",
     ),
-    ".ggml": ("a llama.cpp file from before GGUF", "Download the model's GGUF file."),
+    ".ggml": ("a file of llama.cpp before GGUF", "Take the model's GGUF file."),
 }
 """What a file that cannot be loaded is, and how to get a model that can, by file name suffix."""
 
@@ -68,7 +73,7 @@ def no_model(name: str) -> Problem | None:
     path = model_path(name)
     if path is not None and (form := other_format(path)) is not None:
         kind, advice = form
-        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; it holds {kind}."
+        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; what it holds is {kind}."
         why = "A model is a folder with config.json and safetensors, or a GGUF file."
         return problem_of("TP040", file=name, what=what, why=why, next=advice)
     if name in MODELS or path is not None or re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
@@ -114,12 +119,14 @@ def other_format(path: Path) -> tuple[str, str] | None:
     if (path / "run_manifest.json").is_file():
         export = path / "export"
         is_exported = (export / "config.json").is_file()
-        return "a trainproof run", f"Name {export}." if is_exported else f"Export it first: `trainproof export {path}`."
+        way = f"Name {export}." if is_exported else f"Write {export}: `trainproof export {path}`."
+        return "a run of trainproof", way
     if (adapter := path / "adapter_config.json").is_file():
         base = "its base model"
         with suppress(OSError, ValueError, AttributeError):
             base = str(json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or base)
-        return f"a LoRA adapter of {base}", f"Merge the two first: `trainproof merge {base} {path} --output merged`."
+        way = f"Name {base}, or the two in one: `trainproof merge {base} {path} --output merged`."
+        return f"a LoRA adapter of {base}", way
     if below := folders_below(path):
         names = ", ".join(map(str, below[:3]))
         return f"a model in {names}", f"Name {'that folder' if len(below) == 1 else 'one of them'}."
