@@ -247,7 +247,9 @@ def test_sarif():
         {
             "id": "TP120",
             "shortDescription": {"text": "Wrong type"},
-            "fullDescription": {"text": "The value has the wrong type for its field, for example text instead of a number."},
+            "fullDescription": {
+                "text": "The value has the wrong type for its field, for example text instead of a number."
+            },
             "help": {"text": "Correct it."},
             "defaultConfiguration": {"level": "error"},
         },

@@ -79,7 +79,7 @@ with RunLock(Path(sys.argv[2])):
 LOOKS = """
 from evidence.run.lock import RunLock, is_alive
 from pathlib import Path
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 alive = is_alive(Path(sys.argv[2]))
 try:
     with RunLock(Path(sys.argv[2])):
