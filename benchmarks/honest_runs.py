@@ -80,7 +80,7 @@ def train(folder: Path, runs: int) -> None:
     """Train every run that the folder lacks; compiled programs are kept, since many runs share one."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    from schemas.problems.problem import ProblemError
+    from schemas.problems import ProblemError
     from trainer.config.load import load_config
     from trainer.recorder.progress import Watch
     from trainer.run import RunRequest, run

@@ -81,7 +81,7 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "processors": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("trainproof", "msgspec", "numpy", "jsonschema-rs")},
+        "versions": {name: version(name) for name in ("trainproof", "numpy", "jsonschema-rs")},
         "corpus": f"{RUNS} runs of 200 to 1,000 rows and 2 times {ITEMS} predictions",
     }
     RESULT.write_text(json.dumps({"about": about, "seconds": seconds}, indent=1) + "\n", "utf-8")

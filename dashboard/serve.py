@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
 from launch.jobs.program import PROGRAM
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 APP = Path(__file__).parent / "app.py"
 FIRST_PORT = 8501

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from evidence.writing import write_text
 from launch.jobs.folder import launch_folder
-from schemas.problems.problem import ProblemError
-from schemas.reading.parse import parse_yaml
-from schemas.reading.yaml_text import write_yaml
+from schemas.problems import ProblemError
+from schemas.reading import parse_yaml, write_yaml
 from schemas.validate import check_value
 
 _TARGETS = "targets"

@@ -15,7 +15,7 @@ from launch import asking
 from launch.asking import PlanRequest
 from launch.jobs.folder import CONFIG, launch_folder
 from launch.jobs.program import HOME
-from schemas.reading.yaml_text import write_yaml
+from schemas.reading import write_yaml
 
 TIME_LIMIT_SECONDS = 900.0
 """What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""

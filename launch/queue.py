@@ -34,9 +34,8 @@ from launch.jobs.folder import (
 )
 from launch.places import PLACES
 from launch.resuming import can_resume, is_forced
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.yaml_text import write_yaml
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import write_yaml
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""

@@ -21,7 +21,7 @@ def can_resume(run: Run) -> bool:
 
 def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> bool:
     """Return whether a run was started although it was planned not to fit; without stating it again it is refused."""
-    return flag_at(plan, "forced") is True or flag_at(manifest, "training", "forced") is True
+    return get_bool(plan, "forced") is True or get_bool(manifest, "training", "forced") is True
 
 
 def _has_checkpoint(folder: Path) -> bool:

@@ -28,7 +28,7 @@ from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended
 from launch.jobs.output import what_killed
 from launch.jobs.process import ONLY_PARENT_INTERRUPTS, StartedProcess, interrupt, kill, start, started_now
 from launch.places import PLACES
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 CANNOT_START = 127
 """Exit code noted for a job that could not even be started, as shells use it."""

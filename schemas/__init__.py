@@ -1,6 +1,6 @@
-"""The contract: the shape of each document of a run, and the words for a document of another shape.
+"""JSON Schemas of a run's documents, and strict reading with clear problems.
 
-Reading order: `problems` (a problem, its rule, how both are written), `catalog` (which documents there are),
-`row_fields` (the fields of metrics.jsonl), `explain` (a violation of a schema in plain words), `reading` (bytes to
-JSON, YAML, rows and columns), `validate` (a value or a file against its schema). The schemas are in `documents/`.
+Modules: `problems` (a problem and its rule), `formats` and `render` (how both are written), `catalog` (document kinds
+and their schemas), `reading` (JSON, YAML and JSONL), `explain` (schema errors as problems), `validate` (a value or
+a file against its schema).
 """

@@ -13,8 +13,7 @@ from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
 from trainer.loop.attending import cannot_attend

@@ -134,7 +134,9 @@ def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
     changes = changes_of_steps(resume, config, recorder.manifest["devices"])
     what = f"goes on from step {parent['step']} of {parent['run_id']}"
     if changes:
-        named = "; ".join(f"{each['key']} was {show(each['before'])}, is {show(each['after'])}" for each in changes)
+        named = "; ".join(
+            f"{each['key']} was {format_value(each['before'])}, is {format_value(each['after'])}" for each in changes
+        )
         what += f", whose steps were computed otherwise: {named}"
     recorder.log("warning" if changes else "info", "continued", what, parent=parent, changes=changes)
 
@@ -189,12 +191,12 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
 
 def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the checkpoint cannot be the new run's."""
-    as_given = show(before).strip('"')
+    as_given = format_value(before).strip('"')
     return problem_of(
         "TP052",
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
+        what=f"{key} is {format_value(after)}; the run to continue has {format_value(before)}.",
         next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
     )
 
@@ -205,8 +207,8 @@ def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
         "TP054",
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {show(after)}; the run to continue has {show(before)}.",
-        next=f"Continue it with --set {key}={show(before)}, or leave --resume out to begin anew.",
+        what=f"{key} is {format_value(after)}; the run to continue has {format_value(before)}.",
+        next=f"Continue it with --set {key}={format_value(before)}, or leave --resume out to begin anew.",
     )
 
 

@@ -178,9 +178,9 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
         ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are reported first.
     """
     config, problems = request.config, contradictions(request.config)
-    with Gathering(problems):
+    with collect_problems(problems):
         refuse_folder(request.folder)
-    with Gathering(problems):
+    with collect_problems(problems):
         refuse_authority(config.recording.time_authority)
     if problems:
         raise ProblemError(problems, exit_code=2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import typer
 
@@ -36,6 +37,9 @@ from trainproof.verbs.stamp import stamp
 from trainproof.verbs.train import train
 from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
+
+if TYPE_CHECKING:
+    from schemas.problems import Problem
 
 app = typer.Typer(
     name="trainproof",
@@ -78,7 +82,7 @@ app.command()(dashboard)
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; flags may be written with `-` or `_`."""
-    from schemas.problems.problem import ProblemError
+    from schemas.problems import ProblemError
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -92,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
         finally:
             sys.stdout.flush()
     except ProblemError as error:
-        from schemas.problems.render import as_text
+        from schemas.render import as_text
 
         sys.stderr.write(as_text(error.problems))
         raise SystemExit(error.exit_code) from None
@@ -113,12 +117,46 @@ class MistakeReporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from schemas.problems.problem import ProblemError
+        from schemas.problems import ProblemError
 
         if isinstance(error, Exception) and not isinstance(error, (ProblemError, OSError)):
-            from schemas.problems.mistake import STOPPED, mistake_of
+            from schemas.problems import INTERNAL_ERROR
 
-            raise ProblemError([mistake_of(error, self._command)], exit_code=STOPPED) from error
+            raise ProblemError([internal_error(error, self._command)], exit_code=INTERNAL_ERROR) from error
+
+
+def internal_error(error: BaseException, command: str) -> Problem:
+    """Save the traceback of an unexpected error to a file and return the problem that names it.
+
+    Args:
+        error: What was raised.
+        command: The command, as the user called it: `trainproof train`.
+    """
+    from schemas.problems import first_line, problem_of
+
+    file = _save_traceback(error)
+    return problem_of(
+        "TP799",
+        file=command,
+        what=f"Internal error in trainproof: {type(error).__name__}: {first_line(error)}",
+        next=f"Report it with {file}, which holds the traceback, and the command as you typed it."
+        if file
+        else "Report it with the command as you typed it. The traceback could not be saved: the disk is full.",
+    )
+
+
+def _save_traceback(error: BaseException) -> Path | None:
+    """Write a traceback to a temporary file and return its path, or None if the disk is full."""
+    import tempfile
+    import traceback
+
+    try:
+        number, name = tempfile.mkstemp(prefix="trainproof-error-", suffix=".txt")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return None
+    return Path(name)
 
 
 def _refused_by_system(error: OSError) -> int:
@@ -127,10 +165,10 @@ def _refused_by_system(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     if isinstance(error, BrokenPipeError):
         return 1
-    from schemas.problems.render import as_text
-    from schemas.reading.unreadable import refused_by_system
+    from schemas.reading import os_error_problem
+    from schemas.render import as_text
 
-    sys.stderr.write(as_text([refused_by_system(error)]))
+    sys.stderr.write(as_text([os_error_problem(error)]))
     return 2
 
 

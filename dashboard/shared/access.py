@@ -17,8 +17,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 
 LOOPBACK = "127.0.0.1"
 Role = Literal["operator", "viewer"]

@@ -100,7 +100,7 @@ class Checker:
     @property
     def problems(self) -> list[Problem]:
         """The problems found; of many with the same code and file the first five, the last of which counts the rest."""
-        return [problem for found in self._found.values() for problem in first_few(found)]
+        return [problem for found in self._found.values() for problem in truncate_problems(found)]
 
 
 RuleFunction = Callable[[ValidRun, Checker], None]

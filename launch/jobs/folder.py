@@ -28,7 +28,7 @@ from evidence.layout import MANIFEST, new_run_id
 from evidence.writing import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, started_in
 from launch.jobs.process import StartedProcess, is_alive
-from schemas.reading.values import at, text_at
+from schemas.reading import get_path, get_str
 
 LAUNCH = ".launch"
 CONFIG = "config.yaml"
@@ -247,28 +247,28 @@ def _state(
 
 def _sealed_code(run: Path) -> int | None:
     """Return the exit code that a run states at its end, None if it states none; its worker may have been killed."""
-    code = at(read_object(run / MANIFEST), "exit", "code")
+    code = get_path(read_object(run / MANIFEST), "exit", "code")
     return code if type(code) is int else None
 
 
 def _read_job(folder: Path) -> dict[str, Any] | None:
     """Return what `job.json` states, each value of its type; None if it is not a job, or leads out of the root."""
     value = read_object(folder / _JOB)
-    run, resumes = text_at(value, "run") or "", text_at(value, "resumes")
+    run, resumes = get_str(value, "run") or "", get_str(value, "resumes")
     if value is None or _RUN_NAME.fullmatch(run) is None or (resumes is None) != (value.get("resumes") is None):
         return None
     if resumes is not None and not _is_inside(resumes):
         return None
-    device = text_at(value, "device")
+    device = get_str(value, "device")
     return {
         "run": run,
         "resumes": resumes,
         "force": value.get("force") is True,
-        "working_folder": text_at(value, "working_folder") or "",
+        "working_folder": get_str(value, "working_folder") or "",
         "device": device if device in DEVICES else ANY_DEVICE,
-        "created_at": text_at(value, "created_at") or "",
-        "seal": text_at(value, "seal"),
-        **_place(text_at(value, "place") or LOCAL),
+        "created_at": get_str(value, "created_at") or "",
+        "seal": get_str(value, "seal"),
+        **_place(get_str(value, "place") or LOCAL),
     }
 
 

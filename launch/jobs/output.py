@@ -13,9 +13,8 @@ from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.layout import CONFIG, SYSTEM
 from launch.jobs.files import no_link
 from launch.jobs.folder import Job, is_cancelled
-from schemas.problems.formats import size
-from schemas.reading.values import at
-from schemas.reading.yaml_text import read_yaml
+from schemas.formats import size
+from schemas.reading import get_path, read_yaml
 
 _TAIL_BYTES = 16_384
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
@@ -42,7 +41,7 @@ def _last_memory(run: Path) -> str:
         with suppress(ValueError, RecursionError):  # the last line may be cut off by the kill
             row = json.loads(line)
             own, used, whole = (
-                at(row, f"{name}_bytes") for name in ("process_memory", "host_memory_used", "host_memory")
+                get_path(row, f"{name}_bytes") for name in ("process_memory", "host_memory_used", "host_memory")
             )
             if all(isinstance(each, int) for each in (own, used, whole)):
                 return f" {SYSTEM} said last: {size(own)} of the run, {size(used)} of {size(whole)} on the machine."
@@ -54,7 +53,7 @@ def _go_on(run: Path) -> str:
     less, config = "--set memory.remat=layer", None
     with suppress(OSError):
         config = read_yaml(no_link(run / CONFIG).read_text("utf-8", "replace"), file=CONFIG).value
-    rows, times = at(config, "batch", "microbatch_size"), at(config, "batch", "accumulation_steps")
+    rows, times = get_path(config, "batch", "microbatch_size"), get_path(config, "batch", "accumulation_steps")
     if type(rows) is int and type(times) is int and rows > 0 and rows % 2 == 0:
         less = f"--set batch.microbatch_size={rows // 2} --set batch.accumulation_steps={times * 2}"
     return f"trainproof train --resume {shlex.quote(str(run))} --output NEW_FOLDER {less}"

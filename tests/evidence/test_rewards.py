@@ -23,7 +23,7 @@ from evidence.rewards import (
     total_reward,
 )
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 WHOLE = Scoring(answer="whole")
 GOLD = {"prompt": "2 + 3?", "final_answer": "5", "steps": [{"i": 0, "type": "compute", "content": "2 + 3 = 5"}]}

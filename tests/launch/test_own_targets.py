@@ -8,7 +8,7 @@ import pytest
 
 from evidence.targets import load_target
 from launch.own_targets import keep, own_targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 SAMPLE = Path(__file__).parents[1] / "cases" / "documents" / "valid" / "target.own_gpu.yaml"
 

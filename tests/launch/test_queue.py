@@ -47,9 +47,9 @@ from launch.jobs.output import tail
 from launch.jobs.process import StartedProcess
 from launch.places.place import Place
 from launch.worker import startable
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
-from schemas.reading.yaml_text import read_yaml
+from schemas.problems import ProblemError
+from schemas.reading import read_yaml
+from schemas.render import as_text
 
 POLITE = """
 import signal, sys, time

@@ -1,11 +1,25 @@
+import doctest
+import importlib
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from changed_schema import changed_schema, with_row_field
 
-from schemas.catalog import KINDS, ROWS, is_rows, kind_of, resolve, schema
+from schemas.catalog import (
+    KINDS,
+    ROWS,
+    PanelStyle,
+    RowField,
+    is_rows,
+    kind_of,
+    number_names,
+    resolve,
+    row_fields,
+    schema,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,22 +29,9 @@ ROOT = Path(__file__).parents[2]
     [
         ("run_manifest.json", "run_manifest"),
         ("config.yaml", "train_config"),
-        ("plan.json", "plan"),
         ("metrics.jsonl", "metric_row"),
-        ("log.jsonl", "log_record"),
-        ("first_examples.json", "first_examples"),
-        ("chain.jsonl", "chain_entry"),
-        ("system.jsonl", "system_row"),
-        ("rollouts.jsonl", "rollout_row"),
-        ("answers_over_steps.jsonl", "answer_over_step"),
-        ("predictions.jsonl", "prediction_row"),
-        ("baseline_predictions.jsonl", "prediction_row"),
-        ("eval_summary.json", "eval_summary"),
-        ("bundle_manifest.json", "bundle_manifest"),
-        ("notes.json", "notes"),
         ("run-f16.receipt.json", "export_receipt"),
         ("receipt.json", None),
-        ("notes.txt", None),
         ("", None),
     ],
 )
@@ -62,7 +63,7 @@ def test_the_schemas_are_found_inside_a_zipped_package(tmp_path):
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "from schemas import catalog\n"
         "assert 'site.zip' in catalog.__file__, catalog.__file__\n"
-        "print(len(catalog.schemas_of()))"
+        "print(len(catalog.all_schemas()))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == (f"{len(KINDS) + 1}\n", "")
@@ -75,3 +76,35 @@ def test_the_wheel_carries_the_schemas():
     patterns = settings["package-data"]["schemas"]
     packed = {path for pattern in patterns for path in (ROOT / "schemas").glob(pattern)}
     assert packed == {ROOT / "schemas" / "rules.toml", *(ROOT / "schemas" / "documents").rglob("*.json")}
+
+
+def test_the_fields_of_a_metric_row_are_those_of_the_schema():
+    document = schema("metric_row")
+    assert [field.name for field in row_fields()] == list(document["properties"])
+    assert [field.name for field in row_fields() if field.is_required] == document["required"]
+    assert [field.name for field in row_fields() if field.is_axis] == ["step", "tokens_seen", "time"]
+    large = [field.name for field in row_fields() if field.panel and field.panel.is_large]
+    assert large == ["loss", "reward_mean"]
+
+
+def test_a_new_field_of_the_schema_is_a_field_of_a_row():
+    node = {"title": "KL", "type": "number", "description": "Divergence.", "x-unit": "nats", "x-panel": {"log": True}}
+    with changed_schema("metric_row", with_row_field("token_entropy", node)):
+        assert row_fields()[-1] == RowField(
+            name="token_entropy",
+            title="KL",
+            meaning="Divergence.",
+            unit="nats",
+            is_required=False,
+            is_axis=False,
+            panel=PanelStyle(is_large=False, is_log=True, exactly=""),
+        )
+        assert number_names()[-1] == "token_entropy"
+    assert "token_entropy" not in number_names()
+
+
+@pytest.mark.parametrize("name", ["schemas.validate", "schemas.formats", "schemas.reading"])
+def test_examples_in_docstrings(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0

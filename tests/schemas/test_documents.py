@@ -8,14 +8,14 @@ import jsonschema
 import jsonschema_rs
 import pytest
 
-from schemas.catalog import KINDS, resolve_node, schemas_of, types_of
-from schemas.explain.sentences import SENTENCES
-from schemas.reading.parse import parse_json
+from schemas.catalog import KINDS, all_schemas, resolve_node, types_of
+from schemas.explain import SENTENCES
+from schemas.reading import parse_json
 
-SCHEMAS = schemas_of()
+SCHEMAS = all_schemas()
 
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
-ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-recorded", "x-late", "x-before"}
+ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-late", "x-before"}
 APPLICATORS = {"properties", "items", "if", "then", "else", "$ref", "additionalProperties", "unevaluatedProperties"}
 
 

@@ -13,7 +13,7 @@ from synthetic import write_run
 
 pytestmark = pytest.mark.slow
 
-OTHERS = ("numpy", "jsonschema_rs", "msgspec", "yaml", "rich.console", "typer", "psutil", "cryptography")
+OTHERS = ("numpy", "jsonschema_rs", "yaml", "rich.console", "typer", "psutil", "cryptography")
 """Packages of others that ask which system this is; they are imported before anything is hidden."""
 OF_PAGES = ("streamlit.testing.v1", "pandas", "pyarrow")
 OF_TRAINING = ("jax", "flax.nnx", "optax", "orbax.checkpoint", "transformers")
@@ -79,7 +79,7 @@ with RunLock(Path(sys.argv[2])):
 LOOKS = """
 from evidence.lock import RunLock, is_alive
 from pathlib import Path
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 alive = is_alive(Path(sys.argv[2]))
 try:
     with RunLock(Path(sys.argv[2])):

@@ -187,7 +187,7 @@ def other(value: Any) -> Any:
         return value + 1
     if isinstance(value, float):
         return value * 1.05 + (0.01 if value == 0 else 0)
-    if (at := moment(value)) is not None and len(value) > len("2026-01-01"):
+    if (at := parse_time(value)) is not None and len(value) > len("2026-01-01"):
         return (at - timedelta(hours=1)).isoformat(timespec="milliseconds")
     if value and all(letter in "0123456789abcdef" for letter in value) and len(value) in (40, 64):
         return ("1" if value[0] == "0" else "0") + value[1:]

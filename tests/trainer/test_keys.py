@@ -18,7 +18,7 @@ from tasks import first_state_of, inputs_of, task_of
 
 from evidence import layout
 from schemas.catalog import schema
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.sampler import sampler_of

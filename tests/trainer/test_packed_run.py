@@ -89,7 +89,7 @@ def test_tokens_that_the_rows_do_not_take_in_are_found(
 
 @pytest.mark.slow
 def test_a_run_cannot_be_continued_packed(packed: Config, config: Config, order_of: Callable[..., RunRequest]):
-    from schemas.problems.problem import ProblemError
+    from schemas.problems import ProblemError
 
     first = order_of(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
     assert run(first, QUIET) == 0

@@ -39,7 +39,7 @@ def test_what_the_system_refuses_is_one_sentence() -> None:
     code, _, errors = ran("check", "a" * 5000)
     assert code == 2
     assert errors.decode() == (
-        f"error TP101: {'a' * 300}…: The system refuses this: File name too long.\n  Next: Give a shorter path.\n"
+        f"error TP101: {'a' * 300}…: The operating system reports: File name too long.\n  Next: Give a shorter path.\n"
     )
 
 
@@ -48,8 +48,8 @@ def test_a_disk_without_room_for_the_output(tmp_path: Path) -> None:
         found = subprocess.run([*PROGRAM, "check", write_run(tmp_path, "demo")], stdout=full, stderr=subprocess.PIPE)
     assert found.returncode == 2
     assert found.stderr.decode() == (
-        "error TP101: The system refuses this: No space left on device.\n"
-        "  Next: Make room, or write to another place.\n"
+        "error TP101: The operating system reports: No space left on device.\n"
+        "  Next: Free some disk space, or write to another place.\n"
     )
 
 
@@ -127,7 +127,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
     assert not (tmp_path / "run").exists()
     said = capsys.readouterr().err
     assert said.endswith(
-        "error TP799: trainproof train: It stopped on an error inside trainproof: TypeError: add got incompatible "
+        "error TP799: trainproof train: Internal error in trainproof: TypeError: add got incompatible "
         "shapes: (4, 127), (4, 128).\n"
         "  This is a mistake of the program, not of the configuration.\n"
         f"  Next: Report it with {kept}, which holds the traceback, and the command as you typed it.\n"

@@ -15,11 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines
-from schemas.problems.rule import problem_of
-from schemas.reading.limits import MOST_DIGITS
-from schemas.reading.parse import parse_yaml
-from schemas.reading.yaml_text import write_yaml
+from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
+from schemas.reading import MOST_DIGITS, parse_yaml, write_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import NOT_STATED, PRESENT_NAMES, set_at, value_at, with_present_names
 from trainer.config.tree import Config, config_of, document_of

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from schemas.problems.problem import Lines, Problem, pointer_to
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Lines, Problem, pointer_to, problem_of
 
 PRESENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",
@@ -99,7 +98,7 @@ def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: 
         file=file,
         line=lines(pointer),
         pointer=pointer,
-        what=f"{old} is {show(value)}, but {new}, which is the same setting, is {show(stated)}.",
+        what=f"{old} is {format_value(value)}, but {new}, which is the same setting, is {format_value(stated)}.",
         expected="one value",
         next=f"Keep {new} and remove {old}.",
         why=None,

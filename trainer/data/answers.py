@@ -58,12 +58,13 @@ def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | N
         try:
             compile_pattern(settings.answer_regex or "")
         except PatternError as error:
-            said = f"evaluation.answer_regex is {show(settings.answer_regex)}: {error}."
+            said = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
             missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
             problems.append(("TP007", "answer_regex", missing if settings.answer_regex is None else said))
     elif settings.answer_regex is not None:
         what = (
-            f"evaluation.answer_regex is set, and evaluation.answer is {show(settings.answer)}, which does not use it."
+            "evaluation.answer_regex is set, and evaluation.answer is "
+            f"{format_value(settings.answer)}, which does not use it."
         )
         problems.append(("TP009", "answer_regex", what))
     compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
@@ -163,7 +164,7 @@ def is_number(text: str) -> bool:
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
     """Return a problem for each of the first items whose expected answers no output could be read as."""
-    return list(first_few(_unreadable(items, scoring)))
+    return list(truncate_problems(_unreadable(items, scoring)))
 
 
 def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
@@ -171,7 +172,7 @@ def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
         for one in accepted_answers(item):
             if not (why := _why_unreadable(one, scoring)):
                 continue
-            what = f"{item['id']} expects {show(one_line(one))}, which {why}."
+            what = f"{item['id']} expects {format_value(one_line(one))}, which {why}."
             yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
 
 
@@ -248,7 +249,7 @@ def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: 
     texts = [answer["output_text"] for row in rows if row["error"] is None for answer in iter_answers(row)]
     if not stop or not texts or any(stop in text for text in texts):
         return []
-    what = f"evaluation.stop is {show(stop)}, and none of {len(texts):,} outputs holds it."
+    what = f"evaluation.stop is {format_value(stop)}, and none of {len(texts):,} outputs holds it."
     return [problem_of("TP752", file=file, what=what)]
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
 
 SHORTEST = 8

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.template_process import TEMPLATES
 
 ADVICE = "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span, TokenFile
 from trainer.data.render import Example, PromptForm, form_of, render_sides, texts_of

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, problem_of
 from trainer.data.files.pairs import sides_of
 
 Kind = Literal["trace", "pair", "conversation", "task", "text", "begun"]
@@ -87,7 +86,7 @@ def refused_template(template: str | None, file: str) -> list[Problem]:
     """
     if template is None or "{prompt}" in template:
         return []
-    what = f"data.template is {show(template)}, in which {{prompt}} does not stand."
+    what = f"data.template is {format_value(template)}, in which {{prompt}} does not stand."
     return [problem_of("TP004", file=file, pointer="/data/template", what=what)]
 
 
@@ -100,7 +99,10 @@ def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator
         file: the dataset, for messages.
     """
     if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:
-        what = f"data.template is {show(template)}, and every row is a conversation, which the chat template writes."
+        what = (
+            f"data.template is {format_value(template)}, and every row is a conversation, "
+            "which the chat template writes."
+        )
         yield problem_of("TP006", file=file, pointer="/data/template", what=what)
     if len(kinds) > 1:
         counts = ", ".join(f"{count:,} {_NAMES[kind]}" for kind, count in kinds.most_common())

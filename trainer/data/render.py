@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from os.path import commonprefix
 from typing import Any
 
-from schemas.problems.words import show
+from schemas.formats import format_value
 from trainer.data.chat_template import (
     NOTHING,
     ChatTokenizer,
@@ -239,7 +239,7 @@ class Conversation:
         # Templates may leave the thoughts of earlier turns out, but not of the one that is to be learned.
         is_rest = not is_last and start < stop and stated.endswith(squeezed(self.whole[start:stop]))
         if not taught.endswith(stated) and not is_rest:
-            said = f"it writes {show(self.whole[start:])} for {show(content)}"
+            said = f"it writes {format_value(self.whole[start:])} for {format_value(content)}"
             raise TurnNotFoundError(said)
         return start, stop, stop + len(end) if self.whole.startswith(end, stop) else stop
 
@@ -261,7 +261,7 @@ class Conversation:
         added = squeezed(plain[len(shared) :].partition(PROBE)[0])
         if not self.whole.startswith(shared) or added not in ("", "</think>"):
             at = max(len(commonprefix([prompt, self.whole])) - 20, 0)  # noqa: RUF071 - of texts
-            before, whole = show(prompt[at:]), show(self.whole[at:])
+            before, whole = format_value(prompt[at:]), format_value(self.whole[at:])
             said = f"it writes {before} before the answer, and {whole} in the whole conversation"
             raise TurnNotFoundError(said)
         if follows and shared.startswith(prompt) and not shared[len(prompt) :].strip():

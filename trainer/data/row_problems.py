@@ -61,7 +61,7 @@ def lost_answers(rows: Collection[int], longest: int, where: Where) -> list[Prob
         return []
     named = [f"row {row}" for row in sorted(rows)[:SHOWN_ROWS]] + ["others"] * (len(rows) > SHOWN_ROWS)
     what = f"data.max_length is {where.max_length}, but {len(rows):,} of {len(where.lines):,} examples lose their "
-    what += f"answer at that length: {listed(named, last='and')}."
+    what += f"answer at that length: {join_words(named, last='and')}."
     return [problem_of("TP021", file=where.file, line=where.lines[min(rows)], what=what, next=where.fix(longest))]
 
 
@@ -77,12 +77,15 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
             "TP025",
             file=where.file,
             line=where.lines[index],
-            what=f"The model's tokenizer makes {show(text)} of what row {index} teaches; its answer is not in it.",
+            what=(
+                f"The model's tokenizer makes {format_value(text)} of what row {index} teaches; "
+                "its answer is not in it."
+            ),
             next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
         )
         for index, text in texts.items()
     )
-    return list(first_few(found))
+    return list(truncate_problems(found))
 
 
 def cut_examples(counts: dict[str, int | bool], where: Where) -> Iterator[Problem]:
@@ -105,4 +108,4 @@ def in_other_words(text: str, made: str) -> str:
     """Return a text and what the tokenizer makes of it, both from shortly before they differ."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, made, strict=False)))
     start = max(0, same - BEFORE_DIFFERENCE)
-    return f"of {show(text[start:])} the tokenizer makes {show(made[start:])}."
+    return f"of {format_value(text[start:])} the tokenizer makes {format_value(made[start:])}."

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.names import DATASETS, EVAL_SETS, GYM, no_dataset, no_eval_set
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed
+from schemas.catalog import DATASETS, EVAL_SETS, GYM
+from schemas.formats import join_words
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
+from trainer.config.names import no_dataset, no_eval_set
 from trainer.data.files.columns import RowKind, as_talk, left_aside, other_columns, problems_of, shape_of
 from trainer.data.files.pairs import sides_of
 from trainer.data.files.table import JsonArray, JsonLines, RowTable, table_of
@@ -179,7 +179,7 @@ def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
         raise ProblemError([empty(path, what)], exit_code=2)
     looked = look_through(table, kind)
     if looked.problems:
-        raise ProblemError(list(first_few(looked.problems)), exit_code=2)
+        raise ProblemError(list(truncate_problems(looked.problems)), exit_code=2)
     rows = ConvertedRows(table, kind, has_talks=looked.has_talks)
     is_small = isinstance(table, JsonLines | JsonArray) and path.stat().st_size <= LARGEST_IN_MEMORY
     return RowFile(
@@ -196,7 +196,7 @@ def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
 def aside(table: RowTable, looked: Looked) -> list[Problem]:
     """Return the note of what is left aside: columns, and files of a folder."""
     named = [
-        f"{noun}{'s' * (len(names) > 1)} {listed(names, last='and')}"
+        f"{noun}{'s' * (len(names) > 1)} {join_words(names, last='and')}"
         for noun, names in (("column", looked.aside), ("file", table.left_aside))
         if names
     ]

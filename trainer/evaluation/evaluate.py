@@ -18,7 +18,8 @@ from evidence.scores.reading import Scoring, accepted_answers, expected_line, re
 from evidence.scores.recompute import MORE_SAMPLES, compute_scores, majority_fields
 from evidence.writing import RowWriter
 from schemas.catalog import VERSION
-from schemas.validate import read_document, read_rows
+from schemas.reading import read_rows
+from schemas.validate import read_document
 from trainer.data.answers import SCORING, scoring_document
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.prompts import unwritable_items

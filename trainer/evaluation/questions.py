@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from evidence.hashes import sha256_json
 from evidence.scores.overlap import row_texts
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.dev_reasoning import fresh_items
 from trainer.data.dev_reasoning.catalog import prompt_key

@@ -78,7 +78,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     if found is None:
         return None
     longest = found.source.spec.max_positions
-    with Gathering(problems):
+    with collect_problems(problems):
         found.source.tokenizer()
     if rows is None or evaluated is None or problems:
         return None
@@ -127,7 +127,7 @@ def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
         problems.append(replace(absent, next=absent.next.replace("--set evaluation.eval_set", "--eval")))
         return None
     if name in EVAL_SETS or not holds_rows(Path(name)):
-        with Gathering(problems):
+        with collect_problems(problems):
             return EvalSetChoice(name=name, because="the set that you named", items=read_eval_set(name).rows)
         return None
     rows = read_shapes(name, problems)

@@ -106,7 +106,7 @@ def make(order: Order) -> WrittenConfig:
     """
     problems: list[Problem] = []
     target: Target | None = None
-    with Gathering(problems):
+    with collect_problems(problems):
         known = order.on is not None and order.on != THIS_MACHINE
         target = load_target(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
     looked = look_at(order.model, order.data, order.eval_set, problems)

@@ -62,7 +62,7 @@ def data_reasons(config: Config, looked: ModelAndData) -> Iterator[Reason]:
     repeated = looked.data.document()["duplicates"]
     twice = f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
     held = "; those of the evaluation are taken out" if looked.evaluated.split else ""
-    told = f"{quantity(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}{held}"
+    told = f"{quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}{held}"
     yield Reason(key="data.dataset", value=config.data.dataset, because=told)
     if config.data.kind == "text":
         yield Reason(key="data.kind", value="text", because="plain text, of which every token is learned")

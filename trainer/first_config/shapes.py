@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from schemas.names import DATASETS, GYM, no_dataset
-from schemas.problems.problem import Gathering, Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, quantity
+from schemas.catalog import DATASETS, GYM
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, collect_problems, problem_of, truncate_problems
+from trainer.config.names import no_dataset
 from trainer.data.files.columns import RowKind
 from trainer.data.files.table import RowTable, table_of
 from trainer.data.rows import FOLDER, Looked, empty, look_through
@@ -52,7 +52,7 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
         return None
     table: RowTable | None = None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    with Gathering(problems):
+    with collect_problems(problems):
         table = table_of(path)
     if table is None:
         return None
@@ -60,7 +60,7 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
         problems.append(empty(path, "dataset"))
         return None
     looked = look_through(table, *KINDS)
-    problems += first_few(looked.problems)
+    problems += truncate_problems(looked.problems)
     if len(looked.shapes) > 1:
         problems.append(several_kinds(table, looked))
     if looked.problems or len(looked.shapes) != 1:
@@ -72,7 +72,7 @@ def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
 def several_kinds(table: RowTable, looked: Looked) -> Problem:
     """Return the problem of a file with rows of several kinds."""
     each = [
-        f"{quantity(len(rows), 'row')} with {listed(columns, last='and')} (first in line {table.line_of(rows[0])})"
+        f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line {table.line_of(rows[0])})"
         for (_, columns), rows in looked.shapes.items()
     ]
-    return problem_of("TP033", file=str(table.path), what=f"The file holds {listed(each, last='and')}.")
+    return problem_of("TP033", file=str(table.path), what=f"The file holds {join_words(each, last='and')}.")

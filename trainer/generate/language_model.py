@@ -18,8 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike, NDArray
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.generate.decode import decode_under, pad_left
 from trainer.model.adapters.reading import read_adapter, with_head
 from trainer.model.build import abstract

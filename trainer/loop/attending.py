@@ -6,8 +6,7 @@ way.
 
 from __future__ import annotations
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
 from trainer.model.kernels import AttentionKind
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.loop.state import initial_params, some_params
 from trainer.loop.task import Task
 from trainer.model.files.source import ModelSource

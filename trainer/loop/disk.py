@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.loop.checkpoint_format import bytes_of
 from trainer.loop.state import state_shapes

@@ -10,8 +10,7 @@ every token. Where every step draws completions they lie apart all the time.
 
 from __future__ import annotations
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
 from trainer.methods.model import Model
 from trainer.objectives import objective_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.data.source import BatchSource
 from trainer.loop.loss_scale import NAME, SMALLEST
 from trainer.loop.skipped_update import BEYOND, IN_A_ROW

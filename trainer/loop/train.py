@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import jax
 from jaxtyping import Array
 
-from schemas.catalog.row_fields import row_fields
+from schemas.catalog import row_fields
 from trainer.data.source import BatchSource, HostBatch, PrefetchingSource, batch_size_of
 from trainer.loop.drawing import DrawingRecorder, StepCompletions
 from trainer.loop.entries import Entries, EntryRecorder

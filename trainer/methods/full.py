@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config, MethodConfig
 from trainer.methods.method import Method
 
@@ -48,7 +47,7 @@ def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
             "TP069",
             file=config.model.name,
             pointer=f"/method/{key}",
-            what=f"method.{key} is {show(value)}, which method.kind {config.method.kind} does not use.",
+            what=f"method.{key} is {format_value(value)}, which method.kind {config.method.kind} does not use.",
         )
         for key, value in unused.items()
         if value != getattr(MethodConfig(), key)

@@ -14,9 +14,8 @@ from fnmatch import fnmatchcase
 from math import sqrt
 from typing import Any, Literal
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.methods.method import Method
 from trainer.model.adapters.config import modules
@@ -101,7 +100,7 @@ def no_target(target: str, source: ModelSource, names: Mapping[str, tuple[str, .
         file=source.name,
         pointer="/method/targets",
         what=f"The target {target} of method.targets is the name of no projection of {source.name}.",
-        expected=f"the end of a projection's name, such as {listed(ends)}, or {ALL}",
+        expected=f"the end of a projection's name, such as {join_words(ends)}, or {ALL}",
         next=f"Did you mean {close[0]}?" if close else None,
     )
 

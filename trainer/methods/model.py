@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from flax import nnx
 
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, partition
@@ -222,14 +221,14 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
         with_weights: see that its weights can be read. A run that is continued has them in its checkpoint.
     """
     model, with_weights = None, with_weights and config.model.shape == "own"
-    with Gathering(problems):
+    with collect_problems(problems):
         source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
         model = model_of(config, source)
     if model is None:
         return None
     problems += absent_weights(config, model.source)
     if with_weights and model.reads_weights:
-        with Gathering(problems):
+        with collect_problems(problems):
             refuse_unusable_weights(model.source, model.base)
     return model
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.problems.problem import Gathering, Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, collect_problems, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import refused_readers
 from trainer.data.buckets import no_buckets
@@ -18,9 +17,9 @@ from trainer.objectives import objective_of
 def contradictions(config: Config) -> list[Problem]:
     """Return the problems of settings that do not go together, all of them: for `train`, `train --check` and plans."""
     problems = what_defeats_itself(config)
-    with Gathering(problems):
+    with collect_problems(problems):
         method_of(config)
-    with Gathering(problems):
+    with collect_problems(problems):
         objective = objective_of(config)
         if config.data.packing and not objective.can_pack:
             problems.append(cannot_pack(config))
@@ -42,7 +41,9 @@ def no_generator(config: Config) -> Problem:
         "TP013",
         file=config.data.dataset,
         pointer="/data/generated_rows",
-        what=f"data.generated_rows is {config.data.generated_rows}; only {listed(DATASET_SHARES)} have a generator.",
+        what=(
+            f"data.generated_rows is {config.data.generated_rows}; only {join_words(DATASET_SHARES)} have a generator."
+        ),
         why=None,
         next="Set data.generated_rows to 0, or train on a built-in dataset.",
     )

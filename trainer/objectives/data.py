@@ -14,9 +14,8 @@ from evidence import layout
 from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import Gathering, Problem
-from schemas.problems.render import as_sentence
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, collect_problems, problem_of
+from schemas.render import as_sentence
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.chat_template import writes_date
@@ -169,13 +168,13 @@ def read_data(
     tokenizer, dataset, items, encoded, file = None, None, None, None, asked
     too_long: list[Problem] = []
     if model is not None:
-        with Gathering(problems):
+        with collect_problems(problems):
             tokenizer = model.source.tokenizer(rendered_at)
         problems += (too_long := too_long_sequences(config, model))
-    with Gathering(problems):
+    with collect_problems(problems):
         dataset, rows = read_training_rows(config)
     if file is None and config.evaluation.eval_set:
-        with Gathering(problems):
+        with collect_problems(problems):
             file = read_eval_set(config.evaluation.eval_set)
     if dataset is None or model is None or tokenizer is None:
         return None
@@ -188,10 +187,10 @@ def read_data(
     positions = model.source.spec.max_positions
     scoring = scoring_from(config.evaluation, rows, file.rows if file else ())
     if file is not None:
-        with Gathering(problems):
+        with collect_problems(problems):
             items = items_of(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
     if not too_long:  # rows of a length that no one means need not be made
-        with Gathering(problems):
+        with collect_problems(problems):
             encoded = objective.encode(rows, tokenizer, file=path, lines=dataset.lines, max_positions=positions)
     if encoded is None:
         return None

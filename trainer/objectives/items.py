@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 from trainer.config.tree import Config
 from trainer.data.answers import rows_of_another_form, unreadable_items
 from trainer.data.encode import Tokenizer

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import first_few, problem_of
+from schemas.problems import ProblemError, problem_of, truncate_problems
 from trainer.data.encode import EncodedData, Places, Tokenizer, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.source import HostBatch
@@ -79,7 +78,7 @@ def encode_pairs(
         for chosen, rejected in pairs
         if chosen.token_ids == rejected.token_ids
     )
-    if problems := list(first_few(equal)):
+    if problems := list(truncate_problems(equal)):
         raise ProblemError(problems, exit_code=2)
     sides = data.lengths.reshape(-1, 2)
     return replace(data, encoded=pairs, lengths=sides.sum(axis=1), widths=sides.max(axis=1))

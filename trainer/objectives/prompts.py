@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import first_few, problem_of
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import EncodedData, Places, Tokenizer, prompt_ids
 from trainer.data.files.encoded import EncodedRow, TokenFile
@@ -57,7 +56,7 @@ def encode_prompts(
 
     encoded = TokenFile(each())
     room = max_length - max_completion_tokens
-    if problems := list(first_few(_problems_of(encoded.lengths.tolist(), room, file, places))):
+    if problems := list(truncate_problems(_problems_of(encoded.lengths.tolist(), room, file, places))):
         raise ProblemError(problems, exit_code=2)
     return EncodedData(
         encoded=encoded,

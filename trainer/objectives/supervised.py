@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out

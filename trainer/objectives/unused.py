@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, DataConfig, MemoryConfig, ObjectiveConfig
 
 
@@ -47,5 +46,5 @@ def unused_by_rollouts(config: Config) -> list[Problem]:
 
 def without_effect(config: Config, group: str, key: str, value: Any) -> Problem:
     """Return the problem of a setting that the objective does not use."""
-    what = f"{group}.{key} is {show(value)}, which objective.kind {config.objective.kind} does not use."
+    what = f"{group}.{key} is {format_value(value)}, which objective.kind {config.objective.kind} does not use."
     return problem_of("TP078", file=config.name, pointer=f"/{group}/{key}", what=what)

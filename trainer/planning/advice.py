@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of

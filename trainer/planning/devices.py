@@ -271,7 +271,7 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
             file=kind,
             pointer=f"/precision/{key}",
             what=f"precision.{key} is {value}, which {kind} does not have.",
-            expected=listed(sorted(element_types)),
+            expected=join_words(sorted(element_types)),
             next=f"Use --set precision.{key}={instead(key, config, element_types)}.",
         )
         for key, value in declared.items()

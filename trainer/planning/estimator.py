@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.data.prompts import Asked
 from trainer.loop.rolling_out import rollout_programs
 from trainer.loop.task import Task

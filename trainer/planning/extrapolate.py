@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.estimate.part import SHARDED_ERROR_FRACTION, Part, is_sharded, total_bytes
 from trainer.planning.program_memory import ProgramMemory
 

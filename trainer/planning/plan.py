@@ -14,7 +14,7 @@ from typing import Any
 from evidence.hashes import sha256_json
 from evidence.targets import Target
 from schemas.catalog import VERSION
-from schemas.problems.problem import Gathering, Problem
+from schemas.problems import Problem, collect_problems
 from trainer.config.tree import Config, document_of
 from trainer.planning.advice import advice, deciding
 from trainer.planning.calibration import measured_on, narrowed_answers
@@ -190,7 +190,7 @@ def computable_changes(target: Target, config: Config) -> list[Change]:
 def absent_types(config: Config, target: Target) -> list[Problem]:
     """Return the problems of element types that the target does not compute."""
     problems: list[Problem] = []
-    with Gathering(problems):
+    with collect_problems(problems):
         refuse_absent_types(config, kind=target.name, element_types=target.element_types)
     return problems
 

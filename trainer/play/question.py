@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.json_text import read_json
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import read_json
 from trainer.data.prompts import Asked
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import unanswered_row

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 
 import jax
 
-from schemas.problems.mistake import STOPPED, first_line
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
 
-FAILED = STOPPED
+FAILED = INTERNAL_ERROR
 INTERRUPTED = 5
 
 

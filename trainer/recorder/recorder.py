@@ -21,8 +21,7 @@ from evidence.lock import RunLock, refuse_without_locks
 from evidence.scores.recompute import compute_result
 from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import schema
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.recorder.failure import failure_of
 
 MOVED = "it was moved, renamed or removed while the run was writing to it"

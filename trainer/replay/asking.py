@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.held_out import held_out_of
 from trainer.loop.kept_states import kept_steps, write_state
 from trainer.loop.programs import compiled_steps

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.evaluation.held_out import held_out_of
 from trainer.loop.base import refuse_other_base
 from trainer.loop.programs import compiled_steps

@@ -50,7 +50,7 @@ def start_differences(
         "dataset": data.document(),
     }
     said = [
-        f"{name} is {show(stated)} in the run and {show(found)} here"
+        f"{name} is {format_value(stated)} in the run and {format_value(found)} here"
         for name, stated, found in _differing(run.manifest, here)
     ]
     if run.summary is not None and data.items is not None:
@@ -59,7 +59,7 @@ def start_differences(
             "scoring": scoring_document(data.scoring),
         }
         said += [
-            f"{group}.{name} is {show(stated)} in the run and {show(found)} here"
+            f"{group}.{name} is {format_value(stated)} in the run and {format_value(found)} here"
             for group, how in here.items()
             for name, stated, found in _unequal(run.summary.get(group, {}), how)
             if name != "sha256"
@@ -76,7 +76,7 @@ def _other_examples(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iter
     if other:
         yield f"{layout.FIRST_EXAMPLES}: example {other[0]} is not the one that training sees first here"
     for name, one, another in _unequal(stated["counts"], found["counts"]):
-        yield f"{layout.FIRST_EXAMPLES}: {name} is {show(one)} in the run and {show(another)} here"
+        yield f"{layout.FIRST_EXAMPLES}: {name} is {format_value(one)} in the run and {format_value(another)} here"
 
 
 def _is_same(stated: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.play.player import Event, Player, open_entrants, plan_event, ready_event, refused_event
 from trainer.play.question import PlayQuestion, question_of, read_question
 from trainer.recorder.progress import Watch

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schemas.problems.formats import short_count, size
-from schemas.problems.render import as_text
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity, short_count, size
+from schemas.render import as_text
 from trainer.first_config.make import WrittenConfig
 from trainer.first_config.values import percentiles
 
@@ -23,7 +22,7 @@ WHAT = (
 
 def made_text(made: WrittenConfig) -> str:
     """Return the findings, the warnings and the next commands as text."""
-    lines = [*found_lines(made), "", f"Written: {listed(map(str, made.written), last='and')}.", ""]
+    lines = [*found_lines(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
     if made.warnings:
         lines += [*as_text(made.warnings).splitlines(), ""]
     commands = made.commands()
@@ -42,7 +41,7 @@ def found_lines(made: WrittenConfig) -> Iterator[str]:
     yield f"model       {made.order.model}: {looked.model.source.spec.family}, {learned}"
     repeated = looked.data.document()["duplicates"]
     twice = f", {quantity(repeated, 'question')} asked again" if repeated else ""
-    yield f"rows        {quantity(len(rows.table), 'row')} with {listed(rows.columns, last='and')}{twice}"
+    yield f"rows        {quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}"
     spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
     length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"
     yield f"tokens      {spread}, the longest {lengths['longest']:,}; {length}"

@@ -149,7 +149,8 @@ def _facts(view: ImportedRun) -> list[str]:
         return series
     width = max(len(fact.name) for fact in facts[:MOST_FACTS])
     lines = [
-        f"  {fact.name.ljust(width)}  {show(fact.value)}  ({fact.how}: {fact.source})" for fact in facts[:MOST_FACTS]
+        f"  {fact.name.ljust(width)}  {format_value(fact.value)}  ({fact.how}: {fact.source})"
+        for fact in facts[:MOST_FACTS]
     ]
     more = len(facts) - MOST_FACTS
     return ["what it states:", *lines, *([f"  {more} more"] if more > 0 else []), *series]

@@ -95,10 +95,10 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
         during = "" if memory.part is None else f" in {memory.part}"
         observed = f"{formats.size(memory.observed_bytes)} of {memory.of}{during}"
         rows.append(("memory planned", f"{formats.size(memory.planned_bytes)}{within}; observed {observed}"))
-    low, high = (number_at(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     seconds, steps = (
-        number_at(run.manifest, "result", "train_seconds"),
-        number_at(run.manifest, "training", "steps_done"),
+        get_number(run.manifest, "result", "train_seconds"),
+        get_number(run.manifest, "training", "steps_done"),
     )
     if low is not None and high is not None and seconds is not None and steps:
         between = f"{formats.duration(low)} to {formats.duration(high)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure, unit_of_bytes
-from schemas.problems.formats import size
+from schemas.formats import size
 
 _ROW_PIXELS, _EDGES_PIXELS = 44, 56
 

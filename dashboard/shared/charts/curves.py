@@ -19,7 +19,7 @@ from dashboard.shared.charts.panels import Panel, panels, scale, unit_of_axis
 from dashboard.shared.charts.sampling import POINTS, count_outside, middle, moving_average, thin_out, widen
 from dashboard.shared.reading.series import Series
 from dashboard.shared.words.text import shorten
-from schemas.problems.formats import count
+from schemas.formats import count
 
 _AS_SET, _LOSS = "learning_rate", "loss"
 """The field that is set, so that it is not smoothed or clipped; and the one at whose height scores are drawn."""

@@ -15,8 +15,8 @@ import numpy as np
 from dashboard.shared.charts.line import Mark
 from dashboard.shared.charts.panels import axes
 from dashboard.shared.reading.series import Series
-from schemas.problems.formats import count
-from schemas.reading.values import number_at, text_at
+from schemas.formats import count
+from schemas.reading import get_number, get_str
 
 Document = Mapping[str, Any] | None
 
@@ -67,7 +67,7 @@ def lineage(
     members = [(found.manifest, found.eval_summary, found.series, until) for found, until in reversed(chain)]
     for own_manifest, own_summary, rows, until in [*members, (manifest, eval_summary, series, None)]:
         part = _part(rows, until, seconds)
-        step = number_at(own_manifest, "parent", "step")
+        step = get_number(own_manifest, "parent", "step")
         if step is not None and part.rows:
             resumed.append(Mark(at=_at(part, 0), text=f"resumed after step {count(step)}"))
         scores += _scores(own_summary, part)
@@ -86,7 +86,7 @@ def _chain(
     chain: list[tuple[Ancestor, float]] = []
     seen = set()
     while len(chain) < MOST_PARENTS:
-        name, step = text_at(manifest, "parent", "run_id"), number_at(manifest, "parent", "step")
+        name, step = get_str(manifest, "parent", "run_id"), get_number(manifest, "parent", "step")
         if name is None or step is None or name in seen:
             break
         seen.add(name)
@@ -118,8 +118,8 @@ def _join(parts: list[Series]) -> Series | None:
 
 def _scores(eval_summary: Document, series: Series) -> list[Mark]:
     """Return where the trained model was evaluated; the untrained one has no place on a curve."""
-    step = number_at(eval_summary, "checkpoint", "step")
-    value = number_at(eval_summary, "metrics", "exact_match", "value")
+    step = get_number(eval_summary, "checkpoint", "step")
+    value = get_number(eval_summary, "metrics", "exact_match", "value")
     if step is None or value is None or not series.rows:
         return []
     row = max(0, int(np.searchsorted(series.columns["step"], step, side="right")) - 1)

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from schemas.catalog.row_fields import TIME, RowField, row_fields
+from schemas.catalog import TIME, RowField, row_fields
 
 TIME_COLUMN = "seconds"
 """The column of a series that is made of the field `time`: seconds since the first row."""

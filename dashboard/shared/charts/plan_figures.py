@@ -192,7 +192,7 @@ def unit_of_seconds(largest: float) -> tuple[float, str]:
 
 def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
     """Return a number of bytes that a machine can have, None for anything else."""
-    value = number_at(document, *path)
+    value = get_number(document, *path)
     return value if value is not None and 0 <= value <= MOST_BYTES else None
 
 

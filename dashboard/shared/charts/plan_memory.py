@@ -19,8 +19,8 @@ from dashboard.shared.charts.plan_figures import (
     unit_of_bytes,
 )
 from dashboard.shared.words.verdicts import VERDICTS, part_name, program_name, verdict_at
-from schemas.problems.formats import percent, size
-from schemas.reading.values import objects_at, text_at
+from schemas.formats import percent, size
+from schemas.reading import get_objects, get_str
 
 MOST_PROGRAMS, MOST_PARTS = 8, 12
 _ROW_PIXELS, _FRAME_PIXELS, _ABOVE_PIXELS, _LINE_PIXELS = 80, 92, 12, 14
@@ -59,7 +59,7 @@ class ProgramBar:
 
 def programs(plan: Mapping[str, Any] | None) -> list[ProgramBar]:
     """Return the programs of a plan that have a peak; a plan of before 1.1 knows only the one that needs most."""
-    stated = objects_at(plan, "programs")[:MOST_PROGRAMS]
+    stated = get_objects(plan, "programs")[:MOST_PROGRAMS]
     if not stated and plan is not None:
         stated = [{**plan, "name": "train", "peak_bytes": plan.get("need_bytes")}]
     found = []
@@ -68,14 +68,14 @@ def programs(plan: Mapping[str, Any] | None) -> list[ProgramBar]:
         if peak:
             found.append(
                 ProgramBar(
-                    name=program_name(text_at(one, "name")),
-                    on_host=text_at(one, "on") == "host",
+                    name=program_name(get_str(one, "name")),
+                    on_host=get_str(one, "on") == "host",
                     verdict=verdict_at(one, "verdict"),
                     peak=peak,
                     limit=bytes_at(one, "available_bytes") or None,
                     error=min(1.0, bytes_at(one, "error_fraction") or 0.0),
-                    because=text_at(one, "because") or "",
-                    segments=tuple(_segments(objects_at(one, "parts"))),
+                    because=get_str(one, "because") or "",
+                    segments=tuple(_segments(get_objects(one, "parts"))),
                 )
             )
     return found
@@ -131,7 +131,7 @@ def _segments(parts: Sequence[Mapping[str, Any]]) -> list[BarSegment]:
     shown, rest = known[:MOST_PARTS], sum(value for _, value in known[MOST_PARTS:])
     begin, found = 0.0, []
     for part, value in shown:
-        name, because = text_at(part, "name") or "?", text_at(part, "because") or ""
+        name, because = get_str(part, "name") or "?", get_str(part, "because") or ""
         found.append(BarSegment(name=name, begin=begin, bytes=value, because=because))
         begin += value
     if rest:

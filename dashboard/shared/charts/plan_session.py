@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, limit_line, new_figure, unit_of_seconds
 from dashboard.shared.tables.plan_time import Estimate, Limit, TimePart, total
-from schemas.problems.formats import duration
+from schemas.formats import duration
 
 _HEIGHT, _HEIGHT_OF_TWO = 150, 236
 _SMALL = 0.25

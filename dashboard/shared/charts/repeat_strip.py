@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from dashboard.shared.words.grades import Sign
-from schemas.problems.formats import count
-from schemas.reading.values import at
+from schemas.formats import count
+from schemas.reading import get_path
 
 VERDICTS: Mapping[str, Sign] = MappingProxyType(
     {
@@ -64,7 +64,7 @@ def parts_so_far(events: Iterable[Mapping[str, Any]], *, steps: int) -> list[Str
 
 def parts_of(receipt: Mapping[str, Any], *, steps: int) -> list[StripPart]:
     """Return the parts of a training of so many steps by a receipt for it."""
-    return _with_gaps(_parts(at(receipt, "covered", "segments")), steps=steps)
+    return _with_gaps(_parts(get_path(receipt, "covered", "segments")), steps=steps)
 
 
 def strip(parts: Sequence[StripPart]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
-from schemas.problems.formats import percent, percent_range
+from schemas.formats import percent, percent_range
 
 _ROW_PIXELS, _EDGES_PIXELS = 30, 74
 _TICKS = [0, 25, 50, 75, 100]

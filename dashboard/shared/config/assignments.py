@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard.shared.config import configs, form
-from schemas.reading.values import at, number_at
+from schemas.reading import get_number, get_path
 
 MOST = 64
 """Assignments that are read of an address."""
@@ -51,14 +51,14 @@ def full_of(
         rehearsed: Folders of full runs that it may be of.
         asked: The configuration that was put into the queue. None: it is not known.
     """
-    is_small = at(smoke, "model", "shape") == "small"
+    is_small = get_path(smoke, "model", "shape") == "small"
     replaced = configs.OF_SMOKE | (configs.OF_SMALL if is_small else frozenset())
     for source in configs.sources(rehearsed):
         whole = form.with_defaults(configs.read(source))
         differing = {field.dotted for field, *_ in form.differing_fields(form.with_defaults(smoke), whole)}
         if whole["limits"]["steps"] > configs.SMOKE_STEPS and differing <= replaced:
             return {"source": source.key}
-    steps = number_at(smoke, "limits", "steps") or 0
+    steps = get_number(smoke, "limits", "steps") or 0
     if steps <= configs.SMOKE_STEPS:
         steps = form.with_defaults({})["limits"]["steps"]
     name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
@@ -69,7 +69,7 @@ def full_of(
 
 def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
     """Return whether a complete configuration has what all of these assignments set, of those that a form can hold."""
-    return all(at(config, *path) == value for path, value in edits(texts).items())
+    return all(get_path(config, *path) == value for path, value in edits(texts).items())
 
 
 def _as_text(value: Any) -> str:

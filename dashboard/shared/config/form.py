@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from schemas.catalog import VERSION, schema
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 Kind = Literal["choice", "switch", "integer", "number", "text"]
 
@@ -98,7 +98,7 @@ def fields() -> tuple[FormField, ...]:
 
 def states(config: Mapping[str, Any], path: Path) -> bool:
     """Return whether the configuration has the key, be its value null."""
-    parent = at(config, *path[:-1])
+    parent = get_path(config, *path[:-1])
     return isinstance(parent, Mapping) and path[-1] in parent
 
 
@@ -112,7 +112,7 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     for field in fields():
         given = states(config, field.path)
         if given or not field.required:
-            _put(full, field.path, deepcopy(at(config, *field.path) if given else field.default))
+            _put(full, field.path, deepcopy(get_path(config, *field.path) if given else field.default))
     return _with_the_rest(full, config)
 
 
@@ -126,7 +126,7 @@ def edit(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, Any]
 
 def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
     """Return the fields whose values differ between two complete configurations, with both values."""
-    both = [(field, at(config, *field.path), at(other, *field.path)) for field in fields()]
+    both = [(field, get_path(config, *field.path), get_path(other, *field.path)) for field in fields()]
     return [(field, before, after) for field, before, after in both if before != after]
 
 

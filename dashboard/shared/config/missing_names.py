@@ -1,35 +1,49 @@
-"""What a configuration names and is not on this machine, in the words that the trainer has for it seconds later."""
+"""Names in a configuration that refer to nothing on this machine, found before the trainer is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.names import no_dataset, no_eval_set, no_model
-from schemas.problems.problem import Problem, pointer_to
-from schemas.reading.unreadable import refused_by_system
-from schemas.reading.values import text_at
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
+from schemas.problems import Problem, pointer_to, problem_of
+from schemas.reading import get_str, os_error_problem
 
-NAMES: Mapping[tuple[str, ...], Callable[[str], Problem | None]] = {
-    ("model", "name"): no_model,
-    ("data", "dataset"): no_dataset,
-    ("evaluation", "eval_set"): no_eval_set,
+NAMES: Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
+    ("model", "name"): ("TP040", "model", MODELS),
+    ("data", "dataset"): ("TP010", "dataset", DATASETS),
+    ("evaluation", "eval_set"): ("TP010", "evaluation set", EVAL_SETS),
 }
-"""Fields that name something, and what states why there is no such thing."""
+"""Code, noun and built-in names of each field that names something."""
+
+_REMOTE: Mapping[tuple[str, ...], str] = {
+    ("model", "name"): r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?",
+    ("data", "dataset"): f"{GYM}.*",
+}
+"""Names that the trainer downloads or generates."""
 
 
 def absent(config: Mapping[str, Any], *, file: str) -> Iterator[Problem]:
-    """Yield a problem for each name that stands for nothing; one that the hub may know is left to the trainer."""
-    for path, find in NAMES.items():
-        if name := text_at(config, *path):
-            try:
-                found = find(name)
-            except OSError as error:
-                found = refused_by_system(error)
-            if found is not None:
-                why = [found.why] if found.why else []
-                if not Path(name).is_absolute():
-                    why.append(f"A relative path starts at {Path.cwd()}, where this dashboard was started.")
-                yield replace(found, file=file, pointer=pointer_to(path), why=" ".join(why) or None)
+    """Yield a problem for each name that is not built in, not a path, and not remote."""
+    for path, (code, noun, builtin) in NAMES.items():
+        name = get_str(config, *path)
+        if not name or name in builtin or re.fullmatch(_REMOTE.get(path, ""), name):
+            continue
+        try:
+            if Path(name).exists():
+                continue
+        except OSError as error:
+            problem = os_error_problem(error)
+            yield problem_of(problem.code, file=file, pointer=pointer_to(path), what=problem.what, next=problem.next)
+            continue
+        is_relative = not Path(name).is_absolute()
+        yield problem_of(
+            code,
+            file=file,
+            pointer=pointer_to(path),
+            what=f"There is no {noun} {name}: it is not built in, and no such file exists.",
+            why=f"Relative paths start at {Path.cwd()}, where the dashboard was started." if is_relative else None,
+            expected=f"a built-in name ({', '.join(builtin)}) or a path",
+        )

@@ -42,7 +42,7 @@ def settings(run: Run) -> list[SettingRow]:
 
 
 def _setting(field: form.FormField, config: Document, agreement: EffectiveSetting | None) -> SettingRow:
-    declared = at(config, *field.path)
+    declared = get_path(config, *field.path)
     is_declared = config is not None and form.states(config, field.path)
     return SettingRow(
         key=field.dotted,

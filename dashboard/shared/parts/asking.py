@@ -20,7 +20,7 @@ from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from launch import planning
 from launch.asking import PlanRequest, State
-from schemas.problems.formats import duration
+from schemas.formats import duration
 
 PAUSE_SECONDS = 0.8
 """How long a form must rest before its configuration is planned."""

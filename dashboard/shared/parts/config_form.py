@@ -19,7 +19,7 @@ from dashboard.shared.config.missing_names import NAMES
 from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain, shorten
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 SET = "set"
 """Parameter of the address: one for each changed setting, as `--set` takes it."""
@@ -154,7 +154,7 @@ def _describe(option: Any) -> str:
 
 
 def _stated_value(field: FormField, config: Mapping[str, Any]) -> Any:
-    return at(config, *field.path) if form.states(config, field.path) else field.default
+    return get_path(config, *field.path) if form.states(config, field.path) else field.default
 
 
 def _first_value(field: FormField, config: Mapping[str, Any]) -> Any:

@@ -25,8 +25,7 @@ from launch import queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job
 from launch.jobs.output import tail
-from schemas.reading.times import moment
-from schemas.reading.values import number_at, text_at
+from schemas.reading import get_number, get_str, parse_time
 
 TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
@@ -155,7 +154,7 @@ def _progress_of(folder: Path, job: Job | None) -> RunProgress:
     """Return what is known of a run."""
     told = RunProgress(events={})
     if job is not None:
-        output, queued = job.folder / OUTPUT, moment(job.created_at)
+        output, queued = job.folder / OUTPUT, parse_time(job.created_at)
         if not folder.is_dir() and COMPILING in tail(output):
             st.session_state.setdefault(f"compiling {job.job_id}", output.stat().st_mtime)
         told = RunProgress(
@@ -168,11 +167,13 @@ def _progress_of(folder: Path, job: Job | None) -> RunProgress:
     if not folder.is_dir():
         return told
     run, records = reading.run_of(folder), reading.log_of(folder, (*LEVELS, OTHER), "").records
-    planned = number_at(run.manifest, "training", "steps_planned")
+    planned = get_number(run.manifest, "training", "steps_planned")
     return replace(
         told,
-        events={str(one.get("event")): at.timestamp() for one in records if (at := moment(text_at(one, "time") or ""))},
-        compile_seconds=number_at(run.manifest, "result", "compile_seconds"),
+        events={
+            str(one.get("event")): at.timestamp() for one in records if (at := parse_time(get_str(one, "time") or ""))
+        },
+        compile_seconds=get_number(run.manifest, "result", "compile_seconds"),
         steps=None if planned is None else (reading.series_of(folder).last("step") or 0, planned),
         status=run.status,
     )

@@ -14,7 +14,7 @@ from dashboard.shared.config import assignments
 from dashboard.shared.parts import config_form, markup, plotted, problems
 from dashboard.shared.tables import forecast, plan_time, planned
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
-from schemas.problems.formats import duration, percent, size
+from schemas.formats import duration, percent, size
 
 _LARGEST = 8
 

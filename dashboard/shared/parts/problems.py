@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.parts.markup import safe, words
 from dashboard.shared.words.text import on_page
-from schemas.problems.problem import Problem, worst_first
+from schemas.problems import Problem, worst_first
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
 SHOWN = 50

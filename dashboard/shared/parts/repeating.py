@@ -17,8 +17,8 @@ from evidence.proof.verification import explain_receipt
 from launch import repeating
 from launch.asking import PlanRequest
 from launch.repeating import Verb
-from schemas.problems.formats import duration
-from schemas.reading.values import at, text_at
+from schemas.formats import duration
+from schemas.reading import get_path, get_str
 
 TICK_SECONDS = 1.0
 _DRAWN, _EVERYTHING, _QUESTIONS = "A random sample", "Everything", "New questions"
@@ -120,9 +120,9 @@ def _describe(event: Mapping[str, Any]) -> str:
 
 
 def _draw_answer(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any]) -> None:
-    result = text_at(receipt, "result") or "not tried"
-    made = markup.when(text_at(receipt, "made_at"), reading.reader_zone())
-    said = markup.safe(text_at(receipt, "said") or "")
+    result = get_str(receipt, "result") or "not tried"
+    made = markup.when(get_str(receipt, "made_at"), reading.reader_zone())
+    said = markup.safe(get_str(receipt, "said") or "")
     st.html(f'<p class="tp-sub">{markup.sign(repeat_strip.VERDICTS, result)} {said} {made}</p>')
     if verb == "replay":
         parts = repeat_strip.parts_of(receipt, steps=subject.steps)

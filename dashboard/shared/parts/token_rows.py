@@ -8,8 +8,8 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.parts.markup import safe
-from schemas.problems.formats import count
-from schemas.reading.values import number_at, objects_at
+from schemas.formats import count
+from schemas.reading import get_number, get_objects
 
 _SHOWN_TOKENS = 1000
 """Tokens shown at each end of a long row: what is learned often stands at its end."""
@@ -24,10 +24,10 @@ def show(examples: Iterable[Mapping[str, Any]]) -> None:
 
 def _example(example: Mapping[str, Any]) -> None:
     """Draw one example of `first_examples.json`."""
-    tokens = objects_at(example, "tokens")
+    tokens = get_objects(example, "tokens")
     supervised = sum(token.get("supervised") is True for token in tokens)
     cut = ", cut to the sequence length" if example.get("truncated") is True else ""
-    row = number_at(example, "row")
+    row = get_number(example, "row")
     shown = "".join(map(_token, tokens))
     more = ""
     if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:

@@ -6,6 +6,7 @@ for `schemas.validate`.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -13,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dashboard.shared.reading.growing import GrowingLines
-from schemas.reading.values import text_at
+from schemas.reading import get_str
 
 MOST_RECORDS = 500
 """Newest records that are kept of those found; every record of the file is looked at and counted."""
@@ -46,7 +45,7 @@ class LogMatches:
 
 def level_of(record: Mapping[str, Any]) -> str:
     """Return the level by which a record is looked for."""
-    level = text_at(record, "level")
+    level = get_str(record, "level")
     return level if level in LEVELS else OTHER
 
 
@@ -80,8 +79,8 @@ class LogTail:
             if not line.strip():
                 continue
             try:
-                record = msgspec.json.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 record = None
             if not isinstance(record, dict):
                 self._unread += 1
@@ -89,7 +88,7 @@ class LogTail:
             self._total += 1
             if level_of(record) in self._levels and (
                 not self._words
-                or self._words in ("\n".join(text_at(record, key) or "" for key in ("message", "event")).lower())
+                or self._words in ("\n".join(get_str(record, key) or "" for key in ("message", "event")).lower())
             ):
                 self._records.append(record)
                 self._found += 1

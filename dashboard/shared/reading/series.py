@@ -6,15 +6,14 @@ A page that follows a run reads every second, so only new bytes are read. What d
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
@@ -24,15 +23,6 @@ _LEAST_ROWS = 256
 
 _STEP = "step"
 """The field without which a line is not a row."""
-
-
-@cache
-def _decoder() -> msgspec.json.Decoder[Any]:
-    """Return what reads the fields of a row that its schema states as numbers, and its time; others are passed over."""
-    numbers = [(name, float) if name == _STEP else (name, float | None, None) for name in number_names()]
-    return msgspec.json.Decoder(
-        msgspec.defstruct("Row", [*numbers, (TIME, datetime | None, None)], gc=False, kw_only=True)
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +115,8 @@ class Tail:
         rows, unread = _decode(lines)
         self._unread += unread
         if rows:
-            self._numbers.append(
-                np.array([[getattr(row, name) for row in rows] for name in number_names()], dtype=np.float64)
-            )
-            times = [row.time.timestamp() if row.time is not None else math.nan for row in rows]
-            self._seconds.append(self._since_the_first(np.array([times])))
+            self._numbers.append(np.array([[row[name] for row in rows] for name in number_names()], dtype=np.float64))
+            self._seconds.append(self._since_the_first(np.array([[row[TIME] for row in rows]])))
 
     def _since_the_first(self, times: np.ndarray) -> np.ndarray:
         """Return times since 1970, `[1 rows]` seconds, as times since the first that a row states."""
@@ -143,16 +130,29 @@ class Tail:
         return Series(columns=columns, unread=self._unread + self._lines.too_long)
 
 
-def _decode(lines: bytes) -> tuple[list[Any], int]:
-    """Return the rows of whole lines, and how many lines are not rows."""
-    try:
-        return _decoder().decode_lines(lines), 0
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
+def _decode(lines: bytes) -> tuple[list[dict[str, float]], int]:
+    """Return the numbers and the time of each row of whole lines, and how many lines are not rows."""
     rows, unread = [], 0
     for line in lines.splitlines():
         try:
-            rows.append(_decoder().decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            rows.append(_numbers(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             unread += bool(line.strip())
     return rows, unread
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    """Return the numeric fields of a row, NaN where one is null or missing, and the time in seconds since 1970."""
+    numbers = dict.fromkeys((*number_names(), TIME), math.nan)
+    for name, value in row.items():
+        if value is None or name not in numbers:
+            continue
+        if name == TIME:
+            numbers[name] = datetime.fromisoformat(value).timestamp()
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(name)
+        else:
+            numbers[name] = float(value)
+    if row[_STEP] is None:
+        raise ValueError(_STEP)
+    return numbers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.problems.formats import count, duration
+from schemas.formats import count, duration
 
 STAGES = ("waiting", "loading", "compiling", "training", "evaluating", "sealed")
 """In the order in which they happen. A run compiles before it has a folder; only a job records the first two."""

@@ -35,24 +35,24 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
 def parts(plan: Document) -> list[tuple[str, str, str]]:
     """Return what the planned memory is for, largest first: name, size, and the multiplication behind it."""
     return [
-        (part_name(text_at(part, "name")), formats.size(number_at(part, "bytes")), text_at(part, "because") or "")
-        for part in objects_at(plan, "parts")
+        (part_name(get_str(part, "name")), formats.size(get_number(part, "bytes")), get_str(part, "because") or "")
+        for part in get_objects(plan, "parts")
     ]
 
 
 def _device(plan: Document, manifest: Document) -> Forecast:
-    planned, observed = text_at(plan, "target", "name"), text_at(manifest, "devices", "kind")
+    planned, observed = get_str(plan, "target", "name"), get_str(manifest, "devices", "kind")
     return Forecast(
         "Device",
-        _times(number_at(plan, "target", "devices"), planned),
-        _times(number_at(manifest, "devices", "count"), observed),
+        _times(get_number(plan, "target", "devices"), planned),
+        _times(get_number(manifest, "devices", "count"), observed),
         "Planned for another device." if planned and observed and planned != observed else "",
     )
 
 
 def _memory(plan: Document, manifest: Document) -> Forecast:
     seen = observed_memory(plan, manifest)
-    planned, known = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
+    planned, known = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
     what, observed, remark = "Memory on each device", None, ""
     if seen is not None and seen.planned_bytes:
         planned, known, observed = seen.planned_bytes, seen.error_fraction, seen.observed_bytes
@@ -62,7 +62,7 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
         more = "more" if off >= 0 else "less"
         remark = f"{abs(off) * 100:.1f} % {more} than planned" + (", within its known error." if within else ".")
         remark += f" {program_name(seen.part)} took most." if seen.part else ""
-    elif (whole := number_at(manifest, "result", "peak_memory_bytes")) is not None:
+    elif (whole := get_number(manifest, "result", "peak_memory_bytes")) is not None:
         remark = (
             f"Not compared: the process took {formats.size(whole)} at most, with Python and all libraries. The plan is "
             "of the run's arrays."
@@ -80,7 +80,7 @@ def _step(plan: Document, manifest: Document) -> list[Forecast]:
     band = band_at(plan, "time", "step_seconds")
     if band is None:
         return []
-    seconds, steps = number_at(manifest, "result", "train_seconds"), number_at(manifest, "training", "steps_done")
+    seconds, steps = get_number(manifest, "result", "train_seconds"), get_number(manifest, "training", "steps_done")
     observed = seconds / steps if seconds and steps else None
     remark = ""
     if observed is not None:
@@ -100,13 +100,13 @@ def _step(plan: Document, manifest: Document) -> list[Forecast]:
 
 
 def _verdict(plan: Document, manifest: Document) -> Forecast:
-    verdict = (text_at(plan, "verdict") or "unknown").replace("_", " ")
-    stopped = text_at(manifest, "result", "stopped_because")
+    verdict = (get_str(plan, "verdict") or "unknown").replace("_", " ")
+    stopped = get_str(manifest, "result", "stopped_because")
     return Forecast(
         "Fits",
-        f"{verdict}, {formats.size(number_at(plan, 'available_bytes'))} available",
+        f"{verdict}, {formats.size(get_number(plan, 'available_bytes'))} available",
         stopped or formats.NOTHING,
-        "Started although the plan said that it does not fit." if flag_at(plan, "forced") is True else "",
+        "Started although the plan said that it does not fit." if get_bool(plan, "forced") is True else "",
     )
 
 

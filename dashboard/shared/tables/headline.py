@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.reading.series import Series
-from schemas.problems import formats
-from schemas.reading.times import seconds_between
-from schemas.reading.values import number_at, text_at
+from schemas import formats
+from schemas.reading import get_number, get_str, seconds_between
 
 Document = Mapping[str, Any] | None
 
@@ -30,7 +29,7 @@ def figures(
 
     The manifest is without what is withheld (`evidence.judge.record.traced`); until it states figures, the rows do.
     """
-    live = series if is_sound and text_at(manifest, "status") in {None, "running"} else None
+    live = series if is_sound and get_str(manifest, "status") in {None, "running"} else None
     return [
         _steps(manifest, series),
         _reward(series) if series.has("reward_mean") and is_sound else _loss(manifest, live),
@@ -54,16 +53,16 @@ def progress(series: Series, planned: float) -> tuple[float, str]:
 
 
 def _steps(manifest: Document, series: Series) -> HeadlineFigure:
-    done = series.last("step") or number_at(manifest, "training", "steps_done")
-    planned = number_at(manifest, "training", "steps_planned")
+    done = series.last("step") or get_number(manifest, "training", "steps_done")
+    planned = get_number(manifest, "training", "steps_planned")
     return HeadlineFigure(
         "Steps", formats.count(done), f"of {formats.count(planned)} planned" if planned is not None else ""
     )
 
 
 def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
-    first, best = number_at(manifest, "result", "first_loss"), number_at(manifest, "result", "best_loss")
-    last = live.last("loss") if live is not None and live.rows else number_at(manifest, "result", "last_loss")
+    first, best = get_number(manifest, "result", "first_loss"), get_number(manifest, "result", "best_loss")
+    last = live.last("loss") if live is not None and live.rows else get_number(manifest, "result", "last_loss")
     details = [f"from {formats.number(first)}"] if first is not None else []
     if best is not None:
         details.append(f"best {formats.number(best)}")
@@ -79,25 +78,25 @@ def _reward(series: Series) -> HeadlineFigure:
 def _score(eval_summary: Document) -> HeadlineFigure:
     if eval_summary is None:
         return HeadlineFigure("Exact match", formats.NOTHING, "not evaluated")
-    low = number_at(eval_summary, "metrics", "exact_match", "interval", "low")
-    high = number_at(eval_summary, "metrics", "exact_match", "interval", "high")
-    count = number_at(eval_summary, "metrics", "exact_match", "n")
-    baseline = number_at(eval_summary, "baseline", "metrics", "exact_match", "value")
+    low = get_number(eval_summary, "metrics", "exact_match", "interval", "low")
+    high = get_number(eval_summary, "metrics", "exact_match", "interval", "high")
+    count = get_number(eval_summary, "metrics", "exact_match", "n")
+    baseline = get_number(eval_summary, "baseline", "metrics", "exact_match", "value")
     details = [f"{formats.percent_range(low, high)}, n = {formats.count(count)}"]
     if baseline is not None:
         details.append(f"untrained {formats.percent(baseline)}")
-    if (lenient := number_at(eval_summary, "metrics", "lenient_match", "value")) is not None:
-        untrained = number_at(eval_summary, "baseline", "metrics", "lenient_match", "value")
+    if (lenient := get_number(eval_summary, "metrics", "lenient_match", "value")) is not None:
+        untrained = get_number(eval_summary, "baseline", "metrics", "lenient_match", "value")
         before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
         details.append(f"leniently {formats.percent(lenient)}{before}")
     return HeadlineFigure(
-        "Exact match", formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")), "; ".join(details)
+        "Exact match", formats.percent(get_number(eval_summary, "metrics", "exact_match", "value")), "; ".join(details)
     )
 
 
 def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
-    seen = live.last("tokens_seen") if live is not None and live.rows else number_at(manifest, "result", "tokens_seen")
-    per_step = number_at(manifest, "training", "tokens_per_step")
+    seen = live.last("tokens_seen") if live is not None and live.rows else get_number(manifest, "result", "tokens_seen")
+    per_step = get_number(manifest, "training", "tokens_per_step")
     return HeadlineFigure(
         "Tokens seen", formats.short_count(seen), f"{formats.count(per_step)} per step" if per_step is not None else ""
     )
@@ -105,8 +104,8 @@ def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
 
 def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
     """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
-    tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
-    steps = number_at(manifest, "training", "steps_done")
+    tokens, seconds = get_number(manifest, "result", "tokens_seen"), get_number(manifest, "result", "train_seconds")
+    steps = get_number(manifest, "training", "steps_done")
     if tokens and seconds and steps:
         mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
         return HeadlineFigure("Speed", formats.rate(tokens / seconds, "tokens"), mean)
@@ -121,8 +120,8 @@ def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
 
 
 def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
-    peak, planned = number_at(manifest, "result", "peak_memory_bytes"), number_at(plan, "need_bytes")
-    is_whole_process = text_at(manifest, "devices", "platform") == "cpu"
+    peak, planned = get_number(manifest, "result", "peak_memory_bytes"), get_number(plan, "need_bytes")
+    is_whole_process = get_str(manifest, "devices", "platform") == "cpu"
     details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
     if planned is not None:
         details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
@@ -130,8 +129,8 @@ def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
 
 
 def _duration(manifest: Document, series: Series) -> HeadlineFigure:
-    whole = seconds_between(text_at(manifest, "started_at") or "", text_at(manifest, "finished_at") or "")
-    training = number_at(manifest, "result", "train_seconds")
+    whole = seconds_between(get_str(manifest, "started_at") or "", get_str(manifest, "finished_at") or "")
+    training = get_number(manifest, "result", "train_seconds")
     if whole is None or whole < 0:
         whole = series.last("seconds")
     return HeadlineFigure(

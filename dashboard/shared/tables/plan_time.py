@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems.formats import duration
-from schemas.reading.values import number_at, objects_at, text_at
+from schemas.formats import duration
+from schemas.reading import get_number, get_objects, get_str
 
 PARTS = ("install", "compile", "load", "train", "save", "evaluate", "export")
 """Parts of a session, in the order in which they happen."""
@@ -43,7 +43,7 @@ class Limit:
 
 def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
     """Return a band of a document, or None if it is not one: low to high, from zero on."""
-    low, likely, high = (number_at(document, *path, end) for end in ("low", "likely", "high"))
+    low, likely, high = (get_number(document, *path, end) for end in ("low", "likely", "high"))
     if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MOST_SECONDS:
         return None
     return Estimate(low=low, likely=likely, high=high)
@@ -52,10 +52,10 @@ def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
 def parts(plan: Mapping[str, Any] | None) -> list[TimePart]:
     """Return what the time of a planned run goes to, in the order in which it happens; empty where it is not known."""
     found = {}
-    for one in objects_at(plan, "time", "session"):
-        name, seconds = text_at(one, "name") or "", band_at(one, "seconds")
+    for one in get_objects(plan, "time", "session"):
+        name, seconds = get_str(one, "name") or "", band_at(one, "seconds")
         if name in PARTS and seconds is not None:
-            found[name] = TimePart(name=name, seconds=seconds, because=text_at(one, "because") or "")
+            found[name] = TimePart(name=name, seconds=seconds, because=get_str(one, "because") or "")
     return [found[name] for name in PARTS if name in found]
 
 
@@ -71,7 +71,7 @@ def total(found: Sequence[TimePart]) -> Estimate:
 def limits(plan: Mapping[str, Any] | None) -> list[Limit]:
     """Return how long a session and a week's quota of the target are, as far as there is a limit."""
     named = (("session", "session_seconds"), ("week", "week_seconds"))
-    stated = [(name, number_at(plan, "time", key)) for name, key in named]
+    stated = [(name, get_number(plan, "time", key)) for name, key in named]
     return [
         Limit(name=name, seconds=value) for name, value in stated if value is not None and 0 < value < _MOST_SECONDS
     ]

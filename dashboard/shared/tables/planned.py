@@ -45,14 +45,14 @@ class Advice:
 
 def target_name(plan: Plan) -> str:
     """Return what the target of a plan is called: its title in the table, or what the device calls itself."""
-    return text_at(plan, "target", "title") or text_at(plan, "target", "name") or "unknown device"
+    return get_str(plan, "target", "title") or get_str(plan, "target", "name") or "unknown device"
 
 
 def sentence(plan: Plan) -> str:
     """Return the answer: does it fit, how long does it take, and if it does not fit, what would make it fit."""
     verdict = verdict_at(plan, "verdict")
     said = _BEGINNINGS[verdict].format(target=target_name(plan))
-    need, available = number_at(plan, "need_bytes"), number_at(plan, "available_bytes")
+    need, available = get_number(plan, "need_bytes"), get_number(plan, "available_bytes")
     if verdict in {"does not fit", "tight"} and need is not None and available is not None:
         said += f": {size(need)} are needed, {size(available)} are usable on each device"
     hours = hours_of(plan)
@@ -66,7 +66,7 @@ def sentence(plan: Plan) -> str:
 
 def need_in_words(plan: Plan) -> str:
     """Return what is needed: `12.55 GiB needed on each device ± 17 %`."""
-    need, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
+    need, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
     return f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
 
 
@@ -84,14 +84,14 @@ def hours_of(plan: Plan | None) -> Estimate | None:
 
 def advice(plan: Plan) -> list[Advice]:
     """Return the sets of settings that were planned again; a plan of before 1.1 has single changes."""
-    stated = objects_at(plan, "advice")
+    stated = get_objects(plan, "advice")
     if stated:
         return [_advice(one) for one in stated[:MOST_ADVICE] if _settings(one)]
-    need = number_at(plan, "need_bytes")
+    need = get_number(plan, "need_bytes")
     found = []
-    for one in objects_at(plan, "changes")[:MOST_ADVICE]:
-        saves, fits = number_at(one, "saves_bytes"), flag_at(one, "fits")
-        setting = text_at(one, "set")
+    for one in get_objects(plan, "changes")[:MOST_ADVICE]:
+        saves, fits = get_number(one, "saves_bytes"), get_bool(one, "fits")
+        setting = get_str(one, "set")
         if setting:
             found.append(
                 Advice(
@@ -110,21 +110,21 @@ def problems(plan: Plan) -> list[Problem]:
     """Return the findings of a plan, or of a check before training."""
     return [
         Problem(
-            code=text_at(one, "code") or "?",
-            severity=_severity(text_at(one, "severity")),
-            file=text_at(one, "file") or "",
-            line=None if (line := number_at(one, "line")) is None else int(line),
-            pointer=text_at(one, "pointer"),
-            what=text_at(one, "what") or "?",
-            why=text_at(one, "why"),
-            next=text_at(one, "next") or "?",
+            code=get_str(one, "code") or "?",
+            severity=_severity(get_str(one, "severity")),
+            file=get_str(one, "file") or "",
+            line=None if (line := get_number(one, "line")) is None else int(line),
+            pointer=get_str(one, "pointer"),
+            what=get_str(one, "what") or "?",
+            why=get_str(one, "why"),
+            next=get_str(one, "next") or "?",
         )
-        for one in objects_at(plan, "findings")[:MOST_FINDINGS]
+        for one in get_objects(plan, "findings")[:MOST_FINDINGS]
     ]
 
 
 def _memory(plan: Plan) -> str:
-    target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
+    target = f"{get_number(plan, 'target', 'devices') or 1:.0f} × {get_str(plan, 'target', 'name') or 'unknown device'}"
     if verdict_at(plan, "verdict") == "unsupported":
         return ""
     how = method_at(plan) or METHODS["closed_form"]
@@ -136,14 +136,14 @@ def _time(plan: Plan) -> str:
     hours, step = hours_of(plan), band_at(plan, "time", "step_seconds")
     if hours is None or step is None:
         return ""
-    tokens, real = number_at(plan, "time", "tokens"), number_at(plan, "time", "real_tokens")
+    tokens, real = get_number(plan, "time", "tokens"), get_number(plan, "time", "real_tokens")
     said = (
         f"The whole run takes {_from_to(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)}, "
         f"a step {_from_to(step.low, step.high)}"
     )
     if tokens:
         said += f" for {count(tokens)} tokens" + (f", {percent(real / tokens)} of them real" if real else "")
-    drawn = text_at(plan, "time", "rollout", "because")
+    drawn = get_str(plan, "time", "rollout", "because")
     return f"{said}. {drawn}." if drawn else f"{said}."
 
 
@@ -154,10 +154,10 @@ def _shares(plan: Plan) -> str:
         for name in ("session", "week")
     ]
     words = ", ".join(one for one in said if one)
-    stated = at(plan, "time", "sessions")
+    stated = get_path(plan, "time", "sessions")
     sessions = stated[1] if isinstance(stated, list) and len(stated) == 3 and isinstance(stated[1], int) else None
     if sessions is not None and sessions > 1:
-        weeks = number_at(plan, "time", "weeks")
+        weeks = get_number(plan, "time", "weeks")
         words += f"; it takes {count(sessions)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else "")
     elif isinstance(stated, list) and sessions is None:
         words += "; no number of sessions is enough"
@@ -165,7 +165,7 @@ def _shares(plan: Plan) -> str:
 
 
 def _disk(plan: Plan) -> str:
-    need, available = number_at(plan, "disk", "need_bytes"), number_at(plan, "disk", "available_bytes")
+    need, available = get_number(plan, "disk", "need_bytes"), get_number(plan, "disk", "available_bytes")
     if need is None:
         return ""
     of = f" of {size(available)}" if available is not None else ""
@@ -173,7 +173,7 @@ def _disk(plan: Plan) -> str:
 
 
 def _host(plan: Plan) -> str:
-    need, available = number_at(plan, "host", "need_bytes"), number_at(plan, "host", "available_bytes")
+    need, available = get_number(plan, "host", "need_bytes"), get_number(plan, "host", "available_bytes")
     if need is None:
         return ""
     of = f" of {size(available)}" if available is not None else ""
@@ -182,8 +182,8 @@ def _host(plan: Plan) -> str:
 
 
 def _largest(plan: Plan) -> str:
-    batch, need = number_at(plan, "max_batch", "microbatch_size"), number_at(plan, "max_batch", "need_bytes")
-    length = number_at(plan, "max_batch", "max_length")
+    batch, need = get_number(plan, "max_batch", "microbatch_size"), get_number(plan, "max_batch", "need_bytes")
+    length = get_number(plan, "max_batch", "max_length")
     if not batch or not length:
         return ""
     return f"The largest microbatch that fits is {count(batch)} × {count(length)} tokens, {size(need)}."
@@ -194,7 +194,7 @@ def _from_to(low: float, high: float) -> str:
 
 
 def _settings(one: Mapping[str, Any]) -> tuple[str, ...]:
-    stated = at(one, "set")
+    stated = get_path(one, "set")
     return tuple(text for text in stated if isinstance(text, str)) if isinstance(stated, list) else ()
 
 
@@ -202,9 +202,9 @@ def _advice(one: Mapping[str, Any]) -> Advice:
     return Advice(
         settings=_settings(one),
         verdict=verdict_at(one, "verdict"),
-        need=number_at(one, "need_bytes"),
-        frees=number_at(one, "frees_bytes"),
-        costs=text_at(one, "costs") or "",
+        need=get_number(one, "need_bytes"),
+        frees=get_number(one, "frees_bytes"),
+        costs=get_str(one, "costs") or "",
         method=method_at(one),
     )
 

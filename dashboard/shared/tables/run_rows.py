@@ -150,7 +150,7 @@ def row_of(summary: RunSummary) -> Row:
 
 def cells_of(summary: RunSummary) -> dict[str, object]:
     """Return a run's values by the keys of the fixed columns."""
-    started = _bearable(moment(summary.started_at or ""))
+    started = _bearable(parse_time(summary.started_at or ""))
     return {
         "run": summary.path.name,
         "grade": summary.grade,

@@ -53,13 +53,13 @@ PARTS: Mapping[str, str] = {
 
 def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
     """Return the verdict at a path as `VERDICTS` has it; `unknown` for any other text."""
-    word = (text_at(document, *path) or "unknown").replace("_", " ")
+    word = (get_str(document, *path) or "unknown").replace("_", " ")
     return word if word in VERDICTS else "unknown"
 
 
 def method_at(document: Mapping[str, Any] | None) -> str:
     """Return how a figure was found, in words; empty where the document does not say."""
-    return method_name(text_at(document, "method"))
+    return method_name(get_str(document, "method"))
 
 
 def method_name(method: str | None) -> str:

@@ -25,8 +25,8 @@ from launch import planning
 from launch.jobs import program
 from launch.jobs.folder import CONFIG, LOCAL
 from launch.places import PLACES
-from schemas.problems.problem import Problem
-from schemas.reading.yaml_text import write_yaml
+from schemas.problems import Problem
+from schemas.reading import write_yaml
 from schemas.validate import check_value
 
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"

@@ -25,9 +25,9 @@ from evidence.bundle.verify import verify_bundle
 from evidence.index.summary import RunSummary
 from evidence.report import CARDS
 from evidence.rules import across
-from schemas.problems import formats
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),

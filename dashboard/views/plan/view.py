@@ -19,7 +19,7 @@ from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets import strip_invisible
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
-from schemas.reading.values import number_at
+from schemas.reading import get_number
 from schemas.validate import check_value
 
 WHERE: Options = ("--where", "--quick")
@@ -120,7 +120,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         return
     said = grid.in_one_sentence(found)
     markup.note(said)
-    chosen = (number_at(config, "batch", "microbatch_size"), number_at(config, "data", "max_length"))
+    chosen = (get_number(config, "batch", "microbatch_size"), get_number(config, "data", "max_length"))
     batch, length = (None if one is None else int(one) for one in chosen)
     plotted.show(grid.heat_map(found, plotted.colours(), chosen=(batch, length)), key="sizes", alt=said)
     yours = " The dotted frame: yours." if grid.is_in(found, batch, length) else ""

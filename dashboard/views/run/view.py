@@ -28,8 +28,8 @@ from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from launch import queue
 from launch.resuming import can_resume
-from schemas.problems.words import quantity
-from schemas.reading.values import number_at, text_at
+from schemas.formats import quantity
+from schemas.reading import get_number, get_str
 
 TICK_SECONDS = 2.0
 _LAST = "run looked at last"
@@ -95,7 +95,7 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     if view is None:
         series = reading.series_of(folder)
         _figures(run, series)
-        planned = number_at(run.manifest, "training", "steps_planned")
+        planned = get_number(run.manifest, "training", "steps_planned")
         if was_running and planned:
             st.progress(*headline.progress(series, planned))
     else:
@@ -170,7 +170,7 @@ def _predictions(run: Run) -> None:
 
 def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     summary = known[name]
-    started, commit = summary.started_at, text_at(run.manifest, "code", "commit")
+    started, commit = summary.started_at, get_str(run.manifest, "code", "commit")
     facts = [
         summary.model,
         f"{summary.method} fine-tuning" if summary.method else None,

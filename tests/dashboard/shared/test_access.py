@@ -8,8 +8,8 @@ import pytest
 
 from dashboard import serve
 from dashboard.shared.access import is_loopback, no_role, refusal, role_of
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_sentence
+from schemas.problems import ProblemError
+from schemas.render import as_sentence
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from schemas.catalog import schema
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import config_text, load_config
 from trainer.config.seed_names import PRESENT_NAMES
 from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
@@ -189,7 +189,7 @@ def test_a_document_that_is_no_mapping_is_refused_wherever_it_stands(tmp_path: P
     )
     base.write_text("# nothing yet\n")
     assert refusal(base) == (
-        "error TP113: CONFIG: The document does not hold a value.\n"
+        "error TP113: CONFIG: The document is empty.\n"
         "  Expected: lines of the form `key: value`.\n"
         "  Next: Put the values under their keys.\n"
     )

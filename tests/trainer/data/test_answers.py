@@ -8,8 +8,8 @@ import pytest
 from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.answers import never_stopped, none_read, scoring_from
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tasks import inputs_of
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.buckets import batches_of_one_length, lengths_of
 from trainer.data.order import order_of_pass, rows_in

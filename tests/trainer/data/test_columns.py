@@ -9,7 +9,7 @@ import pytest
 from model_folders import PLAIN_TEMPLATE, chat, chat_model_folder, row_file
 from tasks import inputs_of
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ModelConfig
 from trainer.data.files.columns import RowKind
 from trainer.data.rows import RowFile, read_dataset, read_eval_set

@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import DataConfig
 from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.files.pairs import pair_of

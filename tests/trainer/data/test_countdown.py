@@ -13,7 +13,7 @@ from tasks import inputs_of
 
 from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.data import countdown
 from trainer.data.rows import FOLDER, read_dataset, read_eval_set

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
-from schemas.names import DATASETS, EVAL_SETS
+from schemas.catalog import DATASETS, EVAL_SETS
 from trainer.config.load import load_config
 from trainer.config.tree import MeshConfig
 from trainer.objectives.data import Data

@@ -9,9 +9,9 @@ import pytest
 import tokenizers
 from model_folders import case_folding_folder, model_folder
 
-from schemas.problems import words
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas import formats
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import DataConfig
 from trainer.data.encode import Tally, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
@@ -113,9 +113,9 @@ def test_many_lost_answers_are_counted_not_listed(tokenizer):
 
 def with_unknown_words(folder: Path, *known: str):
     """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
-    words = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
+    formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
     model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
-    own = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    own = tokenizers.Tokenizer(tokenizers.models.WordLevel(formats, unk_token="[UNK]"))
     own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     own.save(str(folder / "tokenizer.json"))
     return resolve(str(folder)).tokenizer()
@@ -132,7 +132,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
     assert as_text(caught.value.problems[:1]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
-        f"{words.show(trace)} of what row 1 teaches; its answer is not in it.\n"
+        f"{formats.format_value(trace)} of what row 1 teaches; its answer is not in it.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )

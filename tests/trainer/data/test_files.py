@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import TokenFile
 from trainer.data.rows import RowFile, read_dataset

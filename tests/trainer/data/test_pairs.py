@@ -9,7 +9,7 @@ import pytest
 from tasks import inputs_of
 
 from evidence.scores.overlap import row_texts
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ObjectiveConfig
 from trainer.data.files.pairs import common_text
 from trainer.data.render import form_of, prompt_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tasks import inputs_of
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.encode import encode_rows

@@ -9,7 +9,7 @@ import pytest
 from first_hour import rows_in, sums, write_rows
 from model_folders import chat
 
-from schemas.problems.render import as_text
+from schemas.render import as_text
 from trainer.first_config.shapes import RowsShape, read_shapes
 from trainer.first_config.split import question_and_answer, split_of
 

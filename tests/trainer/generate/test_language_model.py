@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.generate.language_model import generate, load_model
 
 CASES = Path(__file__).parents[2] / "cases" / "models"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, ModelConfig, PrecisionConfig
 from trainer.loop.attending import attention_of
 from trainer.loop.effective import attention_kind

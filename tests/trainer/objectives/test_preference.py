@@ -14,7 +14,7 @@ import optax
 import pytest
 from tasks import inputs_of
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
 from trainer.loop.programs import loss_fn_of, train_program
 from trainer.loop.state import initial_state

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
 from trainer.planning.devices import choose_devices, element_types_of, refuse_absent_types
 

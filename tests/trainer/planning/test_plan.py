@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,

@@ -15,7 +15,7 @@ from launch import queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, jobs, read_job
 from launch.jobs.output import tail
-from schemas.reading.yaml_text import read_yaml
+from schemas.reading import read_yaml
 from trainproof import command
 
 REPOSITORY = Path(__file__).parents[3]

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from schemas.catalog import schema
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, problem_of
 from schemas.validate import check_value
 from trainer.data.files.pairs import SIDES, is_pair, pair_of, problems_of_pair
 
@@ -292,9 +291,9 @@ def left_aside(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
 
 def other_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
     """Return the problem of a row whose columns make no shape, some of them perhaps for being null or NaN."""
-    found = listed(row, last="and") if row else "none"
+    found = join_words(row, last="and") if row else "none"
     other = next((OTHER_KIND[name] for name in OTHER_KIND if kind == "rows" and name in row), None)
-    missing = f" Empty: {listed(empty, last='and')} (null or NaN)." if empty else ""
+    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
     return problem_of(
         "TP018",
         file="",

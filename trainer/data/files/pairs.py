@@ -18,9 +18,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, problem_of
 from schemas.validate import check_value
 
 Row = dict[str, Any]
@@ -103,7 +102,7 @@ def not_comparable(row: Row) -> Iterator[tuple[str, str]]:
     """Yield why two answers of a row cannot be compared: where, and a sentence."""
     for side in SIDES:
         if side not in row:
-            yield f"/{side}", f"The row has {listed(row, last='and')}, and no {side} answer."
+            yield f"/{side}", f"The row has {join_words(row, last='and')}, and no {side} answer."
     for side in SIDES:
         if not isinstance(row.get(side), str | list):
             yield f"/{side}", f"{side} is neither a text nor a list of turns."

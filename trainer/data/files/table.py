@@ -132,7 +132,9 @@ class JsonLines(RowTable):
     def warnings(self) -> tuple[Problem, ...]:
         """The blank lines."""
         what, file = "The line is blank and was skipped.", str(self.path)
-        return tuple(first_few(problem_of("TP131", file=file, line=n, what=what, why=None) for n in self._blank))
+        return tuple(
+            truncate_problems(problem_of("TP131", file=file, line=n, what=what, why=None) for n in self._blank)
+        )
 
     def line_of(self, number: int) -> int:
         """Return the line of a row."""
@@ -144,7 +146,9 @@ class JsonLines(RowTable):
         end = self._text.find(b"\n", first)
         value, _ = json_value(self._text[first : end if end >= 0 else len(self._text)], self.path, self._lines[number])
         if not isinstance(value, dict):
-            raise unreadable(self.path, f"The line holds {show(value)}, not an object.", line=self._lines[number])
+            raise unreadable(
+                self.path, f"The line holds {format_value(value)}, not an object.", line=self._lines[number]
+            )
         return value
 
 
@@ -173,7 +177,9 @@ class JsonArray(RowTable):
     def row(self, number: int) -> dict[str, Any]:
         """Return an element."""
         if not isinstance(value := self._rows[number], dict):
-            raise unreadable(self.path, f"The array holds {show(value)}, not an object.", line=self.line_of(number))
+            raise unreadable(
+                self.path, f"The array holds {format_value(value)}, not an object.", line=self.line_of(number)
+            )
         return value
 
 
@@ -213,7 +219,7 @@ class Arrow(RowTable):
         self._ends = np.cumsum(sizes, dtype=np.int64)
         self._json = [field.name for field in schema if str(field.type).startswith("extension<arrow.json")]
         if twice := [name for name, times in Counter(schema.names).items() if times > 1]:
-            what = f"The file has several columns named {listed(twice, last='and')}."
+            what = f"The file has several columns named {join_words(twice, last='and')}."
             raise ProblemError([problem_of("TP109", file=str(path), what=what)], exit_code=2)
 
     def __len__(self) -> int:
@@ -249,7 +255,7 @@ class Folder(RowTable):
     @property
     def warnings(self) -> tuple[Problem, ...]:
         """What is odd about any of the files."""
-        return tuple(first_few(problem for table in self._tables for problem in table.warnings))
+        return tuple(truncate_problems(problem for table in self._tables for problem in table.warnings))
 
     def place_of(self, number: int) -> tuple[str, int]:
         """Return the file in which a row stands, and its line there."""
@@ -313,7 +319,7 @@ def folder_table(path: Path) -> RowTable:
         return Folder(path, [path / name for name in names])
     found = sorted(child for child in path.iterdir() if (child / STATE).is_file()) or data_files(path)
     if not found:
-        way = f"Name a file of rows, or a folder with files that end in {listed(ENDINGS)}."
+        way = f"Name a file of rows, or a folder with files that end in {join_words(ENDINGS)}."
         raise unreadable(path, f"{path} holds no files of rows.", way=way)
     by_split: dict[str, list[Path]] = {"train": [], "": [], "test": []}
     for file in found:
@@ -326,7 +332,7 @@ def folder_table(path: Path) -> RowTable:
         name = file.parent / ((shard["name"] if shard else file.stem) if is_named else "*")
         datasets.setdefault(str(name.relative_to(path)) + file.suffix, []).append(file)
     if not chosen or len(datasets) > 1:
-        held = listed(datasets or (str(file.relative_to(path)) for file in found), last="and")
+        held = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
         what = f"{path.name} holds {'the datasets' if chosen else 'nothing but rows that are held out,'} {held}."
         way = f"Name one of them, as in {found[0]}."
         if any(len(files) > 1 for files in datasets.values()):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of, rule
-from schemas.reading.unreadable import refuse_other_content
+from schemas.problems import Problem, ProblemError, problem_of, rule
+from trainer.config.other_content import refuse_other_content
 from trainer.model.files.source import ModelSource
 
 CONFIG = "adapter_config.json"

@@ -9,8 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.model.adapters.reading import HEAD_TABLE, TOKENS_TABLE, Adapter, read_adapter, with_head
 from trainer.model.build import abstract
 from trainer.model.files.export import export

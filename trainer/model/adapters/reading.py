@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.adapters.config import PREFIX, AdapterConfig, modules, read_adapter_config, refusal
 from trainer.model.build import abstract
 from trainer.model.files.loading import HEAD

@@ -12,8 +12,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.families.layout import Family
 from trainer.model.spec import ModelSpec

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.spec import Activation
 
 ACTIVATIONS: Mapping[str, Activation] = {

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.families.layout import TensorLink
 from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource

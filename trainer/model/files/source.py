@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from tokenizers.models import WordLevel, WordPiece
 
-from schemas.names import MODELS, gguf_file, model_path, no_model, other_models
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.unreadable import refuse_other_content
+from schemas.catalog import MODELS
+from schemas.problems import ProblemError, problem_of
+from trainer.config.names import gguf_file, model_path, no_model, other_models
+from trainer.config.other_content import refuse_other_content
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.layout import Family

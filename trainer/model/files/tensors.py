@@ -16,9 +16,8 @@ from typing import Any
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.unreadable import refuse_other_content
+from schemas.problems import Problem, ProblemError, problem_of
+from trainer.config.other_content import refuse_other_content
 from trainer.model import files
 from trainer.model.families.layout import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised

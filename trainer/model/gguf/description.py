@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.model.gguf.header import Gguf
 
 FAMILIES = {

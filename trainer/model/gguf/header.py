@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.unreadable import refuse_other_content
+from schemas.problems import ProblemError, problem_of
+from trainer.config.other_content import refuse_other_content
 from trainer.model.gguf.tensors import KINDS, GgufTensor, ReadableTensor
 
 HEADER_BYTES = 64 * 2**20

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.model.gguf.header import Gguf
 from trainer.model.gguf.splitting import SPLITTINGS
 from trainer.model.gguf.tokenizer import CONTROL, SPECIAL, USER_DEFINED, GgufTokenizerError, tokenizer_of

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.model.families import spec_from_config
 from trainer.model.gguf.description import FAMILIES, config_of
 from trainer.model.gguf.header import Gguf

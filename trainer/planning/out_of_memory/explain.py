@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.out_of_memory.advice import Remedy, remedies
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import WORDS, NamedBuffer, Sizes, read_roles

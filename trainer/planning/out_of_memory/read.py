@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.planning.out_of_memory.gpu import read_cpu, read_cuda, read_gpu, read_pytorch
 from trainer.planning.out_of_memory.report import AMOUNT, Allocation, OutOfMemory, bytes_in, first
 from trainer.planning.out_of_memory.tpu import read_tpu

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from dashboard.views.compare.logic.relation import Scale
-from schemas.problems.formats import NOTHING
+from schemas.formats import NOTHING
 
 _MOST_VALUES = 30
 """Different values across, beyond which hardly two runs share one and means would hide the points."""

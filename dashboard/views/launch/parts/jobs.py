@@ -20,8 +20,8 @@ from launch.jobs import working
 from launch.jobs.folder import ANY_DEVICE, OUTPUT, Job
 from launch.jobs.output import tail
 from launch.resuming import can_resume
-from schemas.problems import formats
-from schemas.reading.values import number_at
+from schemas import formats
+from schemas.reading import get_number
 
 TICK_SECONDS = 1.5
 LEAST_FREE_BYTES = 1 << 16
@@ -179,6 +179,6 @@ _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
 def _progress(root: Path, job: Job) -> None:
     folder = root / job.run
     course.line(job.run, job)
-    planned = number_at(reading.run_of(folder).manifest, "training", "steps_planned") if folder.is_dir() else None
+    planned = get_number(reading.run_of(folder).manifest, "training", "steps_planned") if folder.is_dir() else None
     if planned:
         st.progress(*headline.progress(reading.series_of(folder), planned))

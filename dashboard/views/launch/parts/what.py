@@ -19,9 +19,9 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
 from evidence.writing import write_bytes
 from launch.jobs.folder import launch_folder
-from schemas.names import DATASETS, GGUF, MODELS
-from schemas.problems.formats import count, short_count, size
-from schemas.reading.values import number_at, objects_at, text_at
+from schemas.catalog import DATASETS, MODELS
+from schemas.formats import count, short_count, size
+from schemas.reading import get_number, get_objects, get_str
 
 _MODEL, _ROWS = ("model", "name"), ("data", "dataset")
 
@@ -54,7 +54,7 @@ def models(folder: Path) -> list[Offer]:
     """Return the models that are built in and those in a folder or one below it, at most fifty."""
     found = []
     for path in _near(folder):
-        if path.suffix.lower() == GGUF and path.is_file():
+        if path.suffix.lower() == ".gguf" and path.is_file():
             found.append((path, path.stat().st_size))
         elif path.is_dir() and (path / "config.json").is_file() and (weights := list(path.glob("*.safetensors"))):
             found.append((path, sum(each.stat().st_size for each in weights)))
@@ -126,15 +126,15 @@ def show(source: str, edited: Mapping[str, Any], read: Mapping[str, Any] | None)
     folder, found = Path.cwd(), read if read is not None and read.get("can_begin") is True else {}
     model_side, rows_side = st.columns(2)
     with model_side, st.container(border=True, height="stretch"):
-        _card("Model", text_at(edited, *_MODEL), _model_lines(found))
+        _card("Model", get_str(edited, *_MODEL), _model_lines(found))
         _others(source, _MODEL, models(folder), "Another model that is here")
     with rows_side, st.container(border=True, height="stretch"):
-        _card("Rows", text_at(edited, *_ROWS), _rows_lines(found))
+        _card("Rows", get_str(edited, *_ROWS), _rows_lines(found))
         _others(source, _ROWS, datasets(folder, state.root()), "Other rows that are here")
         if gate.may_operate():
             key = f"drop {source}"
             st.file_uploader("Or drop a file of rows", type=ROWS, key=key, on_change=_drop, args=(source, key))
-    if examples := objects_at(found, "first_examples", "examples"):
+    if examples := get_objects(found, "first_examples", "examples"):
         rows = st.expander("Three rows as the model sees them", key="rows", on_change="rerun", bind="query-params")
         if rows.open:
             with rows:
@@ -147,20 +147,20 @@ def _card(kind: str, name: str | None, lines: Sequence[str]) -> None:
 
 
 def _model_lines(found: Mapping[str, Any]) -> list[str]:
-    whole, learn = number_at(found, "model", "parameters"), number_at(found, "model", "trained_parameters")
+    whole, learn = get_number(found, "model", "parameters"), get_number(found, "model", "trained_parameters")
     if whole is None or learn is None:
         return []
     trained = "all of them learn" if learn == whole else f"{short_count(learn)} learn"
-    origin = "trained before" if text_at(found, "model", "origin") == "pretrained" else "random weights"
-    return [f"{short_count(whole)} parameters, {trained}", f"{text_at(found, 'model', 'family')}, {origin}"]
+    origin = "trained before" if get_str(found, "model", "origin") == "pretrained" else "random weights"
+    return [f"{short_count(whole)} parameters, {trained}", f"{get_str(found, 'model', 'family')}, {origin}"]
 
 
 def _rows_lines(found: Mapping[str, Any]) -> list[str]:
-    rows, tokens = number_at(found, "training_rows"), number_at(found, "dataset", "tokens")
+    rows, tokens = get_number(found, "training_rows"), get_number(found, "dataset", "tokens")
     if rows is None or tokens is None:
         return []
-    made = number_at(found, "dataset", "generated_rows") or 0
-    items = number_at(found, "evaluation_items")
+    made = get_number(found, "dataset", "generated_rows") or 0
+    items = get_number(found, "evaluation_items")
     return [
         f"{count(rows)} rows, {short_count(tokens)} tokens" + (f", {count(made)} rows generated" if made else ""),
         "Nothing is evaluated" if items is None else f"{count(items)} items are evaluated",

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from dashboard.shared.charts.plan_figures import Palette, bytes_at, new_figure, unit_of_bytes
 from dashboard.shared.words.grades import Tone
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
-from schemas.problems.formats import count, size
-from schemas.reading.values import number_at, objects_at
+from schemas.formats import count, size
+from schemas.reading import get_number, get_objects
 
 MOST_SIDE = 24
 """Sizes on one side of the map; what a stranger's document has more is left out."""

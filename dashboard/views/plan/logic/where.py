@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from dashboard.shared.charts.plan_figures import PATTERNS, Palette, bytes_at, label, limit_line, new_figure
 from dashboard.shared.tables.plan_time import Estimate, band_at
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
-from schemas.problems.formats import NOTHING, duration, size
-from schemas.reading.values import number_at, objects_at, text_at
+from schemas.formats import NOTHING, duration, size
+from schemas.reading import get_number, get_objects, get_str
 
 MOST_TARGETS = 40
 HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a week", "How it is known")
@@ -60,9 +60,9 @@ def places(
 
     `plan` is of the machine `chosen`, which it knows better than the answer of `--where`, if that has it at all.
     """
-    found = {one.name: one for one in map(_place, objects_at(answer, "where")[:MOST_TARGETS])}
+    found = {one.name: one for one in map(_place, get_objects(answer, "where")[:MOST_TARGETS])}
     if plan is not None and not (chosen in found and verdict_at(plan, "verdict") == "unsupported"):
-        found[chosen] = _place({**plan, **_times(plan), "target": chosen, "title": text_at(plan, "target", "title")})
+        found[chosen] = _place({**plan, **_times(plan), "target": chosen, "title": get_str(plan, "target", "title")})
     return sorted(
         found.values(), key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0)
     )
@@ -215,18 +215,18 @@ def _times(plan: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _place(one: Mapping[str, Any]) -> TargetRow:
-    name = text_at(one, "target") or "?"
+    name = get_str(one, "target") or "?"
     return TargetRow(
         name=name,
-        title=text_at(one, "title") or name,
+        title=get_str(one, "title") or name,
         verdict=verdict_at(one, "verdict"),
         need=bytes_at(one, "need_bytes") or None,
         limit=bytes_at(one, "available_bytes"),
-        error=min(1.0, max(0.0, number_at(one, "error_fraction") or 0.0)),
+        error=min(1.0, max(0.0, get_number(one, "error_fraction") or 0.0)),
         hours=band_at(one, "hours"),
         session=band_at(one, "session_fraction"),
         week=band_at(one, "week_fraction"),
-        because=text_at(one, "because") or "",
+        because=get_str(one, "because") or "",
         method=method_at(one),
     )
 

@@ -12,8 +12,8 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
 from evidence.targets import target_names, targets
 from launch import own_targets
-from schemas.problems.problem import ProblemError
-from schemas.reading.yaml_text import write_yaml
+from schemas.problems import ProblemError
+from schemas.reading import write_yaml
 
 FIRST = "kaggle-tpu-v5e-8"
 """The target that is planned for first: it costs nothing."""

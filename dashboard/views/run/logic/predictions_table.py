@@ -13,8 +13,8 @@ from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import both_ends, glimpse, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.scores.reading import TAGS
-from schemas.problems import formats
-from schemas.reading.values import flag_at, number_at, text_at
+from schemas import formats
+from schemas.reading import get_bool, get_number, get_str
 
 Row = Mapping[str, Any]
 
@@ -73,7 +73,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
     """
     cells: list[Mapping[str, Any]] = [
         {
-            "id": text_at(row, "id"),
+            "id": get_str(row, "id"),
             "outcome": _outcome(row),
             "form": _FORMS[flag_at(row, "format_ok")],
             "prompt": glimpse(strip_invisible(text_at(row, "prompt") or ""), _LONGEST),
@@ -127,11 +127,13 @@ _LEVELS = {"easy": 1, "medium": 2, "hard": 3}
 
 def _score(name: str, metrics: Any, untrained: Any) -> ItemScore | None:
     exact, before = _mapping(_mapping(metrics).get("exact_match")), _mapping(_mapping(untrained).get("exact_match"))
-    value, items = number_at(exact, "value"), number_at(exact, "n")
+    value, items = get_number(exact, "value"), get_number(exact, "n")
     if value is None or items is None:
         return None
-    low, high = number_at(exact, "interval", "low"), number_at(exact, "interval", "high")
-    return ItemScore(name=name, items=int(items), value=value, low=low, high=high, untrained=number_at(before, "value"))
+    low, high = get_number(exact, "interval", "low"), get_number(exact, "interval", "high")
+    return ItemScore(
+        name=name, items=int(items), value=value, low=low, high=high, untrained=get_number(before, "value")
+    )
 
 
 def headline(score: ItemScore) -> str:
@@ -149,7 +151,7 @@ def parts_of_output(row: Row) -> list[tuple[str, str]]:
     >>> parts_of_output({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
     [('tag', '<answer>'), ('answer', '4'), ('tag', '</answer>')]
     """
-    text, answer = text_at(row, "output_text") or "", text_at(row, "extracted_answer") or ""
+    text, answer = get_str(row, "output_text") or "", get_str(row, "extracted_answer") or ""
     at = text.rfind(answer) if answer else -1
     before, answer, after = (text, "", "") if at < 0 else (text[:at], answer, text[at + len(answer) :])
     of_answer = max(_LONGEST_OUTPUT // 2, _LONGEST_OUTPUT - len(before) - len(after))
@@ -177,13 +179,13 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
     return (
         group,
         value,
-        formats.count(number_at(exact, "n")),
-        formats.percent(number_at(exact, "value")),
-        formats.percent_range(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
-        formats.percent(number_at(form, "value")),
-        formats.percent(number_at(_mapping(untrained), "exact_match", "value")),
-        formats.percent(number_at(_mapping(metrics), "lenient_match", "value")),
-        formats.percent(number_at(_mapping(untrained), "lenient_match", "value")),
+        formats.count(get_number(exact, "n")),
+        formats.percent(get_number(exact, "value")),
+        formats.percent_range(get_number(exact, "interval", "low"), get_number(exact, "interval", "high")),
+        formats.percent(get_number(form, "value")),
+        formats.percent(get_number(_mapping(untrained), "exact_match", "value")),
+        formats.percent(get_number(_mapping(metrics), "lenient_match", "value")),
+        formats.percent(get_number(_mapping(untrained), "lenient_match", "value")),
     )
 
 
@@ -197,19 +199,19 @@ _ORDER = {"! error": 0, "✕ wrong": 1, "? not stated": 2, "✓ right": 3}
 def _outcome(row: Row) -> str:
     if row.get("error") is not None:
         return "! error"
-    return _WORDS[flag_at(row, "correct")]
+    return _WORDS[get_bool(row, "correct")]
 
 
 def _expected_answers(row: Row) -> str:
     """Return the answers that count as right, those after the first behind `or`."""
     others = row.get("also_expected")
-    texts = [text_at(row, "expected") or "", *(others if isinstance(others, list) else [])]
+    texts = [get_str(row, "expected") or "", *(others if isinstance(others, list) else [])]
     return " or ".join(map(str, texts))
 
 
 def _text(row: Row) -> str:
     return " ".join(
-        text_at(row, name) or "" for name in ("id", "prompt", "expected", "output_text", "extracted_answer")
+        get_str(row, name) or "" for name in ("id", "prompt", "expected", "output_text", "extracted_answer")
     ).lower()
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.layout import CONFIG
 from launch.resuming import is_forced
-from schemas.problems import formats
-from schemas.reading.values import at, flag_at, number_at, text_at
+from schemas import formats
+from schemas.reading import get_bool, get_number, get_path, get_str
 
 Document = Mapping[str, Any]
 
@@ -62,19 +62,19 @@ def recipe(manifest: Document, config: Document | None, plan: Document | None, *
 
 
 def _typed_packages(manifest: Document) -> str:
-    command = at(manifest, "command")
+    command = get_path(manifest, "command")
     if not isinstance(command, list):
         return ""
     return hide_secrets(_line(command))
 
 
 def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
-    commit = text_at(manifest, "code", "commit")
+    commit = get_str(manifest, "code", "commit")
     if commit and re.fullmatch("[0-9a-f]{7,64}", commit):
         yield f"git checkout {commit}"
     if _requirements(manifest):
         yield f"pip install -r {REQUIREMENTS}"
-    parent = text_at(manifest, "parent", "run_id")
+    parent = get_str(manifest, "parent", "run_id")
     source = ["--resume", parent] if parent else ["--config", CONFIG]
     force = ["--force"] if forced else []
     yield _line(["trainproof", "train", *source, "--output", f"{name}-again", *force])
@@ -88,7 +88,7 @@ def _line(command: Sequence[object]) -> str:
 
 def _requirements(manifest: Document) -> str:
     """Return the packages as pip takes them; an invalid name or version is left out, since pip would obey it."""
-    packages = at(manifest, "environment", "packages")
+    packages = get_path(manifest, "environment", "packages")
     if not isinstance(packages, Mapping):
         return ""
     lines = [
@@ -120,32 +120,32 @@ def _facts(manifest: Document) -> Iterator[tuple[str, str, str]]:
         value = at(manifest, *path)
         shown = formats.NOTHING if value is None else hide_secrets(str(value))
         yield what, shown, ".".join(path)
-    flags = at(manifest, "environment", "flags")
+    flags = get_path(manifest, "environment", "flags")
     for flag, value in sorted(flags.items()) if isinstance(flags, Mapping) else ():
         yield "Environment variable", hide_secrets(f"{flag}={value}"), "environment.flags"
 
 
 def _gaps(manifest: Document, config: Document | None) -> Iterator[str]:
     """Yield what stands in the way, worst first."""
-    if flag_at(manifest, "code", "dirty") is True:
-        digest = text_at(manifest, "code", "diff_sha256") or "not stated"
+    if get_bool(manifest, "code", "dirty") is True:
+        digest = get_str(manifest, "code", "diff_sha256") or "not stated"
         yield (
             "The code had uncommitted changes. They cannot be checked out; only their hash is known: "
             f"{digest}. Commit before a run that counts."
         )
-    if text_at(manifest, "code", "commit") is None:
+    if get_str(manifest, "code", "commit") is None:
         yield "The commit is not stated, so the code is not known. Run from a git checkout."
     if config is None:
         yield f"{CONFIG} is missing or cannot be read, so the settings are not known in full."
     if not _requirements(manifest):
         yield "No package versions are stated, so other versions may give other numbers."
-    if text_at(manifest, "dataset", "sha256") is None:
+    if get_str(manifest, "dataset", "sha256") is None:
         yield "The training data has no hash, so other data cannot be compared with it."
-    if text_at(manifest, "model", "weights") == "pretrained" and text_at(manifest, "model", "revision") is None:
+    if get_str(manifest, "model", "weights") == "pretrained" and get_str(manifest, "model", "revision") is None:
         yield "The model has no revision, and what its name points to may change."
-    parent = text_at(manifest, "parent", "run_id")
+    parent = get_str(manifest, "parent", "run_id")
     if parent is not None:
-        step = formats.count(number_at(manifest, "parent", "step"))
+        step = formats.count(get_number(manifest, "parent", "step"))
         yield f"The run continues {parent} from step {step}. Make that run first; its checkpoint is needed."
-    if text_at(manifest, "devices", "platform") in {"gpu", "tpu"}:
+    if get_str(manifest, "devices", "platform") in {"gpu", "tpu"}:
         yield "Another kind of device adds in another order: the last digits will differ."

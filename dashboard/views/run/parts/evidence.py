@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run
@@ -24,7 +24,7 @@ from evidence.report import DocumentState, errors_in
 from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run import Run
 from schemas.catalog import is_rows, kind_of
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems import Problem, pointer_to
 
 _LONGEST = 2000
 _LONGEST_NAMES = 200
@@ -128,8 +128,8 @@ def _rows(path: Path, found: Sequence[Problem]) -> None:
     for number, line in lines:
         here = [one for one in found if one.line == number]
         try:
-            value = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
             _lines([(number, line)], here)
             continue
         st.html(f'<p class="tp-sub">Line {number:,}</p>{tree(value, here)}')

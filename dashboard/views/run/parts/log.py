@@ -15,9 +15,9 @@ from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading
 from dashboard.shared.words.text import glimpse
 from dashboard.shared.words.times import clock, date_and_time
-from schemas.problems import formats
-from schemas.problems.words import quantity
-from schemas.reading.values import text_at
+from schemas import formats
+from schemas.formats import quantity
+from schemas.reading import get_str
 
 _LONGEST = 2000
 
@@ -56,9 +56,9 @@ def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:
 
 
 def _line(record: Mapping[str, Any], zone: tzinfo) -> str:
-    level = text_at(record, "level") or "?"
-    time = text_at(record, "time")
-    message = glimpse(text_at(record, "message") or "", _LONGEST)
+    level = get_str(record, "level") or "?"
+    time = get_str(record, "time")
+    message = glimpse(get_str(record, "message") or "", _LONGEST)
     tone = f"tp-{level}" if level in LEVELS else ""
     whole = f"{date_and_time(time, zone)} ({time or 'no time'})"
     return (

@@ -16,8 +16,8 @@ from evidence import layout
 from evidence.index.summary import RunSummary
 from evidence.run import Run
 from launch.playing import PlayScreen, PlaySession
-from schemas.problems.formats import count
-from schemas.reading.values import number_at, objects_at, text_at
+from schemas.formats import count
+from schemas.reading import get_number, get_objects, get_str
 
 BUSY_SECONDS, QUIET_SECONDS = 0.3, 20.0
 """Between two looks, while an answer grows and while none does."""
@@ -76,9 +76,9 @@ def _question(run: Run) -> dict[str, str] | None:
         "Item",
         list(rows),
         key="play item",
-        format_func=lambda name: glimpse(f"{name}: {text_at(rows[name], 'prompt')}", 90),
+        format_func=lambda name: glimpse(f"{name}: {get_str(rows[name], 'prompt')}", 90),
     )
-    _facts([(title, both_ends(text_at(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
+    _facts([(title, both_ends(get_str(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
     return {"item": item}
 
 
@@ -89,14 +89,14 @@ def training_rows(first_examples: Mapping[str, Any] | None) -> dict[str, tuple[s
         `3+4= is` written by the template `{prompt} is` with the text `3+4= is 7` is the prompt `3+4=`, and ` 7`.
     """
     found = {}
-    for row in objects_at(first_examples, "examples"):
-        before, slot, after = (text_at(row, "template") or "").partition("{prompt}")
-        asked = bytes.fromhex(text_at(row, "prompt_utf8") or "").decode("utf-8", "replace")
+    for row in get_objects(first_examples, "examples"):
+        before, slot, after = (get_str(row, "template") or "").partition("{prompt}")
+        asked = bytes.fromhex(get_str(row, "prompt_utf8") or "").decode("utf-8", "replace")
         if slot and asked.startswith(before) and asked.endswith(after):
             prompt = asked.removeprefix(before).removesuffix(after)
-            found[f"row {count(number_at(row, 'row'))}: {glimpse(prompt, 90)}"] = (
+            found[f"row {count(get_number(row, 'row'))}: {glimpse(prompt, 90)}"] = (
                 prompt,
-                (text_at(row, "text") or "").removeprefix(asked),
+                (get_str(row, "text") or "").removeprefix(asked),
             )
     return found
 

@@ -15,9 +15,9 @@ from dashboard.shared.charts import scores_figure
 from dashboard.shared.parts import markup, plotted
 from dashboard.shared.words.text import both_ends
 from dashboard.views.run.logic import predictions_table
-from schemas.problems import formats
-from schemas.problems.words import quantity
-from schemas.reading.values import number_at, text_at
+from schemas import formats
+from schemas.formats import quantity
+from schemas.reading import get_number, get_str
 
 Row = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
 
 def over_steps(rows: Sequence[Row]) -> None:
     """Draw what the model answered during training, at the step that the reader chose; nothing if no item was asked."""
-    steps = sorted({int(step) for row in rows if (step := number_at(row, "step")) is not None})
+    steps = sorted({int(step) for row in rows if (step := get_number(row, "step")) is not None})
     if not steps:
         return
     st.html('<p class="tp-sub"><b>Answers during training</b></p>')
@@ -145,7 +145,7 @@ def _place(rows: Sequence[Row]) -> int | None:
 def _table(shown: Sequence[Row]) -> bool:
     """Draw the rows and the answer that is chosen, and have the address name it; return whether one is."""
     table = predictions_table.table(shown)
-    items = [text_at(row, "id") for row in shown]
+    items = [get_str(row, "id") for row in shown]
     asked = _place(shown)
     picked = st.dataframe(
         table,
@@ -212,19 +212,19 @@ def _click(group: str) -> None:
 
 def _prediction(row: Row) -> None:
     """Draw one answer: expected and got letter by letter, then prompt and output whole."""
-    expected, got = text_at(row, "expected") or "", text_at(row, "extracted_answer")
+    expected, got = get_str(row, "expected") or "", get_str(row, "extracted_answer")
     with st.container(border=True):
         if got is None:
-            markup.note(f"{text_at(row, 'id')}: expected {expected}; no answer was found in the output.")
+            markup.note(f"{get_str(row, 'id')}: expected {expected}; no answer was found in the output.")
         else:
             markup.table(
                 ["Item", "Expected", "Got", "From expected to got"],
-                [(text_at(row, "id") or "", expected, got, markup.changes(expected, got))],
+                [(get_str(row, "id") or "", expected, got, markup.changes(expected, got))],
             )
         left, right = st.columns(2)
         with left:
             st.caption("Prompt")
-            st.code(both_ends(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
+            st.code(both_ends(get_str(row, "prompt") or "", 4000), language=None, wrap_lines=True)
         with right:
             st.caption("Output; the answer that was read is underlined")
             kinds = {"tag": "tp-dim", "answer": "tp-on", "": ""}

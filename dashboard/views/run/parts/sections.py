@@ -185,14 +185,14 @@ def repeat(run: Run) -> None:
             ],
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],
         )
-    steps = number_at(run.manifest, "training", "steps_done")
+    steps = get_number(run.manifest, "training", "steps_done")
     subject = repeating.ReplaySubject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
     repeating.show(subject, key=f"repeat {run.path.name}")
 
 
 def files(run: Run) -> None:
     """Draw every file of the run with its stated hash, and let the reader have it."""
-    stated = {text_at(item, "path"): item for item in objects_at(run.manifest, "artifacts")}
+    stated = {get_str(item, "path"): item for item in get_objects(run.manifest, "artifacts")}
     rows = []
     for name in run.files:
         artifact = stated.get(name)
@@ -200,8 +200,8 @@ def files(run: Run) -> None:
             (
                 name,
                 formats.size(_size(run.path / name)),
-                (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
-                (text_at(artifact, "sha256") if artifact else None)
+                (get_str(artifact, "role") if artifact else None) or formats.NOTHING,
+                (get_str(artifact, "sha256") if artifact else None)
                 or ("the manifest itself" if name == MANIFEST else "not stated"),
             )
         )

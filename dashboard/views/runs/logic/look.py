@@ -77,7 +77,7 @@ def news(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> str:
     said += [f"{quantity(len(ended), 'run')} that ended"] if ended else []
     said += [f"{quantity(len(changed), 'run')} whose evidence changed"] if changed else []
     said += [f"{quantity(len(went), 'run')} whose folder is gone"] if went else []
-    return listed(said, last="and") if said else ""
+    return join_words(said, last="and") if said else ""
 
 
 PAGE_ROWS = 2000

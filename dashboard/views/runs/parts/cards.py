@@ -18,7 +18,7 @@ from dashboard.shared.tables.runs_table import mark_of
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.shared.words.text import plain
 from dashboard.views.runs.parts.grid import box_key, chosen_runs, toggle
-from schemas.problems import formats
+from schemas import formats
 
 MOST = 40
 _SCRIPT = """export default function ({ setStateValue }) {

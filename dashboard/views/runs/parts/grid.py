@@ -15,7 +15,7 @@ from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.words.evidence import every_mark
 from dashboard.shared.words.grades import GRADES, STATUSES, Tone, label
 from dashboard.shared.words.text import plain
-from schemas.problems.formats import NOTHING
+from schemas.formats import NOTHING
 
 KEY = "runs_table"
 """Class of the table's container, by which the keyboard finds it."""

@@ -16,8 +16,8 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.runs_table import column_of, shown_text
-from schemas.problems import formats
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.formats import quantity
 
 _ONLY = "only_group"
 MOST_LINES = 20

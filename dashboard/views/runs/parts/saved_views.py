@@ -14,7 +14,7 @@ from dashboard.shared.tables.run_rows import Listing
 from dashboard.shared.tables.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, SORT_FIELDS
 from dashboard.views.runs.logic import saved_views
 from dashboard.views.runs.logic.saved_views import PARAMETERS, SavedView
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 _ASKED = "view to apply"
 _COMPLAINT = "what went wrong with a view"

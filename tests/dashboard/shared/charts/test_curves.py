@@ -10,7 +10,7 @@ from dashboard.shared.charts.curves import CurveOptions, Plot, plot
 from dashboard.shared.charts.echarts import Drawing, drawing
 from dashboard.shared.charts.line import DASHES, DOUBTFUL, Mark, RunLine, curves_csv
 from dashboard.shared.reading.series import Series
-from schemas.catalog.row_fields import number_names
+from schemas.catalog import number_names
 
 CSV_HEADER = (
     "run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate,grad_norm,tokens_per_second,mfu,"

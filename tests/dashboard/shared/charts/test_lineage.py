@@ -4,7 +4,7 @@ import numpy as np
 
 from dashboard.shared.charts.lineage import Ancestor, lineage
 from dashboard.shared.reading.series import Series
-from schemas.catalog.row_fields import number_names
+from schemas.catalog import number_names
 
 
 def series(first: int, last: int) -> Series:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dashboard.shared.charts.machine_figure import describe, draw, lines
 from dashboard.shared.charts.plan_figures import LIGHT
-from schemas.validate import read_rows
+from schemas.reading import read_rows
 
 ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "system_row").values
 """The first row of a machine with two devices, the second of one that tells nothing of them."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.assignments import full_of
-from schemas.reading.yaml_text import write_yaml
+from schemas.reading import write_yaml
 
 
 def test_the_smoke_run_of_a_shipped_configuration_leads_to_that_and_another_to_its_own_with_more_steps() -> None:

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dashboard.shared.words import times
-from schemas.problems.formats import NOTHING
+from schemas.formats import NOTHING
 
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-11-20T23:30:12"])

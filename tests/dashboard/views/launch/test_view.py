@@ -27,7 +27,7 @@ from evidence.lock import RunLock
 from launch import asking, planning, queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
-from schemas.names import DATASETS
+from schemas.catalog import DATASETS
 from trainproof import command
 
 

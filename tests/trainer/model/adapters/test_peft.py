@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.generate.language_model import load_model
 from trainer.model.adapters.merging import merge, merge_named
 from trainer.model.adapters.reading import read_adapter

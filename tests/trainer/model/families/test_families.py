@@ -3,7 +3,7 @@
 import pytest
 from tiny_models import GEMMA, GPT2
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.config_reader import ACTIVATIONS
 from trainer.model.spec import BlockSpec, ModelSpec, Rope

@@ -12,7 +12,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract, build
 from trainer.model.families.layout import TensorLink
 from trainer.model.files import export as exporting

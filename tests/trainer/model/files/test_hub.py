@@ -22,7 +22,7 @@ SCRIPT = """
 import json, sys
 from trainer.generate.language_model import load_model
 from trainer.model.files.source import resolve
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 source = resolve("owner/tiny", with_weights=False)
 drawn = sorted(path.name for path in source.folder.iterdir())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from model_folders import model_folder
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.adapters.config import read_adapter_config
 from trainer.model.files.source import resolve
 from trainer.model.files.tensors import open_file, open_tensors
@@ -76,7 +76,7 @@ def test_a_description_that_was_not_fetched_is_named(name: str, tmp_path: Path):
     folder = model_folder(tmp_path / "model")
     (folder / name).write_text(POINTER)
     found = refusal(folder)
-    assert found.what == f"{name} is a Git LFS pointer in place of the file."
+    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
     assert (found.file, found.next) == (str(folder / name), "Fetch the file with `git lfs pull`.")
 
 
@@ -86,14 +86,14 @@ def test_weights_that_were_not_fetched_are_named(name: str, tmp_path: Path):
     with ExitStack() as stack, pytest.raises(ProblemError) as caught:
         open_file(tmp_path / name, stack)
     [found] = caught.value.problems
-    assert found.what == f"{name} is a Git LFS pointer in place of the file."
+    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
     assert found.next == "Fetch the file with `git lfs pull`."
 
 
 def test_an_index_a_gguf_file_and_an_adapter_that_were_not_fetched_are_named(tmp_path: Path):
     for name in ("m.gguf", "model.safetensors.index.json", "adapter_config.json"):
         (tmp_path / name).write_text(POINTER)
-    assert refusal(tmp_path / "m.gguf").what == "m.gguf is a Git LFS pointer in place of the file."
+    assert refusal(tmp_path / "m.gguf").what == "m.gguf is a Git LFS pointer, not the file itself."
     with ExitStack() as stack, pytest.raises(ProblemError, match=r"index\.json is a Git LFS pointer"):
         open_tensors(tmp_path, family=resolve("tiny-gpt2").family, stack=stack)
     with pytest.raises(ProblemError, match=r"adapter_config\.json is a Git LFS pointer"):

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from safetensors.numpy import load_file, save_file
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.model.build import abstract
 from trainer.model.files.export import export
 from trainer.model.files.loading import load_params, refuse_unusable_weights

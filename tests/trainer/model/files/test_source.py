@@ -17,8 +17,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from schemas.names import MODELS
-from schemas.problems.problem import Problem, ProblemError
+from schemas.catalog import MODELS
+from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract
 from trainer.model.files.hub import nothing_fetched
 from trainer.model.files.source import BUILTIN, resolve

@@ -7,7 +7,7 @@ import gguf_files
 import numpy as np
 import pytest
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract
 from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import resolve

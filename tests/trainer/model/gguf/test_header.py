@@ -8,7 +8,7 @@ import gguf_files
 import numpy as np
 import pytest
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.model.gguf.header import read_gguf
 from trainer.model.gguf.tensors import KINDS
 

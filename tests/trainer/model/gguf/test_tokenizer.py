@@ -6,7 +6,7 @@ import gguf_files
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.model.files.source import resolve
 from trainer.model.gguf.header import read_gguf
 from trainer.model.gguf.tokenizer import GgufTokenizerError, implied_merges, tokenizer_of

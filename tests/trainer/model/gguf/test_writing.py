@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.model.files.export import export
 from trainer.model.files.export_gguf import export_gguf
 from trainer.model.files.source import resolve

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.planning.out_of_memory import report
 from trainer.planning.out_of_memory.explain import explanation, explanation_text
 from trainer.planning.out_of_memory.read import read_out_of_memory

@@ -11,7 +11,7 @@ from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.package.logic import bundles
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\\b", "/etc/passwd", "a..b", "a\n", "x" * 101, "ä"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.views.runs.logic.saved_views import MOST_VIEWS, SavedView, delete, path_of, rename, save, saved_views
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 ADDRESS = {"q": ("grade:consistent loss<1.2",), "columns": ("loss", "optimizer.learning_rate"), "archived": ("true",)}
 

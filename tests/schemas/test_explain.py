@@ -1,7 +1,12 @@
-"""Violations in words: the verdict of two libraries, and the parts of a message that the cases do not show."""
+"""Explanations: the verdict of two libraries, every case of tests/cases/documents, and large documents.
+
+A new case is a new file, named KIND.CASE.EXTENSION; a broken one has KIND.CASE.problem.txt beside it.
+"""
 
 import copy
 import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,21 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from referencing import Registry, Resource
 
-from schemas.catalog import DOCUMENTS, is_rows, schema, schemas_of
-from schemas.explain.validators import validator_of, whole_path
-from schemas.explain.violations import violations
-from schemas.problems.problem import unknown_lines
-from schemas.reading.parse import parse_yaml
-from schemas.validate import check_value, read_document, read_rows
+from schemas.catalog import DOCUMENTS, KINDS, all_schemas, is_rows, schema
+from schemas.explain import MAX_PROBLEMS, explain_violations, restore_empty_keys, validator_of
+from schemas.problems import Problem, unknown_lines
+from schemas.reading import parse_yaml, read_rows
+from schemas.render import as_text
+from schemas.validate import check_value, read_document
 
-CASES = Path(__file__).parents[2] / "cases" / "documents" / "valid"
-REGISTRY = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in schemas_of().values()])
+CASES = Path(__file__).parents[1] / "cases" / "documents"
+REGISTRY = Registry().with_resources([(one["$id"], Resource.from_contents(one)) for one in all_schemas().values()])
 
 
 def values() -> list[tuple[str, Any]]:
     """Return every valid value of the cases with its kind."""
     found = []
-    for path in sorted(CASES.iterdir()):
+    for path in sorted((CASES / "valid").iterdir()):
         kind = path.name.partition(".")[0]
         read = read_rows(path, kind).values if is_rows(kind) else [read_document(path, kind).value]
         found += [(kind, value) for value in read]
@@ -81,7 +86,7 @@ def test_two_libraries_agree_and_every_violation_is_explained(changed):
     kind, value = changed
     right = python_validator(kind).is_valid(value)
     assert validator_of(kind).is_valid(value) == right
-    found = violations(kind, value, file="x", lines=unknown_lines)
+    found = explain_violations(kind, value, file="x", lines=unknown_lines)
     assert (found == []) == right
     for problem in found:
         assert problem.what.endswith(".")
@@ -93,7 +98,7 @@ def test_two_libraries_agree_and_every_violation_is_explained(changed):
 @given(changed_values())
 def test_every_place_where_the_other_library_finds_fault_is_named(changed):
     kind, value = changed
-    ours = {problem.pointer for problem in violations(kind, value, file="x", lines=unknown_lines)}
+    ours = {problem.pointer for problem in explain_violations(kind, value, file="x", lines=unknown_lines)}
     for error in python_validator(kind).iter_errors(value):
         place = "".join(f"/{part}" for part in error.absolute_path)
         # An unknown key is named by its own place, which is one step further down.
@@ -189,8 +194,89 @@ def test_a_place_with_a_problem_of_the_text_is_reported_once(tmp_path):
 
 def test_a_value_under_an_empty_key_is_named_by_its_place():
     row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "meta": {}}
-    [problem] = violations("dataset_row", {**row, "": 1}, file="x", lines=unknown_lines)
+    [problem] = explain_violations("dataset_row", {**row, "": 1}, file="x", lines=unknown_lines)
     assert (problem.pointer, problem.what) == ("/", 'The key "" is unknown.')
     manifest = {"values": {"": True}}
-    assert whole_path(manifest, ["values"], True) == ("values", "")
-    assert whole_path(manifest, ["values"], {"": True}) == ("values",)
+    assert restore_empty_keys(manifest, ["values"], True) == ("values", "")
+    assert restore_empty_keys(manifest, ["values"], {"": True}) == ("values",)
+
+
+BROKEN = sorted(path for path in (CASES / "broken").iterdir() if path.suffix != ".txt")
+
+
+def text_beside(path: Path) -> Path:
+    return path.with_suffix(".problem.txt")
+
+
+def problems_of(path: Path) -> tuple[Problem, ...]:
+    kind = path.name.partition(".")[0]
+    return read_rows(path, kind).problems if is_rows(kind) else read_document(path, kind).problems
+
+
+@pytest.mark.parametrize("path", sorted((CASES / "valid").iterdir()), ids=lambda path: path.name)
+def test_a_valid_document_has_no_problem(path):
+    assert as_text(problems_of(path)) == ""
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.name)
+def test_of_a_broken_document_exactly_this_is_said(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    assert as_text(problems_of(Path(path.name))) == text_beside(path).read_text(encoding="utf-8")
+
+
+def test_there_are_cases_of_every_kind_and_each_text_has_its_document():
+    for folder in ("valid", "broken"):
+        assert {path.name.partition(".")[0] for path in (CASES / folder).iterdir()} == set(KINDS)
+    assert [text_beside(path) for path in BROKEN] == sorted((CASES / "broken").glob("*.txt"))
+
+
+WITHOUT = """
+import sys
+sys.modules["jsonschema_rs"] = None
+from pathlib import Path
+from schemas.catalog import is_rows
+from schemas.explain import _PythonValidator, validator_of
+from schemas.reading import read_rows
+from schemas.render import as_text
+from schemas.validate import read_document
+
+assert isinstance(validator_of("plan"), _PythonValidator)
+for path in sorted(Path().glob("*/*[!t]")):
+    kind = path.name.partition(".")[0]
+    read = read_rows if is_rows(kind) else read_document
+    stated = path.with_suffix(".problem.txt")
+    expected = stated.read_text(encoding="utf-8") if stated.exists() else ""
+    if as_text(read(path, kind).problems).replace(f"{path.parent}/", "") != expected:
+        print(path)
+"""
+
+
+def test_the_validator_that_is_everywhere_explains_each_case_alike():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=CASES, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def first_examples(wrong_at: int, examples: int = 500, tokens: int = 20) -> dict:
+    found = json.loads((CASES / "valid" / "first_examples.plain.json").read_text())
+    example = found["examples"][0]
+    token = {"id": 1, "text": "a", "supervised": True}
+    found["examples"] = [{**example, "tokens": [token] * tokens} for _ in range(examples)]
+    found["examples"][wrong_at] = {**example, "tokens": [{**token, "id": -1}]}
+    return found
+
+
+@pytest.mark.parametrize("wrong_at", [0, 499])
+def test_of_a_large_document_the_first_wrong_value_is_found(wrong_at):
+    problems = check_value("first_examples", first_examples(wrong_at), file="first_examples.json")
+    assert [(problem.code, problem.pointer) for problem in problems] == [
+        ("TP125", f"/examples/{wrong_at}/tokens/0/id"),
+        ("TP134", None),
+    ]
+
+
+@pytest.mark.parametrize("keys", [100, 10_000])
+def test_of_many_wrong_values_some_are_explained(keys):
+    value = {**first_examples(0, examples=1), **{f"key{number}": [0] * 100 for number in range(keys)}}
+    codes = [problem.code for problem in check_value("first_examples", value, file="first_examples.json")]
+    assert codes[-1] == "TP134"
+    assert len(codes) <= MAX_PROBLEMS + 1

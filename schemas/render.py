@@ -1,7 +1,4 @@
-"""How problems are reported: text for people, JSON, GitHub annotations and SARIF 2.1.0 for programs.
-
-Each function takes problems in the order in which they are to appear and returns one string. Nothing is printed here.
-"""
+"""Format problems: text for people, JSON, GitHub annotations and SARIF 2.1.0 for programs."""
 
 from __future__ import annotations
 
@@ -10,41 +7,34 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import all_rules
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, all_rules
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
 
-DRIVE = re.compile("[A-Za-z]:/")
-"""The beginning of an absolute path on Windows."""
-
 
 def as_text(problems: Iterable[Problem]) -> str:
-    """Return one paragraph for each problem, as the terminal shows it; empty for no problems.
-
-    The first line states where and what; indented lines report why, what was expected and what to do next.
-    """
+    """Format one paragraph per problem: place and what is wrong, then indented why, expected and next step."""
     return "".join(_paragraph(problem) for problem in problems)
 
 
 def as_sentence(problem: Problem) -> str:
-    """Return the problem in one line: `FILE at POINTER (line N): WHAT Expected: …. Next: …`."""
+    """Format a problem in one line: `FILE at POINTER (line N): WHAT Expected: …. Next: …`."""
     return " ".join([f"{_place(problem)}{_sentence(problem.what)}", *_details(problem)])
 
 
 def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """Return each problem as a JSON object with the keys of `FIELDS`; what does not apply is null."""
+    """Return each problem as a JSON object with the keys of `FIELDS`."""
     return [{field: getattr(problem, field) for field in FIELDS} for problem in problems]
 
 
 def as_github(problems: Iterable[Problem]) -> str:
-    """Return one GitHub workflow command for each problem; GitHub shows it beside the line of the file."""
+    """Format one GitHub workflow command per problem; GitHub shows it beside the line of the file."""
     return "".join(_annotation(problem) for problem in problems)
 
 
 def as_sarif(problems: Sequence[Problem]) -> str:
-    """Return a SARIF 2.1.0 log with one run, with title, reason and fix of the codes that occur."""
+    """Format a SARIF 2.1.0 log with one run and the rules that occur."""
     codes = sorted({problem.code for problem in problems})
     log = {
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
@@ -87,7 +77,7 @@ def _paragraph(problem: Problem) -> str:
 
 
 def _annotation(problem: Problem) -> str:
-    """Return one workflow command; `%`, line ends and, in properties, `:` and `,` are escaped as GitHub requires."""
+    """Format one workflow command; GitHub requires some characters to be escaped."""
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
     listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
@@ -138,12 +128,12 @@ def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
-    # Imported here, as few callers need it and text for the terminal is to come at once.
+    """Return a path as a URI: relative to the checkout, or `file:` for an absolute path."""
+    # Imported here to keep the start of the command line fast.
     from urllib.parse import quote
 
     path = file.replace("\\", "/")
-    if DRIVE.match(path):
+    if re.match("[A-Za-z]:/", path):  # a drive of Windows
         return f"file:///{path[:2]}{quote(path[2:], errors='surrogateescape')}"
     uri = quote(path, errors="surrogateescape")
     return f"file://{uri}" if uri.startswith("/") else uri

@@ -1,0 +1,223 @@
+"""Kinds of documents, their JSON Schemas, and the fields of a metric row.
+
+The schemas are package data in `documents/`, one folder for each major version.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+DOCUMENTS = (
+    "run_manifest",
+    "train_config",
+    "plan",
+    "first_examples",
+    "eval_summary",
+    "bundle_manifest",
+    "import",
+    "notes",
+    "target",
+    "receipt",
+    "export_receipt",
+    "stamps",
+    "trust",
+)
+ROWS = (
+    "metric_row",
+    "log_record",
+    "system_row",
+    "chain_entry",
+    "rollout_row",
+    "answer_over_step",
+    "prediction_row",
+    "dataset_row",
+    "eval_item",
+)
+KINDS = (*DOCUMENTS, *ROWS)
+
+YAML_KINDS = ("train_config", "target")
+"""Documents written as YAML."""
+
+WRITTEN_BY_PEOPLE = ("target", "train_config", "dataset_row", "eval_item", "notes")
+"""Documents that people write; only the program writes the others."""
+
+APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "answer_over_step", "prediction_row")
+"""Rows that a run appends to a file; the last line is torn if the run is killed."""
+
+VERSIONS = ("1.0", "1.1", "1.2")
+"""Every `schema_version` that can be read, oldest first."""
+
+VERSION = VERSIONS[-1]
+"""The `schema_version` of new documents."""
+
+LARGEST_EXACT = 2**53 - 1
+"""The largest integer that a 64-bit float holds exactly; the bound of counts in the schemas."""
+
+LARGEST_FLOAT = 1.7976931348623157e308
+"""The largest 64-bit float; the bound of numbers that only have to be finite."""
+
+METRIC_ROW = "metric_row"
+"""Kind of a line of metrics.jsonl."""
+
+TIME = "time"
+"""The only field of a metric row that is not a number."""
+
+DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v1", "countdown-solved-v1")
+"""Built-in datasets."""
+
+EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1")
+"""Built-in evaluation sets."""
+
+MODELS = ("demo", "tiny-gpt2")
+"""Built-in models."""
+
+GYM = "reasoning-gym:"
+"""Prefix of generated datasets: `reasoning-gym:leg_counting?size=500&seed=1`."""
+
+_KINDS_BY_FILE = {
+    "run_manifest.json": "run_manifest",
+    "config.yaml": "train_config",
+    "plan.json": "plan",
+    "metrics.jsonl": METRIC_ROW,
+    "log.jsonl": "log_record",
+    "system.jsonl": "system_row",
+    "chain.jsonl": "chain_entry",
+    "rollouts.jsonl": "rollout_row",
+    "answers_over_steps.jsonl": "answer_over_step",
+    "first_examples.json": "first_examples",
+    "predictions.jsonl": "prediction_row",
+    "baseline_predictions.jsonl": "prediction_row",
+    "eval_summary.json": "eval_summary",
+    "bundle_manifest.json": "bundle_manifest",
+    "import.json": "import",
+    "notes.json": "notes",
+    "stamps.json": "stamps",
+}
+
+
+def kind_of(file_name: str) -> str | None:
+    """Return the kind of document in a file of this name, or None if it is unknown."""
+    return "export_receipt" if file_name.endswith(".receipt.json") else _KINDS_BY_FILE.get(file_name)
+
+
+def is_rows(kind: str) -> bool:
+    """Return whether documents of this kind are lines of a JSONL file."""
+    return kind in ROWS
+
+
+@cache
+def schema(kind: str, version: str = VERSION) -> dict[str, Any]:
+    """Load the JSON Schema of a kind, or of `types`, which the others refer to. Do not change it."""
+    path = files("schemas") / "documents" / version_folder(version) / f"{kind}.schema.json"
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
+def all_schemas() -> dict[str, dict[str, Any]]:
+    """Load every schema by kind, with `types`."""
+    return {kind: schema(kind) for kind in (*KINDS, "types")}
+
+
+def version_folder(version: str) -> str:
+    """Return the name of the folder inside `documents` that holds the schemas of a version."""
+    return f"v{version.partition('.')[0]}"
+
+
+def resolve(document: dict[str, Any], reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the document and the node that a `$ref` in `document` points to: `types.schema.json#/$defs/time`."""
+    file_name, _, pointer = reference.partition("#")
+    if file_name:
+        document = schema(file_name.removesuffix(".schema.json"))
+    node = document
+    for part in pointer.split("/")[1:]:
+        node = node[part]
+    return document, node
+
+
+def resolve_node(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Follow every `$ref` of a node of `document`."""
+    while "$ref" in node:
+        document, node = resolve(document, node["$ref"])
+    return node
+
+
+def types_of(node: dict[str, Any]) -> list[str]:
+    """Return the types of a schema node as a list."""
+    names = node.get("type", [])
+    return [names] if isinstance(names, str) else names
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelStyle:
+    """How a field is drawn over the steps.
+
+    Attributes:
+        is_large: Whether it gets a large panel.
+        is_log: Whether a logarithmic scale makes sense.
+        exactly: Addition to the heading beyond title and unit; may be empty.
+    """
+
+    is_large: bool
+    is_log: bool
+    exactly: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowField:
+    """A field of a metric row, as the schema describes it.
+
+    Attributes:
+        name: Key in the row, `tokens_seen`.
+        title: Heading, `Tokens seen`.
+        meaning: What is measured, as sentences.
+        unit: Unit of the value; empty for plain numbers and the time.
+        is_required: Whether every row has it.
+        is_axis: Whether it can be the x axis.
+        panel: How it is drawn, or None if it is not.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    unit: str
+    is_required: bool
+    is_axis: bool
+    panel: PanelStyle | None
+
+
+@cache
+def row_fields() -> tuple[RowField, ...]:
+    """Return the fields of a metric row in the order of the schema."""
+    document = schema(METRIC_ROW)
+    return tuple(
+        RowField(
+            name=name,
+            title=node["title"],
+            meaning=node["description"],
+            unit=node.get("x-unit", ""),
+            is_required=name in document["required"],
+            is_axis=node.get("x-axis", False),
+            panel=_panel_style(node["x-panel"]) if "x-panel" in node else None,
+        )
+        for name, node in document["properties"].items()
+    )
+
+
+@cache
+def number_names() -> tuple[str, ...]:
+    """Return the names of a metric row's numeric fields in the order of the schema."""
+    document = schema(METRIC_ROW)
+    nodes = {name: resolve_node(node, document) for name, node in document["properties"].items()}
+    others = [name for name, node in nodes.items() if set(types_of(node)) - {"integer", "number", "null"}]
+    if others != [TIME]:
+        what = f"a metric row holds numbers and its time; the schema has {others}"
+        raise AssertionError(what)
+    return tuple(name for name in nodes if name != TIME)
+
+
+def _panel_style(node: dict[str, Any]) -> PanelStyle:
+    return PanelStyle(is_large=node.get("large", False), is_log=node.get("log", False), exactly=node.get("exactly", ""))

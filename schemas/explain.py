@@ -1,0 +1,485 @@
+"""Explain how a value breaks its schema: one problem per broken rule, with value, expectation and next step.
+
+The validator finds place and keyword; the words come from the schema's descriptions and from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any, Protocol
+
+from schemas.catalog import (
+    LARGEST_EXACT,
+    LARGEST_FLOAT,
+    WRITTEN_BY_PEOPLE,
+    YAML_KINDS,
+    all_schemas,
+    resolve,
+    schema,
+    types_of,
+)
+from schemas.formats import format_value, join_words, quantity
+from schemas.problems import Lines, Problem, pointer_to, problem_of
+
+MAX_PROBLEMS = 20
+"""Problems of one document that are explained."""
+
+MAX_VALUES = 20_000
+"""Values of a document that is explained in full. The validator lists every broken rule at once, which takes minutes
+and gigabytes for a million wrong items; of a larger document only the first broken rule is explained."""
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """A rule that a value breaks.
+
+    Attributes:
+        path: Path to the value from the top of the document.
+        evaluation: Path through the schema to the node with the rule; each `$ref` is a step.
+        keyword: The rule, for example `minimum`.
+    """
+
+    path: Path
+    evaluation: tuple[str, ...]
+    keyword: str
+
+
+class Validator(Protocol):
+    """A compiled schema."""
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a value follows the schema."""
+
+    def are_valid(self, values: list[Any]) -> bool:
+        """Return whether all values follow the schema."""
+
+    def first(self, value: Any) -> Violation:
+        """Return the first broken rule of an invalid value."""
+
+    def all(self, value: Any) -> Iterator[Violation]:
+        """Yield each broken rule, unknown keys last."""
+
+
+@cache
+def validator_of(kind: str) -> Validator:
+    """Compile the schema of a kind with jsonschema-rs, or with jsonschema on machines without a wheel of it."""
+    return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
+
+
+class _RustValidator:
+    def __init__(self, kind: str) -> None:
+        import jsonschema_rs
+
+        documents = {document["$id"]: _with_integer_bounds(document) for document in all_schemas().values()}
+        name = schema(kind)["$id"]
+        registry = jsonschema_rs.Registry(list(documents.items()))
+        # Its messages are never shown; without a mask each would contain the whole value.
+        self._validator = jsonschema_rs.Draft202012Validator(documents[name], registry=registry, mask="")
+        rows = {"type": "array", "items": {"$ref": name}}
+        self.are_valid = jsonschema_rs.Draft202012Validator(rows, registry=registry, mask="").is_valid
+        self.is_valid = self._validator.is_valid
+        self._error = jsonschema_rs.ValidationError
+
+    def first(self, value: Any) -> Violation:
+        try:
+            self._validator.validate(value)
+        except self._error as error:
+            return self._violation(value, error)
+        message = "the value is valid"
+        raise ValueError(message)
+
+    def all(self, value: Any) -> Iterator[Violation]:
+        for error in self._validator.iter_errors(value):
+            yield self._violation(value, error)
+
+    @staticmethod
+    def _violation(value: Any, error: Any) -> Violation:
+        *evaluation, keyword = map(str, error.evaluation_path)
+        path = restore_empty_keys(value, error.instance_path, error.instance)
+        return Violation(path=path, evaluation=tuple(evaluation), keyword=keyword)
+
+
+class _PythonValidator:
+    def __init__(self, kind: str) -> None:
+        from jsonschema import Draft202012Validator
+        from referencing import Registry
+        from referencing.jsonschema import DRAFT202012
+
+        resources = [(document["$id"], DRAFT202012.create_resource(document)) for document in all_schemas().values()]
+        registry: Registry[Any] = Registry().with_resources(resources)
+        self._schema = schema(kind)
+        self._validator = Draft202012Validator(self._schema, registry=registry)
+        self.is_valid = self._validator.is_valid
+
+    def are_valid(self, values: list[Any]) -> bool:
+        return all(map(self.is_valid, values))
+
+    def first(self, value: Any) -> Violation:
+        return self._violation(next(self._validator.iter_errors(value)))
+
+    def all(self, value: Any) -> Iterator[Violation]:
+        errors = sorted(self._validator.iter_errors(value), key=lambda one: one.validator == "unevaluatedProperties")
+        return map(self._violation, errors)
+
+    def _violation(self, error: Any) -> Violation:
+        *steps, keyword = map(str, error.absolute_schema_path)
+        evaluation = tuple(_with_references(self._schema, steps, keyword))
+        return Violation(path=tuple(error.absolute_path), evaluation=evaluation, keyword=keyword)
+
+
+def _with_integer_bounds(node: Any) -> Any:
+    """Write the bounds of a schema as integers, which jsonschema-rs compares ten times as fast as floats.
+
+    `LARGEST_FLOAT` is left out: the readers and the validator's `number` refuse what is not finite.
+    """
+    if isinstance(node, list):
+        return [_with_integer_bounds(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: int(item) if isinstance(item, float) and item.is_integer() else _with_integer_bounds(item)
+        for key, item in node.items()
+        if not (isinstance(item, float) and abs(item) == LARGEST_FLOAT)
+    }
+
+
+def _with_references(document: dict[str, Any], steps: Sequence[str], keyword: str) -> Iterator[str]:
+    """Yield a schema path with each `$ref` as a step of its own; jsonschema leaves them out."""
+    node = document
+    for place, step in enumerate((*steps, keyword)):
+        while step not in node and "$ref" in node:
+            yield "$ref"
+            document, node = resolve(document, node["$ref"])
+        if place < len(steps):
+            yield step
+            node = node[step]
+
+
+def restore_empty_keys(value: Any, path: Sequence[str | int], instance: Any) -> Path:
+    """Return the path to `instance` inside `value`; jsonschema-rs leaves empty keys out of its paths."""
+    full: list[str | int] = []
+    for part in path:
+        while isinstance(value, dict) and part not in value and "" in value:
+            full.append("")
+            value = value[""]
+        full.append(part)
+        value = value[part]
+    while isinstance(value, dict) and "" in value and value != instance:
+        full.append("")
+        value = value[""]
+    return tuple(full)
+
+
+def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
+    """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
+    validator = validator_of(kind)
+    if validator.is_valid(value):
+        return []
+    is_large = _has_more_values(value, MAX_VALUES)
+    violations = iter([validator.first(value)]) if is_large else validator.all(value)
+    problems = list(islice(_explain_all(kind, value, violations, file, lines), MAX_PROBLEMS + 1))
+    if is_large or len(problems) > MAX_PROBLEMS:
+        problems = problems[:MAX_PROBLEMS]
+        what = "The document has more problems, which are not listed."
+        problems.append(problem_of("TP134", file=file, line=problems[-1].line, what=what, why=None))
+    return problems
+
+
+def _explain_all(kind: str, value: Any, violations: Iterator[Violation], file: str, lines: Lines) -> Iterator[Problem]:
+    seen = set()
+    for violation in violations:
+        # The validator reports each missing key on its own; here they are one problem.
+        if (key := (violation.path, violation.keyword)) not in seen:
+            seen.add(key)
+            yield from _explain(_find(kind, value, violation), violation.keyword, file, lines)
+
+
+def _has_more_values(value: Any, limit: int) -> bool:
+    """Return whether lists and objects hold more than `limit` values in all."""
+    count, containers = 0, [value]
+    for container in containers:
+        items = container.values() if isinstance(container, dict) else container
+        count += len(items)
+        if count > limit:
+            return True
+        containers += [item for item in items if isinstance(item, dict | list)]
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """A value and the schema node that it breaks.
+
+    Attributes:
+        kind: Kind of the document.
+        path: Path to the value.
+        value: The value.
+        node: Schema node with the rule.
+        document: Schema document of that node, for its references.
+        meaning: Description of the field; may be empty.
+    """
+
+    kind: str
+    path: Path
+    value: Any
+    node: dict[str, Any]
+    document: dict[str, Any]
+    meaning: str
+
+    @property
+    def subject(self) -> str:
+        """The value as the subject of a sentence."""
+        if isinstance(self.value, dict) and self.kind in YAML_KINDS:
+            return f"A group of {quantity(len(self.value), 'key')}"
+        words = format_value(self.value)
+        return words[0].upper() + words[1:] if isinstance(self.value, dict | list) else words
+
+
+def _find(kind: str, value: Any, violation: Violation) -> _Place:
+    for part in violation.path:
+        value = value[part]
+    document = node = schema(kind)
+    meaning = ""
+    steps = iter(violation.evaluation)
+    for step in steps:
+        if step == "$ref":
+            document, node = resolve(document, node["$ref"])
+        elif step == "properties":
+            node, meaning = node["properties"][next(steps)], ""
+        elif step in ("items", "additionalProperties"):
+            node, meaning = node[step], ""
+        else:
+            node = node[step]
+        # The first description is that of the field; one behind a $ref describes its type.
+        meaning = meaning or node.get("description", "")
+    return _Place(kind=kind, path=violation.path, value=value, node=node, document=document, meaning=meaning)
+
+
+def _explain(place: _Place, keyword: str, file: str, lines: Lines) -> Iterator[Problem]:
+    if keyword == "required":
+        yield _missing_keys(place, file, lines)
+    elif keyword == "unevaluatedProperties":
+        known = known_keys(place.node, place.document, place.value)
+        yield from (_unknown_key(place, key, list(known), file, lines) for key in place.value if key not in known)
+    else:
+        code, what = SENTENCES[keyword](place)
+        expected = expected_words(place.node, place.kind, all_bounds=keyword == "maximum")
+        repeats = place.meaning.rstrip(".").lower() == expected.lower()
+        yield problem_of(
+            code,
+            file=file,
+            line=line_at(place.path, lines),
+            pointer=pointer_to(place.path),
+            what=what,
+            why=f"Meaning of the field: {place.meaning}" if place.meaning and not repeats else None,
+            expected=expected,
+            next=_hint(place) or _repair(place.kind, "Correct the value, then run the same command again."),
+        )
+
+
+SENTENCES: dict[str, Callable[[_Place], tuple[str, str]]] = {
+    "type": lambda place: ("TP120", f"{place.subject} {_is_not(place)}."),
+    "const": lambda place: ("TP121", f"{place.subject} is not {format_value(place.node['const'])}."),
+    "enum": lambda place: ("TP121", f"{place.subject} is not an allowed value."),
+    "pattern": lambda place: ("TP124", f"{place.subject} does not have the required form."),
+    "minimum": lambda place: ("TP125", f"{place.subject} is below {place.node['minimum']}."),
+    "maximum": lambda place: ("TP125", f"{place.subject} is above {place.node['maximum']}."),
+    "exclusiveMinimum": lambda place: ("TP125", f"{place.subject} is not above {place.node['exclusiveMinimum']}."),
+    "exclusiveMaximum": lambda place: ("TP125", f"{place.subject} is not below {place.node['exclusiveMaximum']}."),
+    "minItems": lambda place: ("TP126", f"The list is {'too short' if place.value else 'empty'}."),
+    "minLength": lambda place: ("TP126", f"The text is {'too short' if place.value else 'empty'}."),
+    "maxLength": lambda place: ("TP128", f"The text has {quantity(len(place.value), 'character')}."),
+}
+"""Code and sentence for each schema keyword."""
+
+_TYPES = {
+    "null": "null",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _type_words(name: str, kind: str) -> str:
+    return "a group of keys" if name == "object" and kind in YAML_KINDS else _TYPES[name]
+
+
+def _is_not(place: _Place) -> str:
+    words = ["a truth value" if name == "boolean" else _type_words(name, place.kind) for name in types_of(place.node)]
+    return f"is neither {join_words(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
+
+
+def expected_words(node: dict[str, Any], kind: str, *, all_bounds: bool = False) -> str:
+    """Describe what a schema node (without `$ref`) allows, as a noun phrase.
+
+    Args:
+        node: Schema node.
+        kind: Kind of the document.
+        all_bounds: Whether to name the bound of exact integers, which is left out otherwise.
+    """
+    if "const" in node:
+        return format_value(node["const"])
+    if "enum" in node:
+        return join_words(map(format_value, node["enum"]))
+    names = types_of(node)
+    words = [_expected_type(name, node, kind, all_bounds=all_bounds) for name in names if name != "null"]
+    return ", or ".join([*words, *(["null"] if "null" in names else [])])
+
+
+def _expected_type(name: str, node: dict[str, Any], kind: str, *, all_bounds: bool) -> str:
+    if name in ("integer", "number"):
+        return _expected_number(_TYPES[name], node, all_bounds=all_bounds)
+    if name == "string" and "pattern" in node:
+        return _expected_form(node)
+    if name == "string" and "maxLength" in node:
+        return f"text of at most {quantity(node['maxLength'], 'character')}"
+    if name == "string" and node.get("minLength"):
+        return "text that is not empty"
+    if name == "array" and node.get("minItems"):
+        return f"a list of at least {quantity(node['minItems'], 'item')}"
+    return _type_words(name, kind)
+
+
+def _expected_number(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if high == LARGEST_FLOAT:
+        return "a finite number"
+    if high == LARGEST_EXACT and not all_bounds:
+        high = None
+    if low is not None and high is not None:
+        return f"{noun} from {low} to {high}"
+    bounds = {"of {} or more": low, "above {}": node.get("exclusiveMinimum"), "up to {}": high}
+    bounds["below {}"] = node.get("exclusiveMaximum")
+    limits = [words.format(bound) for words, bound in bounds.items() if bound is not None]
+    return f"{noun} {' and '.join(limits)}" if limits else noun
+
+
+def _expected_form(node: dict[str, Any]) -> str:
+    """Describe a pattern with the description of the shared type that has the same pattern, or its own."""
+    shared = (one for one in schema("types")["$defs"].values() if one.get("pattern") == node["pattern"])
+    words: str = next(shared, node)["description"].rstrip(".")
+    return words[0].lower() + words[1:] if words[1].islower() else words
+
+
+def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the keys that an object may have, with their schema nodes, given the keys that it has.
+
+    Conditions in our schemas only test which keys there are.
+    """
+    known: dict[str, dict[str, Any]] = dict(node.get("properties", {}))
+    if "$ref" in node:
+        home, target = resolve(document, node["$ref"])
+        known |= known_keys(target, home, value)
+    if "if" in node:
+        branch = "then" if all(key in value for key in node["if"]["required"]) else "else"
+        known |= known_keys(node.get(branch, {}), document, value)
+    return known
+
+
+def line_at(path: Path, lines: Lines) -> int | None:
+    """Return the line of a value, or of the nearest container that has one."""
+    found = (lines(pointer_to(path[:length])) for length in range(len(path), -1, -1))
+    return next((line for line in found if line is not None), None)
+
+
+def _missing_keys(place: _Place, file: str, lines: Lines) -> Problem:
+    missing = [key for key in place.node["required"] if key not in place.value]
+    is_one = len(missing) == 1
+    names = join_words(map(format_value, missing), "and")
+    return problem_of(
+        "TP122",
+        file=file,
+        line=line_at(place.path, lines),
+        pointer=pointer_to(place.path),
+        what=f"The key {names} is missing." if is_one else f"The keys {names} are missing.",
+        why=None,
+        expected=_describe_key(missing[0], place) if is_one else None,
+        next=_repair(place.kind, f"Add {'it' if is_one else 'them'}."),
+    )
+
+
+def _describe_key(key: str, place: _Place) -> str:
+    node, document = known_keys(place.node, place.document, place.value)[key], place.document
+    meaning = node.get("description", "")
+    while "$ref" in node:
+        document, node = resolve(document, node["$ref"])
+        meaning = meaning or node.get("description", "")
+    return f"{format_value(key)}: {expected_words(node, place.kind)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+
+
+def _unknown_key(place: _Place, key: str, known: list[str], file: str, lines: Lines) -> Problem:
+    if near := get_close_matches(key, known, n=1):
+        advice = f"Did you mean {format_value(near[0])}?"
+    elif elsewhere := _groups_with(key, place.kind):
+        advice = f"Did you mean {join_words(elsewhere)}?"
+    else:
+        advice = _repair(place.kind, "Delete it.")
+    return problem_of(
+        "TP123",
+        file=file,
+        line=line_at((*place.path, key), lines),
+        pointer=pointer_to((*place.path, key)),
+        what=f"The key {format_value(key)} is unknown.",
+        why=None,
+        expected=f"one of the keys {join_words(known)}",
+        next=advice,
+    )
+
+
+def _groups_with(key: str, kind: str) -> list[str]:
+    """Return `group.key` for each top-level group of the document that has a key like this one."""
+    return [
+        f"{name}.{near}"
+        for name, node in schema(kind).get("properties", {}).items()
+        for near in get_close_matches(key, node.get("properties", {}), n=1, cutoff=0.8)
+    ]
+
+
+def _repair(kind: str, by_hand: str) -> str:
+    """Return `by_hand` for documents that people write, else the advice to restore the file."""
+    return by_hand if kind in WRITTEN_BY_PEOPLE else "Restore the file that trainproof wrote; it is not edited by hand."
+
+
+def _hint(place: _Place) -> str | None:
+    """Return the likely correction of a value, or None."""
+    node, value = place.node, place.value
+    if isinstance(value, str):
+        return _hint_for_text(node, value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if node.get("minimum") == 0 and node.get("maximum") == 1 and 1 < value <= 100:
+        return f"If {value} is a percentage, write {value / 100:g}."
+    if value == 0 and "exclusiveMinimum" in node and "null" in types_of(node):
+        return "Write null to leave it unset."
+    return None
+
+
+def _hint_for_text(node: dict[str, Any], value: str) -> str | None:
+    names, lower = types_of(node), value.lower()
+    if near := get_close_matches(value, [one for one in node.get("enum", []) if isinstance(one, str)], n=1):
+        return f"Did you mean {format_value(near[0])}?"
+    if pattern := node.get("pattern"):
+        if re.search(pattern, value.strip()):
+            return f"Delete the white space around {format_value(value.strip())}."
+        if re.search(pattern, lower):
+            return f"Write it in lower case: {format_value(lower)}."
+        if value and re.search(pattern, value + "Z"):
+            return f"Add the offset: {format_value(value + 'Z')} if it is UTC."
+    elif {"number", "integer"} & set(names) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", value):
+        return f"Write {value} without quotation marks."
+    elif "boolean" in names and lower in ("yes", "no", "on", "off", "true", "false"):
+        return f"Write {'true' if lower in ('yes', 'on', 'true') else 'false'}."
+    elif "null" in names and lower in ("null", "none", ""):
+        return "Write null, without quotation marks."
+    return None

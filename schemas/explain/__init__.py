@@ -1,1 +1,0 @@
-"""What is wrong with a value by its schema, where, and what to do: one `Problem` for each broken rule."""

@@ -1,0 +1,872 @@
+"""Read JSON, YAML and JSONL files strictly; every problem has file, line and pointer.
+
+What Python's own readers accept silently is a problem here: duplicate keys, NaN, 1e999, aliases, tags. Nothing in a
+file raises an exception. Whether a value has the right shape is checked in `validate`, except for rows.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.catalog import APPENDED, METRIC_ROW, TIME, number_names
+from schemas.explain import explain_violations, validator_of
+from schemas.formats import format_value, quantity
+from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
+
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a document; 64 first examples of 8,192 tokens take 50 million."""
+
+MOST_VALUES = 4_000_000
+"""Values of a document, counted by its commas and brackets: a value of two bytes can take 200 bytes of memory."""
+
+LONGEST_ROW = 16 << 20
+"""Bytes of a row: an answer of a million tokens."""
+
+LARGEST_ROWS = 512 << 20
+"""Bytes of a file of rows: two million steps."""
+
+MOST_CHARACTERS = 1 << 20
+"""Characters of a YAML file; a longer configuration is a mistake or an attack."""
+
+MOST_LEVELS = 64
+"""Levels of nested objects and lists; our deepest document has 6."""
+
+MOST_DIGITS = 308
+"""Digits of an integer; larger ones may not fit into a 64-bit float."""
+
+MOST_EXPLAINED = 100
+"""Lines of a file of rows whose problems are explained."""
+
+MOST_COUNTED = 1_000
+"""Further lines with problems that are counted before reading stops."""
+
+BATCH_BYTES = 1 << 15
+"""Bytes of rows that are decoded and validated at once; they should fit into the processor's cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseResult:
+    """Result of reading a text.
+
+    Attributes:
+        value: The value; meaningless unless `is_read`.
+        is_read: Whether there is a value. A text can have both a value and problems, such as a duplicate key.
+        problems: What is wrong with the text.
+        lines: Line of each value.
+    """
+
+    value: Any
+    is_read: bool
+    problems: tuple[Problem, ...]
+    lines: Lines
+
+
+def parse_failure(*problems: Problem) -> ParseResult:
+    """Return a result without a value."""
+    return ParseResult(value=None, is_read=False, problems=problems, lines=unknown_lines)
+
+
+def parse_json(data: bytes, *, file: str) -> ParseResult:
+    """Parse a JSON file; `file` is its name in problems."""
+    text, problems = decode(data, file=file)
+    if text is None:
+        return parse_failure(*problems)
+    parsed = read_json(text, file=file)
+    return replace(parsed, problems=(*problems, *parsed.problems))
+
+
+def parse_yaml(data: bytes, *, file: str) -> ParseResult:
+    """Parse a YAML file, which may begin with a byte order mark."""
+    text, problems = decode(data.removeprefix(UTF8_BOM), file=file)
+    return parse_failure(*problems) if text is None else read_yaml(text, file=file)
+
+
+# Files and encodings
+
+
+def too_large(what: str, limit: str, *, file: str) -> Problem:
+    """Return the problem of something that is too large to be read.
+
+    Args:
+        what: What it is and how large: `The row has 20,000,000 bytes`.
+        limit: What would be read, as a noun phrase.
+        file: File name.
+    """
+    return problem_of("TP133", file=file, what=f"{what}, more than are read.", expected=limit)
+
+
+def count_values(text: bytes) -> int:
+    """Estimate how many values a text holds, by its commas and opening brackets."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def cannot_read(error: OSError, *, file: str) -> Problem:
+    """Explain why a file cannot be opened or read."""
+    what, advice = f"The file cannot be read: {error.strerror or error}.", "Check the disk and try again."
+    if isinstance(error, FileNotFoundError):
+        what, advice = "The file does not exist.", "Check the path, or write the file first."
+    elif isinstance(error, IsADirectoryError | NotADirectoryError):
+        what, advice = "The path names a folder instead of a file, or a file instead of a folder.", "Check the path."
+    elif isinstance(error, PermissionError):
+        what, advice = "You may not read the file.", "Change its permissions (chmod u+r) or its owner."
+    return problem_of("TP101", file=file, what=what, why=None, next=advice)
+
+
+_ADVICE = {
+    errno.ENAMETOOLONG: "Give a shorter path.",
+    errno.EACCES: "Check the permissions of the path and of every folder above it.",
+    errno.EPERM: "Check the permissions of the path and of every folder above it.",
+    errno.ENOSPC: "Free some disk space, or write to another place.",
+    errno.ELOOP: "Give the path of the file itself: the links form a loop.",
+}
+
+
+def os_error_problem(error: OSError) -> Problem:
+    """Return the problem of a path that the operating system refused: too long, no access, disk full."""
+    path = str(error.filename) if error.filename is not None else ""
+    return problem_of(
+        "TP101",
+        file=path if len(path) <= 300 else f"{path[:300]}…",
+        what=f"The operating system reports: {error.strerror or error}.",
+        why=None,
+        next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
+    )
+
+
+BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+UTF8_BOM = b"\xef\xbb\xbf"
+
+
+def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
+    """Decode UTF-8; return the text, or None if the encoding is wrong, and the problems."""
+    if other := other_encoding(data):
+        return None, (problem_of("TP104", file=file, what=f"The file is {other}.", expected="UTF-8 text"),)
+    problems: list[Problem] = []
+    if data.startswith(UTF8_BOM):
+        problems.append(problem_of("TP103", file=file, line=1, what="The file begins with a byte order mark."))
+        data = data.removeprefix(UTF8_BOM)
+    if not data.strip():
+        return None, (*problems, problem_of("TP102", file=file, what="The file is empty.", why=None))
+    if b"\x00" in data:
+        line = data.count(b"\n", 0, data.index(b"\x00")) + 1
+        what = f"The text has {quantity(data.count(bytes(1)), 'NUL byte')}."
+        return None, (*problems, problem_of("TP106", file=file, line=line, what=what))
+    try:
+        return data.decode(), tuple(problems)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        what = f"The byte 0x{data[error.start]:02x} at column {column} is not valid UTF-8."
+        return None, (*problems, problem_of("TP105", file=file, line=line, what=what, expected="UTF-8 text"))
+
+
+def other_encoding(data: bytes) -> str | None:
+    """Return `UTF-16` or `UTF-32` if the bytes begin like one of them, with or without a byte order mark, else None."""
+    for bom, name in BOMS.items():
+        if data.startswith(bom):
+            return name
+    # A JSON text begins with an ASCII character, so in UTF-16 and UTF-32 one or three of its first four bytes are NUL.
+    zeros = [byte == 0 for byte in data[:4]]
+    if zeros in ([True, True, True, False], [False, True, True, True]):
+        return "UTF-32"
+    if zeros in ([True, False, True, False], [False, True, False, True]):
+        return "UTF-16"
+    return None
+
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def has_lone_surrogate(value: Any) -> bool:
+    """Return whether a key or string inside a JSON value cannot be written as UTF-8."""
+    return LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)) is not None
+
+
+def nesting_depth(value: Any) -> int:
+    """Return how deep lists and objects are nested."""
+    depth, containers = 0, [value]
+    while containers := [one for one in containers if isinstance(one, dict | list)]:
+        depth += 1
+        containers = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+# JSON
+
+
+class _JsonDecoder(json.JSONDecoder):
+    """Decodes JSON, and notes duplicate keys and numbers that are not finite, which become None.
+
+    Args:
+        check_floats: Whether to look for floats such as 1e999.
+    """
+
+    scan_once: Callable[[str, int], tuple[Any, int]]
+
+    def __init__(self, *, check_floats: bool = True) -> None:
+        self.is_odd = False
+        super().__init__(
+            object_pairs_hook=self._object,
+            parse_float=self._float if check_floats else None,
+            parse_int=self._int,
+            parse_constant=self._constant,
+        )
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            self.is_odd = True
+        return value
+
+    def _float(self, literal: str) -> float | None:
+        value = float(literal)
+        if math.isfinite(value):
+            return value
+        self.is_odd = True
+        return None
+
+    def _int(self, literal: str) -> int | None:
+        if len(literal) > MOST_DIGITS and len(literal.lstrip("-")) > MOST_DIGITS:
+            self.is_odd = True
+            return None
+        return int(literal)
+
+    def _constant(self, _literal: str) -> None:
+        self.is_odd = True
+
+
+def read_json(text: str, *, file: str) -> ParseResult:
+    """Read a JSON text; of a duplicate key the last value counts, numbers that are not finite become None."""
+    decoder = _JsonDecoder()
+    try:
+        value = decoder.decode(text)
+        too_deep = text.count("{") + text.count("[") > MOST_LEVELS and nesting_depth(value) > MOST_LEVELS
+    except json.JSONDecodeError as error:
+        return parse_failure(_not_json(text, error, file=file))
+    except RecursionError:
+        too_deep = True
+    if too_deep:
+        return parse_failure(_too_deep(file))
+    if "\\" in text and has_lone_surrogate(value):
+        at = next((match.start() for match in _ESCAPE.finditer(text) if match["lone"]), 0)
+        what = "A \\uD800–\\uDFFF escape has no other half; only a pair of them makes a character."
+        return parse_failure(problem_of("TP112", file=file, line=text.count("\n", 0, at) + 1, what=what))
+
+    @cache
+    def lines() -> dict[str, int]:
+        return scan(text, file=file)[0]
+
+    problems = tuple(scan(text, file=file)[1]) if decoder.is_odd else ()
+    return ParseResult(value=value, is_read=True, problems=problems, lines=lambda pointer: lines().get(pointer))
+
+
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-fA-F]..)|.)")
+"""An escape in a JSON text; a surrogate pair is one."""
+
+# The possessive quantifiers keep the time linear, also for a string that never ends.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def scan(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
+    """Find the line of each value in a valid JSON text, duplicate keys, and numbers that are not finite.
+
+    This is slow, a few MB per second, and done only if there is a problem to show.
+
+    Returns:
+        The line of each value by its JSON Pointer, and the problems.
+    """
+    lines: dict[str, int] = {}
+    problems: list[Problem] = []
+    opened: list[tuple[str, bool, dict[str, int]]] = []  # pointer, whether it is an object, lines of its keys
+    keys: list[str | int | None] = [None]  # the current key or index of each open container
+    line, last = 1, 0
+    for match in _TOKEN.finditer(text):
+        part = match.group()
+        line += text.count("\n", last, match.start())
+        last = match.start()
+        if part == ":":
+            continue
+        if part in ("}", "]"):
+            opened.pop()
+            keys.pop()
+            continue
+        above, is_object, seen = opened[-1] if opened else ("", False, {})
+        key = keys[-1]
+        if part == ",":
+            keys[-1] = key + 1 if isinstance(key, int) else None
+        elif is_object and key is None:
+            keys[-1] = name = json.loads(part, strict=False)
+            pointer = above + pointer_to([name])
+            if name in seen:
+                problems.append(_duplicate_key(name, file, pointer, line, seen[name]))
+            lines[pointer] = seen[name] = line
+        else:
+            pointer = above + pointer_to([key]) if key is not None else ""
+            lines.setdefault(pointer, line)
+            if part in ("{", "["):
+                opened.append((pointer, part == "{", {}))
+                keys.append(None if part == "{" else 0)
+            elif part[0] not in '"tfn' and not _is_finite(part):
+                problems.append(_not_finite(part, file, pointer, line))
+    return lines, problems
+
+
+def _is_finite(literal: str) -> bool:
+    digits = literal.lstrip("+-")
+    return len(digits) <= MOST_DIGITS if digits.isdigit() else math.isfinite(float(literal))
+
+
+def _duplicate_key(key: str, file: str, pointer: str, line: int, first_line: int) -> Problem:
+    first = f", first on line {first_line}" if first_line != line else ""
+    what = f"Duplicate key {json.dumps(key, ensure_ascii=False)}{first}."
+    return problem_of("TP109", file=file, line=line, pointer=pointer, what=what)
+
+
+def _not_finite(literal: str, file: str, pointer: str, line: int) -> Problem:
+    shown = literal if len(literal) <= 24 else f"{literal[:20]}… ({len(literal)} characters)"
+    what = f"{shown} is too large for a number." if literal[-1].isdigit() else f"{shown} is not a finite number."
+    return problem_of("TP110", file=file, line=line, pointer=pointer, what=what, why=None, expected="a finite number")
+
+
+def _too_deep(file: str, line: int | None = None) -> Problem:
+    what = f"Objects and lists are nested more than {MOST_LEVELS} levels deep."
+    return problem_of("TP111", file=file, line=line, what=what, why=None)
+
+
+def _not_json(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
+    what, advice = _explain_json(text, error)
+    what = f"This is not JSON: {what} at column {error.colno}."
+    return problem_of("TP107", file=file, line=error.lineno, what=what, why=None, next=advice)
+
+
+def _explain_json(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
+    """Return what is wrong where the decoder stopped, and what to do."""
+    rest, before = text[error.pos :].lstrip(), text[: error.pos].rstrip()
+    if not rest:
+        return "it ends in the middle", "Restore the file from a copy, or write it again; it seems to be cut off."
+    for message, what, advice in _JSON_MESSAGES:
+        if error.msg.startswith(message):
+            return what, advice
+    if before.endswith(":") and rest[0] in "},":
+        return "a value is missing", "Add it after the colon, or delete the key."
+    if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
+        return "one comma is too many", "Delete the comma: the last item of an object or list has none after it."
+    if not before:
+        return _explain_beginning(rest)
+    for begins, what, advice in _JSON_MISTAKES:
+        if rest.startswith(begins):
+            return what, advice
+    if error.msg.startswith("Expecting property name"):
+        return "a key is not in quotation marks", 'Write keys in double quotation marks: "key".'
+    return f"{format_value(rest[0])} is not expected", "Correct the text there."
+
+
+def _explain_beginning(text: str) -> tuple[str, str]:
+    # Nothing of the text is quoted: the file may be any file of this machine.
+    if text.startswith("version https://git-lfs."):
+        return "it is a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."
+    return "it does not begin like JSON", "Check that this is the right file."
+
+
+_JSON_MESSAGES = (
+    ("Extra data", "text follows the end of the document", "Delete what follows; a file holds one document."),
+    ("Unterminated string", "a string without an end begins", "Add the closing quotation mark, or restore the file."),
+    ("Invalid control character", "a control character in a string", "Write it as an escape, such as \\n or \\t."),
+    ("Invalid \\", "an invalid escape", "Write a backslash in a string as \\\\."),
+    ("Expecting ',' delimiter", "a comma or a closing bracket is missing", "Add it there."),
+    ("Expecting ':' delimiter", "a colon is missing after a key", "Add it there."),
+    ("Illegal trailing comma", "one comma is too many", "Delete the comma: the last item has none after it."),
+)
+_JSON_MISTAKES = (
+    (("'",), "a single quotation mark", 'Write strings and keys in double quotation marks: "text".'),
+    (("//", "/*", "#"), "a comment", "Delete it: JSON has no comments."),
+    (("True", "False", "None"), "a Python value", "Write true, false or null, in lower case."),
+    (("nan", "inf", "+", "."), "an invalid number", "Write it like 0.5, or null."),
+)
+
+
+# YAML: the core schema of YAML 1.2, where `no` is text and 1e-3 is a number. PyYAML's own rules are those of YAML 1.1.
+
+_INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+def read_yaml(text: str, *, file: str) -> ParseResult:
+    """Read a YAML text without anchors, aliases and tags, by the core schema of YAML 1.2.
+
+    Of a duplicate key the last value counts; `.nan` and `.inf` become None.
+    """
+    # Imported here, as commands that read no configuration do not need it.
+    import yaml
+
+    if len(text) > MOST_CHARACTERS:
+        what, expected = f"The file has {len(text):,} characters.", f"at most {MOST_CHARACTERS:,} characters"
+        advice = "Check that this is the right file."
+        return parse_failure(problem_of("TP108", file=file, what=what, why=None, expected=expected, next=advice))
+    if control := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        what = f"The text holds a control character (U+{ord(control.group()):04X})."
+        line = text.count("\n", 0, control.start()) + 1
+        return parse_failure(problem_of("TP108", file=file, line=line, what=what, why=None, next="Delete it."))
+    builder = _YamlBuilder(file)
+    no_character = problem_of("TP112", file=file, what="An escape (\\u or \\U) is not a valid character.")
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            builder.take(event)
+    except ProblemError as refused:
+        return parse_failure(*refused.problems)
+    except yaml.MarkedYAMLError as error:
+        is_escape = "Unicode character escape" in (error.problem or "")
+        return parse_failure(no_character if is_escape else _not_yaml(text, error, file=file))
+    except (ValueError, OverflowError):  # PyYAML's own parser passes any code point to chr().
+        return parse_failure(no_character)
+    if "\\" in text and has_lone_surrogate(builder.value):
+        return parse_failure(no_character)
+    return ParseResult(value=builder.value, is_read=True, problems=tuple(builder.problems), lines=builder.lines.get)
+
+
+class _YamlBuilder:
+    """Builds a value from the parser's events, without recursion."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.value: Any = None
+        self.problems: list[Problem] = []
+        self.lines: dict[str, int] = {}
+        self._documents = 0
+        self._open: list[tuple[dict[str, Any] | list[Any], str]] = []  # container and pointer
+        self._keys: list[str | None] = []  # the key that waits for its value in each open container
+
+    def take(self, event: Any) -> None:
+        """Add one event.
+
+        Raises:
+            ProblemError: The text uses a feature that is not read, or is nested too deeply.
+        """
+        name, line = type(event).__name__, event.start_mark.line + 1
+        if name == "AliasEvent" or getattr(event, "anchor", None):
+            self._refuse("an anchor or alias (& or *)", line, "Write the value out.")
+        if getattr(event, "tag", None):
+            self._refuse("a tag (!)", line, "Delete the tag and write a plain value.")
+        if name == "DocumentStartEvent":
+            self._documents += 1
+            if self._documents > 1:
+                self._refuse("a second document (---)", line, "Keep one document in the file; delete the line ---.")
+        elif name == "ScalarEvent":
+            if self._is_at_key():
+                self._take_key(event.value, line)
+            else:
+                self._add(self._scalar(event, line), line)
+        elif name in ("MappingStartEvent", "SequenceStartEvent"):
+            self._start({} if name == "MappingStartEvent" else [], line)
+        elif name in ("MappingEndEvent", "SequenceEndEvent"):
+            self._open.pop()
+            self._keys.pop()
+
+    def _start(self, container: dict[str, Any] | list[Any], line: int) -> None:
+        if self._is_at_key():
+            self._refuse("a key that is not text", line, "Write the key as one word.")
+        self._open.append((container, self._add(container, line)))
+        self._keys.append(None)
+        if len(self._open) > MOST_LEVELS:
+            raise ProblemError([_too_deep(self.file, line)])
+
+    def _is_at_key(self) -> bool:
+        return bool(self._open) and isinstance(self._open[-1][0], dict) and self._keys[-1] is None
+
+    def _take_key(self, key: str, line: int) -> None:
+        container, above = self._open[-1]
+        pointer = above + pointer_to([key])
+        if key in container:
+            self.problems.append(_duplicate_key(key, self.file, pointer, line, self.lines[pointer]))
+        self.lines.setdefault(pointer, line)
+        self._keys[-1] = key
+
+    def _pointer(self) -> str:
+        """Return the pointer of the next value."""
+        if not self._open:
+            return ""
+        container, above = self._open[-1]
+        return above + pointer_to([len(container) if isinstance(container, list) else self._keys[-1] or ""])
+
+    def _add(self, value: Any, line: int) -> str:
+        """Put a value in its place and return its pointer."""
+        pointer = self._pointer()
+        self.lines.setdefault(pointer, line)
+        if not self._open:
+            self.value = value
+        elif isinstance(container := self._open[-1][0], list):
+            container.append(value)
+        else:
+            container[self._keys[-1] or ""] = value
+            self._keys[-1] = None
+        return pointer
+
+    def _scalar(self, event: Any, line: int) -> Any:
+        text = event.value
+        if event.style:  # quoted or a block
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INTEGER.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+        is_float = _FLOAT.fullmatch(text) is not None
+        if is_float and _is_finite(text):
+            return float(text)
+        if is_float or _NOT_FINITE.fullmatch(text):
+            self.problems.append(_not_finite(text, self.file, self._pointer(), line))
+            return None
+        return text
+
+    def _refuse(self, feature: str, line: int, advice: str) -> None:
+        what = f"The file uses {feature}, which trainproof does not read."
+        raise ProblemError([problem_of("TP108", file=self.file, line=line, what=what, why=None, next=advice)])
+
+
+def _not_yaml(text: str, error: Any, *, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    what, advice = "unexpected text", "Check the indentation and colons there."
+    if text[mark.index : mark.index + 1] == "\t":
+        what, advice = "a tab instead of spaces", "Indent with spaces."
+    elif "mapping values are not allowed" in (error.problem or ""):
+        what, advice = "a colon inside a value", "Put the value in quotation marks, or start a new line."
+    what = f"This is not YAML: {what} at column {mark.column + 1}."
+    return problem_of("TP108", file=file, line=mark.line + 1, what=what, why=None, next=advice)
+
+
+def write_yaml(value: Any) -> str:
+    r"""Write a YAML text that `read_yaml` reads back as the same value; keys keep their order.
+
+    Example:
+        >>> write_yaml({"name": "1e-3", "optimizer": {"learning_rate": 0.5}})
+        "name: '1e-3'\noptimizer:\n  learning_rate: 0.5\n"
+    """
+    import yaml
+
+    return yaml.dump(value, Dumper=_yaml_dumper(), sort_keys=False, allow_unicode=True)
+
+
+@cache
+def _yaml_dumper() -> Any:
+    """Return a dumper that quotes text which would be read as a number, such as `1e-3`; PyYAML's own does not."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def represent(dumper: Any, text: str) -> Any:
+        is_plain = text not in _WORDS and not any(form.fullmatch(text) for form in (_INTEGER, _FLOAT, _NOT_FINITE))
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else "'")
+
+    Dumper.add_representer(str, represent)
+    return Dumper
+
+
+# Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of a JSONL file.
+
+    Attributes:
+        values: Rows without problems, in order.
+        problems: What is wrong with the others.
+        torn_tail: Whether an incomplete last line was left out.
+        bytes_read: Offset after the last complete line.
+        left_out: Lines that gave no row, in order.
+    """
+
+    values: Sequence[dict[str, Any]]
+    problems: tuple[Problem, ...]
+    torn_tail: bool
+    bytes_read: int
+    left_out: tuple[int, ...] = ()
+
+    def line_of(self, index: int) -> int:
+        """Return the line of `values[index]`: with line 2 left out, the second row is on line 3."""
+        line = 1 + index
+        for left_out in self.left_out:
+            if left_out > line:
+                break
+            line += 1
+        return line
+
+
+def read_rows(path: str | Path, kind: str) -> Rows:
+    """Read a JSONL file and check each row against the schema of its kind; never raises on its content.
+
+    A run that is killed while it appends leaves an incomplete last line, which is left out with a warning. Blank lines
+    are skipped with a warning; any other line that is not a valid row is an error.
+
+    Args:
+        path: File; problems name it as it is written here.
+        kind: Kind of row.
+    """
+    reader = _RowReader(str(path), kind)
+    try:
+        with Path(path).open("rb") as stream, collector_paused():
+            size = os.fstat(stream.fileno()).st_size
+            if size > LARGEST_ROWS:
+                limit = f"at most {LARGEST_ROWS:,} bytes"
+                reader.problems.append(too_large(f"The file has {size:,} bytes", limit, file=str(path)))
+            else:
+                reader.read(stream)
+    except OSError as error:
+        reader.problems.append(cannot_read(error, file=str(path)))
+    return reader.rows()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause Python's cycle collector, which doubles the time to build a million dicts and finds nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a JSON text is certainly free of half surrogate pairs and not nested too deeply."""
+    return "\\ud" not in text and "\\uD" not in text and text.count("{") + text.count("[") <= MOST_LEVELS
+
+
+class _RowReader:
+    def __init__(self, file: str, kind: str) -> None:
+        self.file = file
+        self.kind = kind
+        self.values: list[dict[str, Any]] = []
+        self.problems: list[Problem] = []
+        self.torn_tail = False
+        self.left_out: list[int] = []
+        self.bytes_read = 0
+        self.line = 0
+        self.blank = 0
+        self.bad = 0
+        # A metric row holds nothing but numbers and its time: the validator refuses infinities and nested values.
+        self._is_flat = kind == METRIC_ROW
+        self._decoder = _JsonDecoder(check_floats=not self._is_flat)
+        self._validator = validator_of(kind)
+
+    def rows(self) -> Rows:
+        if (more := self.blank - MOST_EXPLAINED) > 0:
+            self._warn_blank(f"{quantity(more, 'more blank line')} {'was' if more == 1 else 'were'} skipped.")
+        if (more := self.bad - MOST_EXPLAINED) > 0:
+            stopped = "; what follows them was not read" if more == MOST_COUNTED else ""
+            what = f"{quantity(more, 'more line')} of this file {'has' if more == 1 else 'have'} problems{stopped}."
+            why = f"Only the first {MOST_EXPLAINED} are explained."
+            self.problems.append(problem_of("TP132", file=self.file, what=what, why=why))
+        return Rows(
+            values=self.values,
+            problems=tuple(self.problems),
+            torn_tail=self.torn_tail,
+            bytes_read=self.bytes_read,
+            left_out=tuple(self.left_out),
+        )
+
+    def read(self, stream: BinaryIO) -> None:
+        head = stream.read(4)
+        if other_encoding(head):
+            self.problems += decode(head, file=self.file)[1]
+            return
+        stream.seek(0)
+        lines = stream.readlines(BATCH_BYTES)
+        while lines and self.bad < MOST_EXPLAINED + MOST_COUNTED:
+            following = stream.readlines(BATCH_BYTES)
+            self._take(lines, is_end=not following)
+            lines = following
+
+    def _take(self, lines: list[bytes], *, is_end: bool) -> None:
+        values = self._decode(lines)
+        if values is not None and not self._decoder.is_odd and self._validator.are_valid(values):
+            self.values += values
+            self.line += len(lines)
+            self.bytes_read += sum(map(len, lines))
+            return
+        self._decoder.is_odd = False
+        for index, line in enumerate(lines, start=1):
+            self.line += 1
+            self.bytes_read += len(line)
+            row = self._look_closer(line, is_last=is_end and index == len(lines))
+            if row is not None:
+                self.values.append(row)
+            elif not self.torn_tail:
+                self.left_out.append(self.line)
+            if self.bad == MOST_EXPLAINED + MOST_COUNTED:
+                return
+
+    def _decode(self, lines: list[bytes]) -> list[Any] | None:
+        """Decode lines, or return None if one of them needs a closer look."""
+        if max(map(len, lines)) > LONGEST_ROW:
+            return None
+        try:
+            if self._is_flat:
+                # One array is decoded faster than its lines. Braces in a metric row only begin and end it, so each line
+                # is one row if there are as many rows as line ends, and as many line ends between braces.
+                text = b"".join(lines).decode()
+                rows: list[Any] = self._decoder.decode("[" + text.replace("}\n{", "},{") + "]")
+                return rows if len(rows) == text.count("\n") == text.count("}\n{") + 1 else None
+            texts = [line.decode() for line in lines]
+            decoded = [self._decoder.scan_once(text, 0) for text in texts]
+        except (ValueError, StopIteration, RecursionError):
+            return None
+        is_sure = all(text[end:] == "\n" and _is_plain(text) for text, (_, end) in zip(texts, decoded, strict=True))
+        return [value for value, _ in decoded] if is_sure else None
+
+    def _look_closer(self, line: bytes, *, is_last: bool) -> dict[str, Any] | None:
+        """Return the row if the line is right, else note its problems."""
+        if len(line) > LONGEST_ROW:
+            what = f"The row has {len(line):,} bytes"
+            self._note([too_large(what, f"a row of at most {LONGEST_ROW:,} bytes", file=self.file)])
+            return None
+        if not line.strip():
+            self.blank += 1
+            if self.blank <= MOST_EXPLAINED:
+                self._warn_blank("The line is blank and was skipped.", line=self.line)
+            return None
+        may_be_torn = is_last and self.kind in APPENDED
+        parsed = parse_json(line.rstrip(b"\r\n"), file=self.file)
+        if may_be_torn and not (line.endswith(b"\n") and parsed.is_read):
+            self.torn_tail = True
+            self.bytes_read -= len(line)
+            what = f"The last line is incomplete ({len(line):,} bytes) and was left out."
+            self.problems.append(problem_of("TP130", file=self.file, line=self.line, what=what))
+            return None
+        problems = list(parsed.problems)
+        if parsed.is_read:
+            problems += explain_violations(self.kind, parsed.value, file=self.file, lines=unknown_lines)
+        self._note(problems)
+        return None if problems else parsed.value
+
+    def _note(self, problems: list[Problem]) -> None:
+        if problems:
+            self.bad += 1
+            if self.bad <= MOST_EXPLAINED:
+                self.problems += [replace(problem, line=self.line) for problem in problems]
+
+    def _warn_blank(self, what: str, line: int | None = None) -> None:
+        self.problems.append(problem_of("TP131", file=self.file, line=line, what=what, why=None))
+
+
+# Values of documents and rows
+
+Array = NDArray[np.float64]
+
+SECONDS = "seconds"
+"""The column made of the field `time`: seconds since 1970."""
+
+
+class Columns(Mapping[str, Array]):
+    """The numeric fields of metric rows as `[rows]` float64 arrays, each built when it is first used.
+
+    NaN stands for null, a missing field, and a time that does not exist.
+
+    Args:
+        rows: Valid metric rows.
+    """
+
+    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        self._rows = rows
+        self._arrays: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._arrays:
+            if name not in (*number_names(), SECONDS):
+                raise KeyError(name)
+            self._arrays[name] = _times(self._rows) if name == SECONDS else column(self._rows, name)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*number_names(), SECONDS))
+
+    def __len__(self) -> int:
+        return len(number_names()) + 1
+
+
+def column(rows: Sequence[dict[str, Any]], name: str) -> Array:
+    """Return one field of every row, `[rows]`; NaN where it is null or missing."""
+    return np.array([row.get(name) for row in rows], dtype=np.float64)
+
+
+def _times(rows: Sequence[dict[str, Any]]) -> Array:
+    moments = (parse_time(row[TIME]) for row in rows)
+    return np.array([math.nan if one is None else one.timestamp() for one in moments], dtype=np.float64)
+
+
+def parse_time(text: str) -> datetime | None:
+    """Parse a time with offset (RFC 3339), or return None if it is not one or does not exist in the calendar.
+
+    A leap second (`:60`) becomes the second before it.
+    """
+    try:
+        time = datetime.fromisoformat(text.replace(":60", ":59", 1) if ":60" in text else text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None
+
+
+def seconds_between(earlier: str, later: str) -> float | None:
+    """Return the seconds from the first time to the second, or None if one is not a time."""
+    first, second = parse_time(earlier), parse_time(later)
+    return None if first is None or second is None else (second - first).total_seconds()
+
+
+def get_path(document: Mapping[str, Any] | None, *path: str) -> Any:
+    """Return the value at a path of keys, or None if there is none. The document need not be valid."""
+    node: Any = document
+    for key in path:
+        if not isinstance(node, Mapping):
+            return None
+        node = node.get(key)
+    return node
+
+
+def get_str(document: Mapping[str, Any] | None, *path: str) -> str | None:
+    """Return the text at a path, or None if there is none."""
+    value = get_path(document, *path)
+    return value if isinstance(value, str) else None
+
+
+def get_number(document: Mapping[str, Any] | None, *path: str) -> float | None:
+    """Return the finite number at a path, or None if there is none."""
+    value = get_path(document, *path)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int):
+        return value if value.bit_length() < 1024 else None  # larger ones do not fit into a float
+    return value if math.isfinite(value) else None
+
+
+def get_bool(document: Mapping[str, Any] | None, *path: str) -> bool | None:
+    """Return the boolean at a path, or None if there is none."""
+    value = get_path(document, *path)
+    return value if isinstance(value, bool) else None
+
+
+def get_objects(document: Mapping[str, Any] | None, *path: str) -> list[Mapping[str, Any]]:
+    """Return the objects in the list at a path."""
+    value = get_path(document, *path)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

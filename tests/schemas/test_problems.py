@@ -1,0 +1,412 @@
+"""Problems, their texts, and each way of formatting them; SARIF is also compared with its specification."""
+
+import dataclasses
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import formats
+from schemas.formats import as_lines, visible
+from schemas.problems import (
+    Problem,
+    ProblemError,
+    all_rules,
+    collect_problems,
+    pointer_to,
+    problem_of,
+    truncate_problems,
+    worst_first,
+)
+from schemas.render import FIELDS, as_dicts, as_github, as_sarif, as_sentence, as_text
+
+BROKEN = Path(__file__).parents[1] / "cases" / "documents" / "broken"
+
+
+def problem(severity, what):
+    return Problem(code="TP101", severity=severity, file="a.json", what=what, next="Look.")
+
+
+def test_worst_first_keeps_the_order_among_equals():
+    given = [problem("note", "1"), problem("error", "2"), problem("warning", "3"), problem("error", "4")]
+    assert [one.what for one in worst_first(given)] == ["2", "4", "3", "1"]
+
+
+def test_the_error_carries_its_problems_worst_first_and_an_exit_code():
+    error = ProblemError([problem("warning", "Odd."), problem("error", "Bad.")], exit_code=3)
+    assert [one.what for one in error.problems] == ["Bad.", "Odd."]
+    assert error.exit_code == 3
+    assert str(error) == "Bad.; Odd."
+    assert ProblemError([]).exit_code == 1
+
+
+def test_a_problem_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        problem("error", "Bad.").what = "Good."
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer"), [((), ""), (("a", 0), "/a/0"), (("a/b", "m~n", ""), "/a~1b/m~0n/"), (("~1",), "/~01")]
+)
+def test_pointers_are_those_of_rfc_6901(path, pointer):
+    assert pointer_to(path) == pointer
+
+
+@pytest.mark.parametrize(
+    ("file", "pointer", "path"),
+    [
+        ("runs/a/config.yaml", "/optimizer/learning_rate", "optimizer.learning_rate"),
+        ("c.yml", "/data/rows/0/a~1b", "data.rows[0].a/b"),
+        ("--set", "/seed", "seed"),
+        ("c.yaml", "", ""),
+        ("run_manifest.json", "/dataset/split", "/dataset/split"),
+    ],
+)
+def test_a_place_is_written_as_its_file_writes_keys(file: str, pointer: str, path: str):
+    problem = Problem(code="TP120", severity="error", file=file, what="x.", next="y.", pointer=pointer)
+    assert problem.key_path == path
+
+
+def test_problems_of_several_checks_are_collected():
+    problems: list[Problem] = []
+    for what in ("1.", "2."):
+        with collect_problems(problems):
+            raise ProblemError([problem("error", what)])
+    assert [one.what for one in problems] == ["1.", "2."]
+    with pytest.raises(ValueError, match="other"), collect_problems(problems):
+        raise ValueError("other")
+
+
+def test_a_problem_has_the_words_of_its_rule_where_it_says_nothing_else():
+    rule = "TP113"
+    assert problem_of(rule, file="a.json", what="It is empty.") == Problem(
+        code="TP113",
+        severity="error",
+        file="a.json",
+        what="It is empty.",
+        why="The document is a list, text, a number, a boolean or null.",
+        next="Put the values under their keys.",
+    )
+    other = problem_of(rule, file="", what="It is empty.", why=None, next="Fill it.", severity="note")
+    assert (other.why, other.next, other.severity) == (None, "Fill it.", "note")
+
+
+def test_many_problems_of_one_kind_are_counted_after_the_truncate_problems():
+    problems = [problem_of("TP113", file="", what=f"{number}.") for number in range(8)]
+    few = list(truncate_problems(iter(problems), 3))
+    assert [problem.what for problem in few] == ["0.", "1.", "2. There are 5 more like it."]
+    assert list(truncate_problems(problems[:3], 3)) == problems[:3]
+
+
+def test_every_code_of_this_package_has_a_case():
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path("schemas").glob("*.py"))
+    used = {code for code in all_rules() if f'"{code}"' in sources and "TP100" <= code < "TP150"}
+    shown = set(re.findall(r"TP\d{3}", "".join(path.read_text(encoding="utf-8") for path in BROKEN.glob("*.txt"))))
+    # No document shows these: a missing file, a Python value, hundreds of bad lines, what is too large.
+    assert used - shown == {"TP101", "TP127", "TP132", "TP133", "TP134"}
+
+
+SCORE = Problem(
+    code="TP120",
+    severity="error",
+    file="submission_runs/a/eval_summary.json",
+    line=12,
+    pointer="/metrics/exact_match/value",
+    what="null is not a number.",
+    why="A finished run states a number here.",
+    expected="a number from 0 to 1",
+    next="Evaluate the run again.",
+)
+TAIL = Problem(
+    code="TP130", severity="warning", file="m.jsonl", line=3, what="The last line is incomplete.", next="Wait."
+)
+PLAIN = Problem(code="TP000", severity="note", file="", what="Nothing was given", next="Name a folder")
+HOSTILE = Problem(
+    code="TP123",
+    severity="error",
+    file="a,b:c\n::error::d.json",
+    line=1,
+    pointer="/50%\x1b[2J",
+    what='The key "<b>\x1b[2J&\r\n" is unknown.',
+    next="Delete it.",
+)
+ALL = [SCORE, TAIL, PLAIN, HOSTILE]
+PROBLEMS = st.lists(
+    st.builds(
+        Problem,
+        code=st.from_regex(r"TP\d{3}", fullmatch=True),
+        severity=st.sampled_from(["error", "warning", "note"]),
+        file=st.text(max_size=20),
+        what=st.text(max_size=40),
+        next=st.text(max_size=20),
+        why=st.none() | st.text(max_size=20),
+        expected=st.none() | st.text(max_size=20),
+        line=st.none() | st.integers(1, 10**6),
+        pointer=st.none() | st.text(max_size=20),
+    ),
+    max_size=4,
+)
+
+
+def test_text():
+    assert as_text(ALL) == (
+        "error TP120: submission_runs/a/eval_summary.json at /metrics/exact_match/value (line 12): "
+        "null is not a number.\n"
+        "  A finished run states a number here.\n"
+        "  Expected: a number from 0 to 1.\n"
+        "  Next: Evaluate the run again.\n"
+        "warning TP130: m.jsonl (line 3): The last line is incomplete.\n"
+        "  Next: Wait.\n"
+        "note TP000: Nothing was given.\n"
+        "  Next: Name a folder.\n"
+        'error TP123: a,b:c\\n::error::d.json at /50%\\x1b[2J (line 1): The key "<b>\\x1b[2J&\\r\\n" is unknown.\n'
+        "  Next: Delete it.\n"
+    )
+    assert as_text([]) == ""
+
+
+def test_sentence():
+    assert as_sentence(SCORE) == (
+        "submission_runs/a/eval_summary.json at /metrics/exact_match/value (line 12): null is not a number. "
+        "A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again."
+    )
+
+
+def test_dicts():
+    assert as_dicts([TAIL]) == [
+        {
+            "code": "TP130",
+            "severity": "warning",
+            "file": "m.jsonl",
+            "line": 3,
+            "pointer": None,
+            "what": "The last line is incomplete.",
+            "why": None,
+            "expected": None,
+            "next": "Wait.",
+        }
+    ]
+    assert list(as_dicts([SCORE])[0]) == list(FIELDS)
+
+
+def test_github():
+    assert as_github(ALL) == (
+        "::error file=submission_runs/a/eval_summary.json,line=12,title=TP120::/metrics/exact_match/value: null is not "
+        "a number. A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again.\n"
+        "::warning file=m.jsonl,line=3,title=TP130::The last line is incomplete. Next: Wait.\n"
+        "::notice title=TP000::Nothing was given. Next: Name a folder.\n"
+        "::error file=a%2Cb%3Ac%0A%3A%3Aerror%3A%3Ad.json,line=1,title=TP123::/50%25\\x1b[2J: "
+        'The key "<b>\\x1b[2J&\\r\\n" is unknown. Next: Delete it.\n'
+    )
+
+
+@given(PROBLEMS)
+def test_a_problem_is_one_command_for_github(problems):
+    lines = as_github(problems).split("\n")
+    assert len(lines) == len(problems) + 1
+    assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines[:-1])
+
+
+def test_sarif():
+    log = json.loads(as_sarif([SCORE, PLAIN]))
+    assert log["runs"][0]["results"] == [
+        {
+            "ruleId": "TP120",
+            "ruleIndex": 1,
+            "level": "error",
+            "message": {
+                "text": "null is not a number. A finished run states a number here. Expected: a number from 0 to 1. "
+                "Next: Evaluate the run again."
+            },
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": "submission_runs/a/eval_summary.json"},
+                        "region": {"startLine": 12},
+                    },
+                    "logicalLocations": [{"fullyQualifiedName": "/metrics/exact_match/value", "kind": "value"}],
+                }
+            ],
+        },
+        {
+            "ruleId": "TP000",
+            "ruleIndex": 0,
+            "level": "note",
+            "message": {"text": "Nothing was given. Next: Name a folder."},
+        },
+    ]
+    assert log["runs"][0]["tool"]["driver"]["rules"] == [
+        {"id": "TP000"},
+        {
+            "id": "TP120",
+            "shortDescription": {"text": "Wrong type"},
+            "fullDescription": {
+                "text": "The value has the wrong type for its field, for example text instead of a number."
+            },
+            "help": {"text": "Correct it."},
+            "defaultConfiguration": {"level": "error"},
+        },
+    ]
+
+
+def test_paths_in_sarif_are_uris():
+    uris = {}
+    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json", "C:\\a b\\c.json"):
+        problem = Problem(code="TP101", severity="error", file=file, what="Bad.", next="Look.")
+        log = json.loads(as_sarif([problem]))
+        uris[file] = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uris == {
+        "a b/ü.json": "a%20b/%C3%BC.json",
+        "runs\\a.json": "runs/a.json",
+        "/tmp/a#b.json": "file:///tmp/a%23b.json",
+        "50%.json": "50%25.json",
+        "C:\\a b\\c.json": "file:///C:/a%20b/c.json",
+    }
+
+
+def message(value: Any) -> None:
+    assert set(value) == {"text"}
+    assert isinstance(value["text"], str)
+    assert value["text"]
+
+
+def check_sarif(log: dict[str, Any]) -> None:
+    """Hold a log to the demands of SARIF 2.1.0 (OASIS) that apply to the properties we write."""
+    assert set(log) == {"$schema", "version", "runs"}
+    assert log["version"] == "2.1.0"  # §3.13.2
+    for run in log["runs"]:
+        assert set(run) == {"tool", "results"}
+        driver = run["tool"]["driver"]
+        assert driver["name"]  # §3.19.8: required
+        ids = [rule["id"] for rule in driver["rules"]]  # §3.49.3: required
+        assert len(ids) == len(set(ids))  # §3.19.23: unique
+        for rule in driver["rules"]:
+            for name in ("shortDescription", "fullDescription", "help"):
+                if name in rule:
+                    message(rule[name])
+            level = rule.get("defaultConfiguration", {}).get("level", "warning")
+            assert level in ("none", "note", "warning", "error")  # §3.50.3
+        for result in run["results"]:
+            message(result["message"])  # §3.27.11: required
+            assert result["level"] in ("none", "note", "warning", "error")  # §3.27.10
+            assert ids[result["ruleIndex"]] == result["ruleId"]  # §3.27.6
+            for location in result.get("locations", []):
+                assert location  # §3.28: says something
+                region = location.get("physicalLocation", {}).get("region", {"startLine": 1})
+                assert isinstance(region["startLine"], int)
+                assert region["startLine"] >= 1  # §3.30.5
+                for logical in location.get("logicalLocations", []):
+                    assert logical["fullyQualifiedName"]
+                if "physicalLocation" in location:
+                    uri = location["physicalLocation"]["artifactLocation"]["uri"]
+                    assert uri.isascii()
+                    assert not set(uri) & set(' "<>\\^`{|}')  # RFC 3986: never legal in a URI
+
+
+@given(PROBLEMS)
+def test_sarif_is_well_formed(problems):
+    check_sarif(json.loads(as_sarif(problems)))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.0 KiB"),
+        (12_595, "12.3 KiB"),
+        (999.94 * 1024, "999.9 KiB"),
+        (999.96 * 1024, "1.0 MiB"),  # not 1000.0 KiB
+        (512 * 2**20, "512.0 MiB"),
+        (1_059_061_760, "0.99 GiB"),  # not 1010 MiB
+        (15.75 * 2**30, "15.75 GiB"),
+        (1_234.5 * 2**30, "1,234.50 GiB"),
+        (-3 * 2**30, "-3.00 GiB"),
+    ],
+)
+def test_bytes(count, text):
+    assert formats.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0, "0.0 s"),
+        (0.0042, "4.2 ms"),
+        (0.0999, "99.9 ms"),
+        (0.09999, "0.1 s"),
+        (42.3, "42.3 s"),
+        (59.7, "59.7 s"),
+        (59.97, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3_599.7, "1 h 00 min"),
+        (7_800, "2 h 10 min"),
+        (3_600_000, "1,000 h 00 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert formats.duration(seconds) == text
+
+
+def test_counts_and_rates():
+    assert [formats.count(value) for value in (None, 0, 1234567)] == ["–", "0", "1,234,567"]
+    values = (None, 0, 0.25, 950, 999.9, 12_345, 999_999, 4_100_000, 2e9, 3e12)
+    texts = ["–", "0", "0.250", "950", "1.00 k", "12.3 k", "1.00 M", "4.10 M", "2.00 G", "3.00 T"]
+    assert [formats.short_count(value) for value in values] == texts
+    assert formats.rate(12_345, "tokens") == "12.3 k tokens/s"
+    assert formats.rate(None, "tokens") == "–"
+
+
+def test_numbers():
+    values = (None, 0, 2.3126, 9.99996, 0.001, 1.2e-8, 12_345.6, 1.5e9, math.nan, math.inf)
+    texts = ["–", "0", "2.313", "10.00", "0.001000", "1.200e-08", "12346", "1.500e+09", "not finite", "not finite"]
+    assert [formats.number(value) for value in values] == texts
+
+
+def test_shares():
+    assert [formats.percent(value) for value in (None, 0, 0.625, 1)] == ["–", "0.0 %", "62.5 %", "100.0 %"]
+    assert formats.percent_range(0.521, 0.709) == "52.1–70.9 %"
+    assert formats.percent_range(None, 0.7) == "–"
+    assert [formats.points(value) for value in (None, 0.125, -0.03)] == ["–", "+12.5 points", "−3.0 points"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("naïve 模型 🙂", "naïve 模型 🙂"),
+        ("0.5\u202fs, 1\u00a0000", "0.5\u202fs, 1\u00a0000"),
+        ("a\x1b[2Jb", r"a\x1b[2Jb"),
+        ("one\ntwo\r\tthree", r"one\ntwo\r\tthree"),
+        ("\x00\x7f\x9b", r"\x00\x7f\x9b"),
+        ("safe\u202etxt.exe", r"safe\u202etxt.exe"),
+        ("a\u200bb\ufeff\u2028", r"a\u200bb\ufeff\u2028"),
+        ("half \ud800", r"half \ud800"),
+        ("tag \U000e0041", r"tag \U000e0041"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    visible(text).encode()
+
+
+def test_a_value_makes_no_line() -> None:
+    assert as_lines(["run-1", "run-2\nrun-3  verified", 4]) == "run-1\nrun-2\\nrun-3  verified\n4\n"
+
+
+HEAVY = ("jsonschema", "jsonschema_rs", "yaml", "numpy", "urllib.request", "asyncio", "xml")
+
+
+@pytest.mark.parametrize(("module", "heavy"), [("schemas.render", HEAVY), ("schemas.validate", ("yaml",))])
+def test_imports_are_cheap(module, heavy):
+    code = f"import sys, {module}; print([one for one in {heavy!r} if one in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

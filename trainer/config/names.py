@@ -1,0 +1,150 @@
+"""Names of models and datasets in a configuration, and why one is not found."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
+from schemas.problems import Problem, problem_of
+
+EVAL_SET_OF = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True))
+"""Evaluation set that belongs to each built-in dataset."""
+
+_PICKLE = (
+    "a PyTorch pickle, which can run code when it is read",
+    (
+        "If you trust it, let transformers write it anew, `AutoModelForCausalLM.from_pretrained(folder)` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
+)
+_GRAPH = ("a compiled graph, made to be run and not to be trained", "Name the model that it was made from.")
+_OTHER_FRAMEWORK = (
+    "a checkpoint of TensorFlow or Flax",
+    (
+        "Let transformers 4 write it anew, `from_pretrained(folder, from_tf=True)` or `from_flax=True` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
+)
+OTHER_FORMATS = {
+    ".safetensors": ("weights without a config.json", "Name the folder that has them with config.json and tokenizer."),
+    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
+    **dict.fromkeys((".onnx", ".tflite", ".mlmodel", ".mlpackage", ".pte", ".engine"), _GRAPH),
+    **dict.fromkeys((".h5", ".msgpack"), _OTHER_FRAMEWORK),
+    ".npz": (
+        "arrays of NumPy, as MLX keeps models",
+        "Write it as safetensors, `mlx_lm.convert --dequantize`, and name that folder.",
+    ),
+    ".ggml": ("a file of llama.cpp before GGUF", "Take the model's GGUF file."),
+}
+"""What a file that cannot be loaded is, and how to get a model that can, by file name suffix."""
+
+
+def no_dataset(name: str) -> Problem | None:
+    """Return why a dataset is not found, or None if it is built in, generated, a file or a folder."""
+    return None if name.startswith(GYM) else _no_rows(name, DATASETS, "dataset", "--dataset")
+
+
+def no_eval_set(name: str) -> Problem | None:
+    """Return why an evaluation set is not found, or None if it is built in or a file."""
+    return _no_rows(name, EVAL_SETS, "evaluation set", "--set evaluation.eval_set")
+
+
+def _no_rows(name: str, builtin: tuple[str, ...], what: str, flag: str) -> Problem | None:
+    if name in builtin or (name and Path(name).exists()):
+        return None
+    near = difflib.get_close_matches(name, builtin, n=1)
+    hint = f"Did you mean {near[0]}? Else give" if near else "Give"
+    return problem_of(
+        "TP010",
+        file=name,
+        what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
+        why=None,
+        expected=f"a built-in name ({', '.join(builtin)}) or the path of a file or folder of rows",
+        next=f"{hint} {flag} one of these.",
+    )
+
+
+def no_model(name: str) -> Problem | None:
+    """Return why a model is not found, or None if it is built in, on this machine, or named like one on the hub."""
+    path = model_path(name)
+    if path is not None and (form := other_format(path)) is not None:
+        kind, advice = form
+        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; what it holds is {kind}."
+        why = "A model is a folder with config.json and safetensors, or a GGUF file."
+        return problem_of("TP040", file=name, what=what, why=why, next=advice)
+    if name in MODELS or path is not None or re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
+        return None
+    return problem_of("TP040", file=name, what=f"There is no model {name}.", next=other_models(name))
+
+
+def other_models(name: str) -> str:
+    """Return the advice what to name instead, with the nearest built-in model."""
+    near = difflib.get_close_matches(name, MODELS, n=1)
+    question = f"Did you mean {near[0]}? " if near else ""
+    local = "a local folder with config.json, safetensors and tokenizer, or a GGUF file."
+    return f"{question}Name a built-in model ({', '.join(MODELS)}), {local}"
+
+
+def model_path(name: str) -> Path | None:
+    """Return the model folder or file that a name refers to, or None."""
+    with suppress(RuntimeError):  # `~user` does not exist on this machine
+        path = Path(name).expanduser()
+        return path if path.is_dir() or (path.is_file() and path.suffix.lower() in (".gguf", *OTHER_FORMATS)) else None
+    return None
+
+
+def gguf_file(path: Path) -> Path | None:
+    """Return the GGUF file at a path, or the only one in a folder without config.json, or None."""
+    if path.is_file():
+        return path if path.suffix.lower() == ".gguf" else None
+    return found[0] if len(found := _gguf_files(path)) == 1 else None
+
+
+def _gguf_files(folder: Path) -> list[Path]:
+    if (folder / "config.json").exists():
+        return []
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf")
+
+
+def other_format(path: Path) -> tuple[str, str] | None:
+    """Return what is at a path and how to get a model from it, or None if it is a model."""
+    if path.is_file():
+        return OTHER_FORMATS.get(path.suffix.lower())
+    if (path / "config.json").exists() or len(found := _gguf_files(path)) == 1:
+        return None
+    if (path / "run_manifest.json").is_file():
+        export = path / "export"
+        is_exported = (export / "config.json").is_file()
+        way = f"Name {export}." if is_exported else f"Write {export}: `trainproof export {path}`."
+        return "a run of trainproof", way
+    if (adapter := path / "adapter_config.json").is_file():
+        base = "its base model"
+        with suppress(OSError, ValueError, AttributeError):
+            base = str(json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or base)
+        way = f"Name {base}, or the two in one: `trainproof merge {base} {path} --output merged`."
+        return f"a LoRA adapter of {base}", way
+    if below := folders_below(path):
+        names = ", ".join(map(str, below[:3]))
+        return f"a model in {names}", f"Name {'that folder' if len(below) == 1 else 'one of them'}."
+    if found:
+        return f"{len(found)} GGUF files ({', '.join(each.name for each in found[:3])})", "Name one of the files."
+    forms = (OTHER_FORMATS.get(each.suffix.lower()) for each in sorted(path.iterdir()))
+    return next(filter(None, forms), None)
+
+
+def folders_below(path: Path) -> list[Path]:
+    """Return the model folders in a folder, at most four levels down, as in a hub cache or a Kaggle mount."""
+    level, found = [path], list[Path]()
+    for _ in range(4):
+        below: list[Path] = []
+        for folder in level[:200]:
+            with suppress(OSError):
+                below += sorted(child for child in folder.iterdir() if child.is_dir())
+        level, found = below, found + [folder for folder in below if (folder / "config.json").is_file()]
+    current = path / "refs" / "main"  # in a hub cache: the snapshot that the name refers to
+    commit = current.read_text(encoding="utf-8").strip() if current.is_file() else None
+    return [folder for folder in found if folder.name == commit] or found
