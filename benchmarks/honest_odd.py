@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.index.index import check_paths
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run

@@ -30,7 +30,7 @@ from synthetic import write_run
 
 from evidence.grade import find_problems
 from evidence.run import read_run
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 REPOSITORY = Path(__file__).parents[1]
 CASES = REPOSITORY / "tests" / "cases" / "runs"

@@ -11,7 +11,7 @@ from typer import Context
 from typer.main import get_command
 
 from schemas.catalog import resolve_node, schema, types_of
-from schemas.problems.rule import Rule, all_rules
+from schemas.problems import Rule, all_rules
 from trainer.config.load import FLAGS
 from trainer.recorder.cache_folder import DEFAULT_MIB
 from trainproof.command import app

@@ -10,8 +10,8 @@ from typing import Any
 
 from evidence.hashes import sha256_file
 from evidence.run import Run
-from schemas.names import DATASETS
-from schemas.reading.rows import read_rows
+from schemas.catalog import DATASETS
+from schemas.reading import read_rows
 
 LARGEST_BYTES = 64 * 2**20
 """Size of the largest file of rows that is read."""

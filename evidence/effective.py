@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from schemas.reading.values import number_at, text_at
+from schemas.reading import get_number, get_str
 
 if TYPE_CHECKING:
     from evidence.run import Run
@@ -218,20 +218,20 @@ def observed_memory(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] 
 
     Manifests of version 1.1 and older contain figures of CPUs that were partly taken from the plan; they are ignored.
     """
-    observed = number_at(manifest, "result", "observed_memory", "bytes")
-    part = text_at(manifest, "result", "observed_memory", "part")
-    planned, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
-    if observed is not None and text_at(manifest, "result", "observed_memory", "source") == "process_growth":
-        beside, devices = number_at(plan, "target", "process_bytes"), number_at(plan, "target", "devices")
+    observed = get_number(manifest, "result", "observed_memory", "bytes")
+    part = get_str(manifest, "result", "observed_memory", "part")
+    planned, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
+    if observed is not None and get_str(manifest, "result", "observed_memory", "source") == "process_growth":
+        beside, devices = get_number(plan, "target", "process_bytes"), get_number(plan, "target", "devices")
         process = None if planned is None or beside is None or devices is None else planned * devices + beside
         return ObservedMemory(
             observed_bytes=observed, planned_bytes=process, error_fraction=PROCESS_ERROR, of="the process", part=part
         )
-    if observed is None and text_at(manifest, "result", "peak_arrays", "source") == "reported by the device":
-        observed = number_at(manifest, "result", "peak_arrays", "bytes")
-        part = text_at(manifest, "result", "peak_arrays", "program")
-    if observed is None and text_at(manifest, "devices", "platform") not in (None, "cpu"):
-        observed = number_at(manifest, "result", "peak_memory_bytes")
+    if observed is None and get_str(manifest, "result", "peak_arrays", "source") == "reported by the device":
+        observed = get_number(manifest, "result", "peak_arrays", "bytes")
+        part = get_str(manifest, "result", "peak_arrays", "program")
+    if observed is None and get_str(manifest, "devices", "platform") not in (None, "cpu"):
+        observed = get_number(manifest, "result", "peak_memory_bytes")
     if observed is None:
         return None
     return ObservedMemory(

@@ -6,8 +6,7 @@ import json
 import re
 from typing import Literal
 
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 
 Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
 

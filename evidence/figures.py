@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from schemas.reading.columns import Array
+from schemas.reading import Array
 
 
 @dataclass(frozen=True, kw_only=True)

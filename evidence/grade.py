@@ -23,9 +23,8 @@ from evidence.rules.catalog import check
 from evidence.rules.files import REQUIRED, placeholders
 from evidence.rules.imported import TAMPERED, import_findings
 from evidence.run import Run
-from schemas.problems.problem import Problem, worst_first
-from schemas.problems.rule import problem_of
-from schemas.reading.columns import column
+from schemas.problems import Problem, problem_of, worst_first
+from schemas.reading import column
 
 GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 
 MANIFEST = "run_manifest.json"
 CONFIG = "config.yaml"

@@ -15,8 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from evidence.layout import LOCK
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits, because `is_alive` in another process holds the lock for an instant."""

@@ -16,9 +16,8 @@ from typing import Any
 from evidence import layout
 from evidence.writing import write_json
 from schemas.catalog import VERSION, schema
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, ProblemError, problem_of
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
@@ -150,7 +149,9 @@ def _change_problems(change: NotesEdit) -> list[Problem]:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     fix = "Write it as one word, for example with a hyphen: first-try."
     problems = [
-        problem_of("TP097", file="", what=f"{show(tag)} is not a valid tag.", why=None, expected=expected, next=fix)
+        problem_of(
+            "TP097", file="", what=f"{format_value(tag)} is not a valid tag.", why=None, expected=expected, next=fix
+        )
         for tag in change.add
         if not _TAG.search(tag)
     ]

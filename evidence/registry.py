@@ -15,7 +15,7 @@ from typing import Any
 from evidence.hashes import sha256_file, sha256_lines
 from evidence.scores.reading import expected_line
 from evidence.scores.recompute import GROUPINGS
-from schemas.names import DATASETS, EVAL_SETS
+from schemas.catalog import DATASETS, EVAL_SETS
 
 BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
     "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},

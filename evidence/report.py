@@ -23,17 +23,12 @@ from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run import Document, Run
 from evidence.scores.recompute import compute_result
 from evidence.writing import as_json_text
+from schemas import formats
 from schemas.catalog import is_rows, kind_of
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_github, as_sarif, as_text
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
-from schemas.problems.words import listed, quantity
-from schemas.reading.columns import column
-from schemas.reading.times import seconds_between
-from schemas.reading.values import at, text_at
+from schemas.formats import NOTHING, as_lines, join_words, quantity
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import column, get_path, get_str, seconds_between
+from schemas.render import as_dicts, as_github, as_sarif, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +103,7 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         ProblemError: More than one form was requested (exit code 2).
     """
     if len(forms) > 1:
-        what = f"{listed([f'--{form}' for form in forms], last='and')} cannot be combined."
+        what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
         fix = "Pass one of them, and run the command again for the other."
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
     writers: dict[str, Callable[[Report], str]] = {
@@ -176,7 +171,7 @@ def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
         figures, unscored = _figures(shown), ""
     else:
         shown, withheld = run, ()
-        figures = replace(tool_figures(view), run_id=text_at(run.raw(layout.IMPORT), "run_id"))
+        figures = replace(tool_figures(view), run_id=get_str(run.raw(layout.IMPORT), "run_id"))
         unscored = "imported from another tool and has not been scored"
     return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
@@ -212,11 +207,11 @@ def _withheld_reasons(run: Run, faulty: set[str], wrong: Sequence[str]) -> Itera
         yield f"Losses, tokens and speed are not shown, because {METRICS} has errors."
     elif wrong:
         verb = "is" if len(wrong) == 1 else "are"
-        yield f"{listed(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows."
+        yield f"{join_words(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows."
     files = [name for name in _SCORE_FILES if name in faulty]
     if files and EVAL_SUMMARY in run.files:
         verb = "has" if len(files) == 1 else "have"
-        yield f"Scores are not shown, because {listed(files, last='and')} {verb} errors."
+        yield f"Scores are not shown, because {join_words(files, last='and')} {verb} errors."
 
 
 def _figures(run: Run) -> Figures:
@@ -230,18 +225,18 @@ def _figures(run: Run) -> Figures:
     if manifest.get("status") == "running" and rows:
         steps_done = rows[-1]["step"]
     losses = column(rows, "loss")
-    started = text_at(manifest, "started_at")
-    ended = text_at(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
-    kind, count = text_at(manifest, "devices", "kind"), _get_int(manifest, "devices", "count")
+    started = get_str(manifest, "started_at")
+    ended = get_str(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
+    kind, count = get_str(manifest, "devices", "kind"), _get_int(manifest, "devices", "count")
     return Figures(
-        run_id=text_at(manifest, "run_id"),
-        mode=text_at(manifest, "mode"),
+        run_id=get_str(manifest, "run_id"),
+        mode=get_str(manifest, "mode"),
         status=run.status,
-        model=text_at(manifest, "model", "name") or text_at(config, "model", "name"),
-        dataset=text_at(manifest, "dataset", "name"),
-        method=text_at(manifest, "training", "method") or text_at(config, "method", "kind"),
+        model=get_str(manifest, "model", "name") or get_str(config, "model", "name"),
+        dataset=get_str(manifest, "dataset", "name"),
+        method=get_str(manifest, "training", "method") or get_str(config, "method", "kind"),
         device=f"{count} × {kind}" if kind and count and count > 1 else kind,
-        commit=text_at(manifest, "code", "commit"),
+        commit=get_str(manifest, "code", "commit"),
         started_at=started,
         steps_done=steps_done,
         steps_planned=_get_int(manifest, "training", "steps_planned") or _get_int(config, "limits", "steps"),
@@ -258,7 +253,7 @@ def _figures(run: Run) -> Figures:
 
 
 def _get_int(document: Any, *keys: str) -> int | None:
-    value = at(document, *keys)
+    value = get_path(document, *keys)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST else None
 
 
@@ -355,7 +350,7 @@ def _document_state(run: Run, name: str, findings: Sequence[Problem]) -> Documen
     return DocumentState(
         name=name,
         schema=schema,
-        version=text_at(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
+        version=get_str(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
         is_there=name in run.files,
         rows=None if rows is None else len(rows.values) + len(rows.left_out),
         errors=0,

@@ -28,9 +28,8 @@ from typing import Any, Literal
 from evidence.scores.forms import TOLERANCE
 from evidence.scores.reading import PatternError, Scoring, compile_pattern, matches_whole
 from evidence.scores.recompute import pass_at_k
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 
 Row = Mapping[str, Any]
 Scale = Literal["group", "batch", "none"]
@@ -115,8 +114,8 @@ class Reward:
         frames = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
         at = next((frame for frame in reversed(frames) if frame.filename == frames[0].filename), None)
         file, line = ("", None) if at is None else (at.filename, at.lineno)
-        what = f"The reward {self.name} {reason}, for the prompt {show(attempt.prompt)} and the completion "
-        return problem_of("TP906", file=file, line=line, what=f"{what}{show(attempt.text)}.")
+        what = f"The reward {self.name} {reason}, for the prompt {format_value(attempt.prompt)} and the completion "
+        return problem_of("TP906", file=file, line=line, what=f"{what}{format_value(attempt.text)}.")
 
 
 def _to_finite_float(value: Any) -> float | None:
@@ -177,7 +176,7 @@ def exact(scoring: Scoring) -> Reward:
         if not answers:
             return f"has no gold answer: no final_answer, and no completion with an answer read as {scoring.describe()}"
         if not any(map(scoring.can_compare, answers)):
-            return f"has the gold answer {show(answers[0])}, which is not a number, but answers are compared as numbers"
+            return f"has the gold answer {format_value(answers[0])}, but answers are compared as numbers"
         return None
 
     def compute(attempt: Attempt) -> float:
@@ -201,7 +200,7 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
         if not answers:
             return "has no gold answer"
         if not any(map(numbers.can_compare, answers)):
-            return f"has the gold answer {show(answers[0])}, which is not a number"
+            return f"has the gold answer {format_value(answers[0])}, which is not a number"
         return None
 
     def compute(attempt: Attempt) -> float:
@@ -222,7 +221,7 @@ def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | 
         try:
             compile_pattern(regex)
         except PatternError as error:
-            reason = f"is {show(regex)}: {error}"
+            reason = f"is {format_value(regex)}: {error}"
             raise OptionError(reason, "regex") from error
         return Reward(compute=lambda attempt: float(attempt.finished and matches_whole(regex, attempt.text)))
     if scoring.answer != "tags" and tags is None:
@@ -416,7 +415,7 @@ def build_rewards(
         if any(reward.name == name for reward in rewards):
             problems.append(problem_of("TP902", file=file, pointer=pointer, what=f"The reward {name} is listed twice."))
         if not isinstance(weight, int | float) or not math.isfinite(weight):
-            what = f"The weight of {name} is {show(weight)}."
+            what = f"The weight of {name} is {format_value(weight)}."
             problems.append(problem_of("TP902", file=file, pointer=pointer, what=what))
             weight = 1.0
         found, reward = _build(name, item.get("options") or {}, scoring, file, pointer, execute=execute)
@@ -436,7 +435,7 @@ def _build(
     """Build one reward; with problems, it cannot be used."""
     function = REWARDS.get(name, user_function if ":" in name else None)
     if function is None:
-        what, expected = f"There is no reward {name}.", f"{listed(REWARDS)}, or module:function"
+        what, expected = f"There is no reward {name}.", f"{join_words(REWARDS)}, or module:function"
         problem = problem_of("TP901", file=file, pointer=f"{pointer}/name", what=what, expected=expected)
         return [problem], _NO_REWARD
     problems, reward = _bind(function, name, options, scoring, file, f"{pointer}/options")
@@ -480,10 +479,10 @@ def _bind(
         expected, convert = _CONVERTERS[parameter.annotation.removesuffix(" | None")]
         arguments[key] = convert(value)
         if arguments[key] is None:
-            refuse(key, f"is {show(value)}", expected)
+            refuse(key, f"is {format_value(value)}", expected)
     if unknown := [key for key in options if key not in known]:
-        takes = f"takes {listed(list(known), 'and')}" if known else "takes no options"
-        refuse(None, f"does not know {listed(map(show, unknown), 'and')}; it {takes}")
+        takes = f"takes {join_words(list(known), 'and')}" if known else "takes no options"
+        refuse(None, f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}")
     if not problems:
         try:
             return [], function(scoring, **arguments)
@@ -559,7 +558,7 @@ def find_unusable_rows(
                 what = f"A row {reason}; the reward {reward.name} needs it."
                 yield problem_of("TP905", file=file, line=line, what=what)
 
-    return [problem for reward in rewards for problem in first_few(problems(reward))]
+    return [problem for reward in rewards for problem in truncate_problems(problems(reward))]
 
 
 def score_parts(rewards: Sequence[Reward], attempt: Attempt) -> dict[str, float]:

@@ -19,10 +19,9 @@ from evidence.layout import nested_too_deep, run_not_found
 from evidence.lock import is_alive
 from evidence.notes import Notes, notes_in
 from schemas.catalog import kind_of
-from schemas.problems.problem import Lines, Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.reading.columns import Columns, columns_of
-from schemas.validate import Rows, read_document, read_rows
+from schemas.problems import Lines, Problem, ProblemError, problem_of
+from schemas.reading import Columns, Rows, read_rows
+from schemas.validate import read_document
 
 Document = dict[str, Any]
 
@@ -216,7 +215,7 @@ class Run:
     @cached_property
     def columns(self) -> Columns:
         """The metrics as arrays, empty if there are no valid rows."""
-        return columns_of(self.metrics or [])
+        return Columns(self.metrics or [])
 
     def raw(self, name: str) -> Document:
         """Return a document as it was read, valid or not; empty if it is missing or not an object."""

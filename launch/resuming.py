@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.layout import CHECKPOINTS, CONFIG
 from evidence.run import Run
-from schemas.reading.values import flag_at
+from schemas.reading import get_bool
 
 _PAST = frozenset({"running", "succeeded"})
 """Statuses of a run that has nothing left, or nothing yet, to be continued."""

@@ -12,9 +12,9 @@ from evidence import layout
 from evidence.proof.receipts import run_sha256
 from evidence.scores.intervals import ExactMatch
 from evidence.scores.reading import read_scoring
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.validate import read_document, read_rows
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import read_rows
+from schemas.validate import read_document
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
 from trainer.data.chat_template import rendered_at

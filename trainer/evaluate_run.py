@@ -10,8 +10,8 @@ from evidence import layout
 from evidence.lock import RunLock
 from evidence.scores.reading import Scoring
 from evidence.writing import write_error
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_sentence
+from schemas.problems import ProblemError
+from schemas.render import as_sentence
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from, unreadable_items
 from trainer.data.chat_template import rendered_at

@@ -16,8 +16,8 @@ from typing import Any
 from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST
 from evidence.lock import is_alive
 from evidence.writing import write_error
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated

@@ -15,9 +15,8 @@ from evidence.effective import flatten
 from evidence.hashes import link_of
 from evidence.layout import CONFIG, MANIFEST
 from evidence.run import read_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated

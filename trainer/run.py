@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from schemas.problems.problem import Gathering, ProblemError
-from schemas.problems.render import as_dicts, as_sentence
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError, collect_problems
+from schemas.render import as_dicts, as_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at

@@ -12,7 +12,7 @@ from synthetic import STARTED, seal, write_document, write_run
 
 from dashboard_parts.corpus import LONG_ROWS, ROWS, SPIKES
 from evidence.scores.recompute import compute_result
-from schemas.reading.rows import read_rows
+from schemas.reading import read_rows
 
 WITH_PREDICTIONS = 10
 

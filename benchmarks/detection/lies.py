@@ -21,7 +21,7 @@ from leaves import Forger, Forgery
 from evidence.hashes import Chain, sha256_json, sha256_lines
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import compute_result, compute_scores
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 Values = dict[str, Any]
 """Documents and rows of a run by file name."""
@@ -123,7 +123,7 @@ def times(days: float) -> Tell:
             return {key: later(each) for key, each in value.items()}
         if isinstance(value, list):
             return [later(each) for each in value]
-        at = moment(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
+        at = parse_time(value) if isinstance(value, str) and len(value) > len("2026-01-01T00:00:00") else None
         return (at + timedelta(days=days)).isoformat(timespec="milliseconds") if at else value
 
     return lambda values: values.update({name: later(value) for name, value in values.items()})

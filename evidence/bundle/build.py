@@ -45,10 +45,9 @@ from evidence.hashes import sha256_file
 from evidence.rules.files import unlisted_files
 from evidence.writing import as_json_text, scratch_folder
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
-from schemas.reading.values import text_at
+from schemas.formats import quantity, visible
+from schemas.problems import Problem, ProblemError
+from schemas.reading import get_str
 
 PROGRAM = "trainproof"
 _PHASES = 4
@@ -267,7 +266,7 @@ def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
 
     if layout.TRAINED_PARAMS in packed:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
-        is_whole = text_at(run.run.manifest, "training", "method") != "lora"
+        is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
         return item("ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.")
     folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in packed)]

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, problem_of
 
 HASHES = "MANIFEST.sha256"
 REPORT = "REPORT.html"

@@ -32,11 +32,10 @@ from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
 from evidence.writing import write_bytes
-from schemas.problems import formats
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
-from schemas.reading.values import text_at
+from schemas import formats
+from schemas.formats import quantity, visible
+from schemas.problems import Problem, ProblemError
+from schemas.reading import get_str
 
 SIGNIFICANCE_LEVEL = 0.05
 
@@ -104,7 +103,7 @@ def shared_report(paths: Sequence[Path]) -> bytes:
             refuse_invalid(verdict)
             runs += packed
         # A smoke run's score means nothing for a full run.
-        modes = {each.name: text_at(each.run.manifest, "mode") for each in runs}
+        modes = {each.name: get_str(each.run.manifest, "mode") for each in runs}
         pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()
         compared = [describe_pair(pair) for pair in pairs if modes.get(pair.first) == modes.get(pair.second)]
         return redact_text(report_html(runs, compared=compared).encode("utf-8"))[0]

@@ -22,9 +22,8 @@ from typing import BinaryIO, NoReturn
 from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
 from evidence.bundle.contents import HASHES, FileHash, bundle_problem, name_problem, portable_form, read_hash_lines
 from evidence.layout import holds_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.visible import visible
-from schemas.problems.words import quantity
+from schemas.formats import quantity, visible
+from schemas.problems import Problem, ProblemError
 
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = 50_000

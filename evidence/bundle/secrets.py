@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from evidence import layout
 from evidence.bundle.contents import RUNS, bundle_problem
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 SECRET, DETAIL = "TP846", "TP847"
 

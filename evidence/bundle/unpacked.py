@@ -19,7 +19,7 @@ from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import STATES, run_not_found
 from evidence.writing import as_json_text, scratch_folder
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 ANSWER = "answer.json"
 MOST_STATES = 64

@@ -8,8 +8,8 @@ from pathlib import Path
 from evidence.bundle.secrets import Redaction
 from evidence.grade import GradeName
 from evidence.proof.timestamps import Timestamp
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class BundleVerdict:
         others = len(self.unchecked) - len(names)
         names += [quantity(others, "other file")] if others else []
         then = "Run `trainproof report` on the bundle to write the page from the checked runs."
-        return f"Not checked: {listed(names, 'and')}. {then}"
+        return f"Not checked: {join_words(names, 'and')}. {then}"
 
     @property
     def _reproduced(self) -> str:
@@ -186,7 +186,7 @@ class BundleVerdict:
         if not unproven:
             return f"Reproduced or witnessed by someone you trust: {covered}."
         partly = f" Reproduced in part: {covered}." if covered else ""
-        return f"Nobody you trust has reproduced {listed(unproven)}. Run `trainproof replay` to check.{partly}"
+        return f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check.{partly}"
 
     @property
     def _identity(self) -> str:
@@ -201,7 +201,7 @@ class BundleVerdict:
                 "trust. `trainproof trust add KEY --name NAME` trusts a person's key."
             )
         if names := [each.name for each in signature.signers if each.name]:
-            return f"Signed by {listed(names, 'and')}, whom you trust ({signature.key_id})."
+            return f"Signed by {join_words(names, 'and')}, whom you trust ({signature.key_id})."
         return f"Signed with {signature.key_id}. Whose key this is, you must know from elsewhere."
 
 

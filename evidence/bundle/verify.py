@@ -32,8 +32,8 @@ from evidence.proof.timestamps import load_timestamps
 from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import Run, read_run
 from evidence.writing import scratch_folder
-from schemas.problems.problem import Problem, ProblemError, worst_first
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
 GRADES_PACKED = frozenset({"consistent", "measured"})

@@ -16,8 +16,7 @@ from evidence.compare.scores import Comparison
 from evidence.proof.verification import grade_run
 from evidence.run import Run
 from evidence.scores.recompute import compute_result, compute_scores
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
 SCORES = ("exact_match", "format_compliance")
 """Metrics of eval_summary.json."""

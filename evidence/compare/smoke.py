@@ -15,11 +15,9 @@ from evidence.grade import Grade, RunReport
 from evidence.index.summary import RunSummary
 from evidence.report import build_record
 from evidence.run import Document, Run
-from schemas.problems import formats
-from schemas.problems.words import listed
-from schemas.reading.columns import column
-from schemas.reading.times import moment, seconds_between
-from schemas.reading.values import at, number_at, text_at
+from schemas import formats
+from schemas.formats import join_words
+from schemas.reading import column, get_number, get_path, get_str, parse_time, seconds_between
 
 Band = Literal["must agree", "should scale", "may differ"]
 State = Literal["passed", "not exercised", "failed"]
@@ -193,7 +191,7 @@ def _summary(names: tuple[str, str], grade: Grade, stages: Sequence[RunStage], f
         return f"The smoke run {smoke} contradicts itself, so it shows nothing about {full}."
     passed = sum(stage.state == "passed" for stage in stages)
     others = [figure.name for figure in figures if figure.agrees is False]
-    but = f", but with different {listed(others, last='and')}" if others else ""
+    but = f", but with different {join_words(others, last='and')}" if others else ""
     return f"The smoke run rehearsed {passed} of {len(stages)} stages of {full}{but}."
 
 
@@ -201,7 +199,7 @@ def _answers(smoke: Run, full: Run) -> Iterator[SmokeAnswer]:
     if smoke.manifest is None or full.manifest is None:
         return
     for question, fields in QUESTIONS:
-        ours, theirs = (tuple(at(facts.manifest, *name.split(".")) for name in fields) for facts in (smoke, full))
+        ours, theirs = (tuple(get_path(facts.manifest, *name.split(".")) for name in fields) for facts in (smoke, full))
         # Both may state null for a good reason (no revision, no diff), but a first field that is null is unknown.
         same = None if None in (ours[0], theirs[0]) else ours == theirs
         yield SmokeAnswer(question=question, same=same, smoke=ours, full=theirs)
@@ -244,12 +242,12 @@ def _not_proved(smoke: Run, full: Run, answers: Sequence[SmokeAnswer], grade: Gr
         return
     if grade.name == "contradictory":
         yield "Anything about the full run: it contradicts itself; run `trainproof check` for details."
-    steps = number_at(smoke.manifest, "training", "steps_done")
-    planned = number_at(full.manifest, "training", "steps_planned")
+    steps = get_number(smoke.manifest, "training", "steps_done")
+    planned = get_number(full.manifest, "training", "steps_planned")
     of_full = "a run that ended before its first step" if planned is None else f"{int(planned):,}"
     yield f"That the model learns: {int(steps or 0):,} steps say nothing about {of_full}."
-    if sizes := at(smoke.manifest, "model", "made_small"):
-        made = listed([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
+    if sizes := get_path(smoke.manifest, "model", "made_small"):
+        made = join_words([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
         yield f"That the weights of the model can be loaded: the smoke run used a smaller random model ({made})."
     different = {answer.question: answer for answer in answers if not answer.same}
     of_program = [answer for name, answer in different.items() if name in _PROGRAM]
@@ -278,7 +276,7 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
 
 def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
     """Yield the figures of both runs; a remark says why two values that must agree need not."""
-    dtype = text_at(full.manifest, "model", "dtypes", "compute") or ""
+    dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
     loss_tolerance, other_start = _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)
     other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
     table: tuple[tuple[str, Band, Callable[[Run], FigureValue], float, str], ...] = (
@@ -303,48 +301,48 @@ def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
 
 def _other_start(smoke: Run, full: Run) -> str:
     """Return why the first losses of two runs need not be equal, or empty if they must be."""
-    ours, theirs = (text_at(facts.manifest, "model", "weights_sha256") for facts in (smoke, full))
+    ours, theirs = (get_str(facts.manifest, "model", "weights_sha256") for facts in (smoke, full))
     if ours is None or ours != theirs:
         return "other first parameters"
     batches = [
-        [at(facts.manifest, "training", key) for key in ("seed", "batch_size", "sequence_length")]
+        [get_path(facts.manifest, "training", key) for key in ("seed", "batch_size", "sequence_length")]
         for facts in (smoke, full)
     ]
     return "" if _rows(smoke) == _rows(full) and batches[0] == batches[1] else "other rows"
 
 
 def _rows(facts: Run) -> list[Any]:
-    return [at(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
+    return [get_path(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
 
 
 def _loss(name: str, digits: int) -> Callable[[Run], FigureValue]:
     def get(facts: Run) -> FigureValue:
-        value = number_at(facts.manifest, "result", name)
+        value = get_number(facts.manifest, "result", name)
         return FigureValue(number=value, text=formats.NOTHING if value is None else formats.number(value, digits))
 
     return get
 
 
 def _score(facts: Run) -> FigureValue:
-    value = number_at(facts.eval_summary, "metrics", "exact_match", "value")
+    value = get_number(facts.eval_summary, "metrics", "exact_match", "value")
     return FigureValue(number=value, text=formats.percent(value))
 
 
 def _supervised_share(facts: Run) -> FigureValue:
     """Return the fraction of the training tokens that have a loss."""
-    prompt = number_at(facts.first_examples, "counts", "prompt_tokens")
-    supervised = number_at(facts.first_examples, "counts", "supervised_tokens")
+    prompt = get_number(facts.first_examples, "counts", "prompt_tokens")
+    supervised = get_number(facts.first_examples, "counts", "supervised_tokens")
     share = supervised / (prompt + supervised) if prompt is not None and supervised else None
     return FigureValue(number=share, text=formats.percent(share))
 
 
 def _number_types(facts: Run) -> FigureValue:
-    kinds = [text_at(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
+    kinds = [get_str(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
     return FigureValue(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
 
 
 def _parameters(facts: Run) -> FigureValue:
-    count = number_at(facts.manifest, "model", "parameters")
+    count = get_number(facts.manifest, "model", "parameters")
     return FigureValue(number=count, text=formats.count(count))
 
 
@@ -361,7 +359,7 @@ def _memory(facts: Run) -> FigureValue:
 def _step_seconds(facts: Run) -> FigureValue:
     """Return the median time of a step with the range of the plan."""
     value = _median(facts, "step_seconds")
-    low, high = (number_at(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    low, high = (get_number(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
     band = None if low is None or high is None else (low, high)
     return FigureValue(number=value, text=formats.duration(value), planned=band)
 
@@ -383,23 +381,23 @@ def run_stages(facts: Run) -> tuple[RunStage, ...]:
     """Return the stages of a run. If it failed, the first stage that it did not pass is `failed`."""
     manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
-    done, planned = number_at(manifest, "training", "steps_done"), number_at(manifest, "training", "steps_planned")
+    done, planned = get_number(manifest, "training", "steps_done"), get_number(manifest, "training", "steps_planned")
     has_rows, is_finite = bool(len(steps)), bool(np.isfinite(losses).all())
     has_run = has_rows or "compiled" in events
     first = column(facts.metrics or [], "step_seconds")[:1]
     passed = {
         "load": (has_run or "planned" in events, _between(events, "run_started", "planned")),
-        "compile": (has_run, number_at(manifest, "result", "compile_seconds")),
+        "compile": (has_run, get_number(manifest, "result", "compile_seconds")),
         "first step": (has_rows, float(first[0]) if has_rows and steps[0] == 1 else None),
-        "steps": (bool(done) and done == planned and is_finite, number_at(manifest, "result", "train_seconds")),
-        "save": ("checkpoint_saved" in events, number_at(events.get("checkpoint_saved"), "fields", "seconds")),
+        "steps": (bool(done) and done == planned and is_finite, get_number(manifest, "result", "train_seconds")),
+        "save": ("checkpoint_saved" in events, get_number(events.get("checkpoint_saved"), "fields", "seconds")),
         "resume": (manifest.get("parent") is not None, None),
         "evaluate": (facts.eval_summary is not None, _between(events, "trained", "evaluated")),
         "seal": (facts.is_sealed and bool(facts.succeeded), _between(events, "evaluated", "run_sealed")),
     }
-    has_failed = text_at(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
+    has_failed = get_str(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
     optional = {"resume"}
-    if text_at(facts.config, "evaluation", "eval_set") is None:
+    if get_str(facts.config, "evaluation", "eval_set") is None:
         optional.add("evaluate")
     if passed["evaluate"][0]:
         optional.add("save")
@@ -482,7 +480,7 @@ def _key(run: RunSummary) -> tuple[object, ...] | None:
 
 
 def _start(run: RunSummary) -> datetime:
-    return moment(run.started_at or "") or datetime.min.replace(tzinfo=UTC)
+    return parse_time(run.started_at or "") or datetime.min.replace(tzinfo=UTC)
 
 
 def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str, RunSummary]:

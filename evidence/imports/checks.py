@@ -27,9 +27,8 @@ from evidence.imports.run import (
     loss_series,
 )
 from evidence.imports.text import count_decimals, rounds_to
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import quantity, show
+from schemas.formats import format_value, quantity
+from schemas.problems import Problem, problem_of, truncate_problems
 
 COMPARED = TABLE["compared"]
 _SAME_VALUES: dict[str, str] = COMPARED["values"]
@@ -115,7 +114,7 @@ def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
     for first, other in combinations(kept[:MAX_COMPARED], 2):
         if not any(values_agree(one, two) or not _are_of_one_run(one, two) for one in first for two in other):
             one, two = first[0], other[0]
-            what = f"{name} is {show(one.value)} in {one.source} and {show(two.value)} in {two.source}."
+            what = f"{name} is {format_value(one.value)} in {one.source} and {format_value(two.value)} in {two.source}."
             yield _problem(run, two.source, "TP371", what)
             return
 
@@ -204,7 +203,7 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
             is_wrong = len(wrong) == len(others) or (split and any(len({n for n, _ in theirs}) > 1 for theirs in wrong))
             if wrong and is_wrong and len({number for number, _ in points}) == 1:
                 there, place = wrong[-1][-1]
-                what = f"{metric} is {show(there)} in {place} and {show(value)} in {source}."
+                what = f"{metric} is {format_value(there)} in {place} and {format_value(value)} in {source}."
                 yield _problem(run, source, "TP371", what)
                 break
 
@@ -292,9 +291,10 @@ def _check_rows(run: ImportedRun) -> Iterator[Problem]:
                 left, right = first[step].values[name], second[step].values[name]
                 if left is not None and right is not None and not rounds_to(left, right):
                     there, here = first[step].source, second[step].source
-                    what = f"The {name} at step {step:g} is {show(left)} in {there} and {show(right)} in {here}."
+                    values = f"{format_value(left)} in {there} and {format_value(right)} in {here}"
+                    what = f"The {name} at step {step:g} is {values}."
                     problems.append(_problem(run, here, "TP371", what))
-            yield from first_few(problems, limit=3)
+            yield from truncate_problems(problems, limit=3)
 
 
 # The end of the run
@@ -305,7 +305,7 @@ def _check_final_loss(run: ImportedRun) -> Iterator[Problem]:
     ends = [rows[-1].values["loss"] for rows in loss_series(run.metrics).values()]
     last = next(reversed(longest_course(run.metrics)), None)
     loss = last.values["loss"] if last else None
-    ending = "a loss that is not finite" if loss is None else show(loss)
+    ending = "a loss that is not finite" if loss is None else format_value(loss)
     shows = f"the last row, {last.source}, has {ending}" if last else "no row shows the last one"
     for fact in (*run.facts_named("result.last_loss"), *run.facts_named("result.loss")):
         # W&B's summary may be of a row that other files logged earlier.
@@ -315,9 +315,9 @@ def _check_final_loss(run: ImportedRun) -> Iterator[Problem]:
             continue
         means = [one for one in run.facts_named("result.mean_loss") if rounds_to(value, float(one.value))]
         mean = f", the mean of the run ({means[0].source})" if means else ""
-        what = f"The final loss is stated as {show(value)}{mean}; {shows}."
+        what = f"The final loss is stated as {format_value(value)}{mean}; {shows}."
         if fact.name == "result.last_loss" and (last or means):
-            yield _problem(run, fact.source, "TP372", what, None if loss is None else show(loss))
+            yield _problem(run, fact.source, "TP372", what, None if loss is None else format_value(loss))
         elif fact.name == "result.loss" and means and (fact.source.pointer or "").endswith("/loss"):
             yield _problem(run, fact.source, "TP431", what.replace("final loss", "loss"))
 
@@ -340,7 +340,7 @@ def _check_end(run: ImportedRun) -> Iterator[Problem]:
             return
     error = next(iter(run.facts_named("failure.error")), None)
     if finished and error and finished.source.file == error.source.file and not run.metrics:
-        what = f"The run is said to have finished; {error.source} has {show(error.value)} and no row follows."
+        what = f"The run is said to have finished; {error.source} has {format_value(error.value)} and no row follows."
         yield _problem(run, finished.source, "TP374", what)
 
 
@@ -359,7 +359,7 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
             first, count = wrong[0], quantity(len(reading.predictions), "answer")
             what = (
                 f"{len(wrong)} of {count} in {file} marked as right differ from the expected one; {first.source} has "
-                f"{show(first.output_text)} instead of {show(first.expected)}."
+                f"{format_value(first.output_text)} instead of {format_value(first.expected)}."
             )
             yield _problem(run, first.source, "TP371", what)
     answers = run.predictions
@@ -368,7 +368,7 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
     file, scored = answers[0].source.file, run.facts_named("evaluation.scored")
     if scored and all(fact.value != len(answers) for fact in scored):
         fact, count = scored[0], quantity(len(answers), "answer")
-        what = f"{fact.name} is {show(fact.value)} in {fact.source}; {file} has {count}."
+        what = f"{fact.name} is {format_value(fact.value)} in {fact.source}; {file} has {count}."
         yield _problem(run, fact.source, "TP371", what)
     judged = [answer.correct for answer in answers if answer.correct is not None]
     ids = [answer.id for answer in answers if answer.id is not None]
@@ -385,7 +385,7 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
         )
         if score not in beside and not is_explained:
             counts = f"{sum(judged)} of {len(judged)} answers in {file} are right"
-            what = f"{score.name} is stated as {show(score.value)}; {counts}."
+            what = f"{score.name} is stated as {format_value(score.value)}; {counts}."
             yield _problem(run, score.source, "TP373", what, f"{share:.6g}")
 
 

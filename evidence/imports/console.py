@@ -9,8 +9,8 @@ from evidence.imports import keys
 from evidence.imports.huggingface import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
 from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
 from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import problem_of
 
 _LONGEST_LINE = 5000
 _ROW_KEYS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}

@@ -24,10 +24,9 @@ from evidence.imports.trackers import (
     superseded_files,
 )
 from evidence.layout import nested_too_deep
-from schemas.problems.problem import Problem, Severity
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed, quantity
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, Severity, problem_of
+from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
 
 WEIGHTS = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
@@ -101,7 +100,7 @@ def walk_files(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.
             shown = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names[:_MAX_NAMED]]
             more = [quantity(len(names) - _MAX_NAMED, "other")] if len(names) > _MAX_NAMED else []
             verb = "was" if len(names) == 1 else "were"
-            what = f"{listed([*shown, *more], last='and')} {verb} skipped: {why}."
+            what = f"{join_words([*shown, *more], last='and')} {verb} skipped: {why}."
             severity: Severity = "warning" if names is bad_names else "note"
             problems.append(problem_of("TP524", file=str(folder), what=what, severity=severity))
 
@@ -162,7 +161,7 @@ def _read_file(path: Path, name: str) -> FileReading:
             reading = read_wandb_records(path.read_bytes(), name, str(path))
         else:
             data = path.read_bytes()
-            values = values_in(data) + data.count(b"\n") + data.count(b"\r")
+            values = count_values(data) + data.count(b"\n") + data.count(b"\r")
             if values > MOST_VALUES:
                 what = f"The file has about {values:,} values and lines, more than the {MOST_VALUES:,} that are read."
             elif is_mlflow_file(name) or data.strip():

@@ -11,9 +11,8 @@ import numpy as np
 from evidence.figures import Figures
 from evidence.imports.checks import contradictions, is_finished, values_agree
 from evidence.imports.run import ImportedRun, MetricRow, Scalar, longest_course, loss_series
-from schemas.problems.problem import Problem, worst_first
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem, problem_of, worst_first
 
 ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
@@ -54,7 +53,9 @@ def grade_tool_run(run: ImportedRun, findings: Sequence[Problem]) -> tuple[Impor
         return "template", ("No step and no answer was measured.", *_first_reasons(templates), *_first_reasons(errors))
     if reasons := (*_stopped_reasons(run), *_missing_reasons(run)):
         return "partial", reasons
-    return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(run.tools), last='and')}.",)
+    return "measured", (
+        f"trainproof did not carry it out; it was read from {join_words(sorted(run.tools), last='and')}.",
+    )
 
 
 def _first_reasons(reasons: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from evidence.imports.keys import row_values
 from evidence.imports.run import TRAINER, Citation, Fact, FileReading, MetricRow
 from evidence.imports.text import to_number
-from schemas.problems.problem import Lines
+from schemas.problems import Lines
 
 MEAN_NOTE = "The Hugging Face Trainer's train_loss is the mean over the whole run, not the loss of its last step."
 

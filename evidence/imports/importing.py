@@ -22,9 +22,8 @@ from evidence.imports.trackers import name_store
 from evidence.run import read_run
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION, schema
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.validate import read_rows
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.reading import read_rows
 
 READERS = 5
 """Version of the readers: raised whenever the same files would be read in another way."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.imports.keys import TABLE, plain
 from evidence.imports.run import Citation, Prediction
-from schemas.problems.problem import Lines
+from schemas.problems import Lines
 
 FIELDS: dict[str, list[str]] = TABLE["predictions"]
 _JUDGED = {*FIELDS["expected"], *FIELDS["correct"]}

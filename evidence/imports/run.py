@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from schemas.problems.problem import Problem, key_path
+from schemas.problems import Problem, key_path
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]

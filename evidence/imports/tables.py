@@ -22,12 +22,9 @@ from evidence.imports.keys import RESULTS, TABLE, plain
 from evidence.imports.predictions import find_predictions, read_predictions
 from evidence.imports.run import CONFIGURATION, TRAINER, Citation, Fact, FileReading, MetricRow, Scalar, Score
 from evidence.imports.text import PLACEHOLDER, Text, is_example_file, placeholders, template_remark, to_number
-from schemas.problems.problem import Lines, Problem, pointer_to
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import quantity, show
-from schemas.reading.json_text import read_json
-from schemas.reading.parse import parse_yaml
-from schemas.reading.text import ParseResult
+from schemas.formats import format_value, quantity
+from schemas.problems import Lines, Problem, pointer_to, problem_of, truncate_problems
+from schemas.reading import ParseResult, parse_yaml, read_json
 
 Path = tuple[str | int, ...]
 
@@ -87,7 +84,7 @@ def read_rows_file(text: Text, file: str, where: str) -> FileReading:
         if not parsed.is_read
     ]
     reading = read_rows([(number, parsed.value) for number, parsed in lines if parsed.is_read], file)
-    return replace(reading, encoding=text.encoding, problems=(*text.problems, *first_few(bad)))
+    return replace(reading, encoding=text.encoding, problems=(*text.problems, *truncate_problems(bad)))
 
 
 def read_csv_file(text: Text, file: str, where: str) -> FileReading:
@@ -327,7 +324,7 @@ class _Document:
             left = f"; not read: {quantity(self.withheld, 'result')}." if self.withheld else "."
             yield problem_of("TP518", file=where, what=what + left, pointer=remark)
         for pointer, text in gaps[:3]:
-            yield problem_of("TP518", file=where, what=f"The value is still {show(text)}.", pointer=pointer)
+            yield problem_of("TP518", file=where, what=f"The value is still {format_value(text)}.", pointer=pointer)
         if self.missing and not self.scores:
             more = f" and {len(self.missing) - 1} more are" if len(self.missing) > 1 else " is"
             what = f"{self.missing[0]}{more} null: nothing was measured."

@@ -8,7 +8,7 @@ from pathlib import Path
 from evidence.imports.keys import metric_name
 from evidence.imports.run import TENSORBOARD, Citation, FileReading, MetricRow
 from evidence.imports.text import finite
-from schemas.problems.rule import problem_of
+from schemas.problems import problem_of
 
 MAX_SCALARS = 2_000_000
 """Scalars of one file that are read."""

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import problem_of
-from schemas.reading.text import UTF8_BOM, other_encoding
+from schemas.problems import Problem, pointer_to, problem_of
+from schemas.reading import UTF8_BOM, other_encoding
 
 NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"

@@ -17,9 +17,8 @@ from evidence.imports.keys import TEXT_FACTS, fact_name, is_score, metric_name, 
 from evidence.imports.run import MLFLOW, TRAINER, WANDB, Citation, Fact, FileReading, MetricRow, Score, are_nested
 from evidence.imports.tables import parse_json, read_rows, read_value
 from evidence.imports.text import Text, finite, parse_number, to_number
-from schemas.problems.problem import Lines, Problem, unknown_lines
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Lines, Problem, problem_of, unknown_lines
 
 _YEAR_2100 = 4_102_444_800
 _END_BYTES = 1 << 20
@@ -311,7 +310,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
             shown = [run.rpartition("/")[2] for run in sorted(others)]
             shown = shown[:3] + ([f"{len(shown) - 3} more"] if len(shown) > 3 else [])
             read = matches[latest].rpartition("/")[2]
-            what = f"Of {len(others) + 1} runs of {tool}, only {read} was read, not {listed(shown, last='and')}."
+            what = f"Of {len(others) + 1} runs of {tool}, only {read} was read, not {join_words(shown, last='and')}."
             problems.append(problem_of("TP522", file=str(folder), what=what))
     return left_out, problems
 

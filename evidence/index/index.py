@@ -24,11 +24,9 @@ from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
 from evidence.run import read_run
 from schemas.catalog import is_rows, kind_of
-from schemas.problems.problem import Problem, ProblemError, worst_first
-from schemas.problems.rule import problem_of
-from schemas.reading.rows import collector_paused
-from schemas.reading.times import moment
-from schemas.validate import read_document, read_rows
+from schemas.problems import Problem, ProblemError, problem_of, worst_first
+from schemas.reading import collector_paused, parse_time, read_rows
+from schemas.validate import read_document
 
 WORTH_SAVING_SECONDS = 0.5
 """Reading time since the cache was last written that is worth writing it again."""
@@ -238,7 +236,7 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
 
 def _start_time(summary: RunSummary) -> tuple[datetime, str]:
     """Return the sort key of lists. Runs without a start time sort last."""
-    at = moment(summary.started_at) if summary.started_at else None
+    at = parse_time(summary.started_at) if summary.started_at else None
     return at or datetime.min.replace(tzinfo=UTC), summary.run_id
 
 

@@ -20,10 +20,9 @@ from evidence.effective import Scalar, scalar_settings
 from evidence.grade import GradeName, RunReport
 from evidence.report import DocumentState, build_record, count_errors, list_documents
 from evidence.run import Run
-from schemas.catalog.row_fields import number_names
-from schemas.problems.problem import Problem
-from schemas.reading.columns import Array
-from schemas.reading.values import number_at, text_at
+from schemas.catalog import number_names
+from schemas.problems import Problem
+from schemas.reading import Array, get_number, get_str
 
 MOST_POINTS = 40
 """Largest number of points in the loss curve of a summary."""
@@ -125,11 +124,11 @@ def summarize(run: Run, report: RunReport) -> RunSummary:
         grade=report.grade.name,
         reasons=report.grade.reasons,
         loss_points=_thin(figures.losses),
-        score=number_at(evaluation, "metrics", "exact_match", "value"),
-        score_low=number_at(evaluation, "metrics", "exact_match", "interval", "low"),
-        score_high=number_at(evaluation, "metrics", "exact_match", "interval", "high"),
-        baseline_score=number_at(evaluation, "baseline", "metrics", "exact_match", "value"),
-        parent=text_at(run.raw(layout.MANIFEST), "parent", "run_id"),
+        score=get_number(evaluation, "metrics", "exact_match", "value"),
+        score_low=get_number(evaluation, "metrics", "exact_match", "interval", "low"),
+        score_high=get_number(evaluation, "metrics", "exact_match", "interval", "high"),
+        baseline_score=get_number(evaluation, "baseline", "metrics", "exact_match", "value"),
+        parent=get_str(run.raw(layout.MANIFEST), "parent", "run_id"),
         withheld=record.withheld,
         tags=run.notes.tags,
         note=run.notes.note or None,

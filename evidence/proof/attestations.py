@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from evidence.extras import need
 from evidence.proof.signatures import read_limited, refuse
 from evidence.proof.trust import load_sigstore_roots, root_texts, split_json
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, problem_of
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

@@ -22,10 +22,8 @@ from evidence.proof.signatures import (
 from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
 from evidence.proof.trust import allowed_signers_path
 from evidence.proof.verification import Proof, apply_proofs
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import visible
-from schemas.problems.words import listed
+from schemas.formats import join_words, visible
+from schemas.problems import Problem, ProblemError, problem_of
 
 
 def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
@@ -143,7 +141,8 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
             check = AttestationCheck(path=path, sentence=sentence, invocation=attestation.invocation)
             return replace(verdict, runs=runs, attestation=check)
     digests = sorted({digest for attestation in found for digest in attestation.digests})
-    what = f"The attestation is for {visible(listed(digests[:3])) if digests else 'no file'}; the zip has {zip_sha256}."
+    subject = visible(join_words(digests[:3])) if digests else "no file"
+    what = f"The attestation is for {subject}; the zip has {zip_sha256}."
     problem = problem_of("TP864", file=visible(str(path)), what=what)
     return replace(verdict, attestation=AttestationCheck(path=path, problems=(problem,)))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from schemas.validate import read_document
 
 MIN_DETECTION_PROBABILITY = 0.95

@@ -16,7 +16,7 @@ from evidence import layout, seal
 from evidence.hashes import sha256_file, sha256_json
 from evidence.proof.signatures import refuse, sign, signature_path
 from evidence.writing import write_json
-from schemas.problems.visible import visible
+from schemas.formats import visible
 from schemas.validate import read_document
 
 _SEAL_PREFIX = b"trainproof receipt\n"

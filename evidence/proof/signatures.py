@@ -14,9 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from evidence.writing import write_error
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import Problem, ProblemError, problem_of
 
 NAMESPACE = "trainproof"
 """Namespace of our signatures, so that a signature of a Git commit or an e-mail is not accepted."""

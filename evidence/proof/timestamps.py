@@ -24,8 +24,8 @@ from evidence.proof.trust import load_certificate, root_texts
 from evidence.proof.web import FetchError, fetch, is_http_url
 from evidence.writing import write_json
 from schemas.catalog import VERSION
-from schemas.problems.problem import ProblemError
-from schemas.problems.visible import visible
+from schemas.formats import visible
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refu
 from evidence.proof.web import FetchError, fetch
 from evidence.writing import write_error, write_json, write_text
 from schemas.catalog import VERSION
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
 from schemas.validate import read_document
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
     name = (github[1] if github and name is None else name or "").strip()
     if not _NAME.fullmatch(name) or name.casefold() in RESERVED_NAMES:
         allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
-        what = f"{show(name)} cannot be a name on the trust list."
-        then = f"Pass another `--name`: {allowed}, and not {listed(sorted(RESERVED_NAMES))}."
+        what = f"{format_value(name)} cannot be a name on the trust list."
+        then = f"Pass another `--name`: {allowed}, and not {join_words(sorted(RESERVED_NAMES))}."
         raise refuse(file="", code="TP859", what=what, next=then)
     found = _recognize(_load(f"https://github.com/{github[1]}.keys" if github else source), source)
     added_at = now.isoformat(timespec="seconds")
@@ -123,7 +123,7 @@ def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
     entries = trusted_entries()
     removed = [each for each in entries if name_or_id in (each.name, each.id)]
     if not removed:
-        what = f"{show(name_or_id)} is not on the trust list."
+        what = f"{format_value(name_or_id)} is not on the trust list."
         raise refuse(file="", code="TP859", what=what, next="Run `trainproof trust list` to see names and ids.")
     _write([each for each in entries if each not in removed])
     return removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from schemas.problems.visible import visible
+from schemas.formats import visible
 
 TIMEOUT_SECONDS = 10.0
 MAX_RESPONSE_BYTES = 1 << 20

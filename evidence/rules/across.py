@@ -11,8 +11,8 @@ from pathlib import Path
 from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.run import Run, finding
-from schemas.problems.problem import Problem
-from schemas.problems.words import listed
+from schemas.formats import join_words
+from schemas.problems import Problem
 
 CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
 """Codes of errors that a run and its changed copy get."""
@@ -84,7 +84,7 @@ def find_copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]
             if place != places[run.folder] and (run.content is not None and other.content == run.content) == unchanged
         ]
         more = [f"{len(found) - 3:,} more"] if len(found) > 3 else []
-        return listed([*found[:3], *more], last="and") if found else ""
+        return join_words([*found[:3], *more], last="and") if found else ""
 
     problems: dict[Path, list[Problem]] = defaultdict(list)
     for run in fingerprints:

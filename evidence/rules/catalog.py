@@ -17,7 +17,7 @@ from evidence.rules import (
     settings,
 )
 from evidence.run import Run
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 RULE_MODULES = (
     chain,

@@ -13,7 +13,7 @@ from typing import Any
 from evidence.hashes import link_of
 from evidence.layout import CHAIN, MANIFEST, METRICS, TRAINED_PARAMS, is_lfs_pointer
 from evidence.rules.checker import Checker, ValidRun, rule
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 _LENGTH_BYTES = 8
 _LARGEST_HEADER = 1 << 24
@@ -26,7 +26,7 @@ _DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2)
 @rule("TP324", "chain")
 def links(run: ValidRun, check: Checker) -> None:
     """Check that each entry holds the hash of the previous one, and that no two steps have the same state."""
-    parent = at(run.manifest, "parent") or {}
+    parent = get_path(run.manifest, "parent") or {}
     previous, step = parent.get("link"), parent.get("step", 0)
     first_step: dict[str, int] = {}
     for line, entry in enumerate(run.chain, start=1):
@@ -79,7 +79,7 @@ def rows_of_chain(run: ValidRun, check: Checker) -> None:
             position, source = step * run.training["batch_size"], "step × batch_size"
             check.equal(CHAIN, "/data_position", entry["data_position"], position, source, line=line)
     if run.succeeded and run.chain:
-        end, done = run.chain[-1], at(run.training, "steps_done")
+        end, done = run.chain[-1], get_path(run.training, "steps_done")
         what = f"The chain ends at step {end['step']} and row {end['rows']}; the run at {done} and {len(run.metrics)}."
         fits = end["step"] == done and end["rows"] == len(run.metrics)
         check.require(fits, CHAIN, what, line=len(run.chain))
@@ -96,7 +96,7 @@ def _metric_lines(run: ValidRun) -> list[bytes]:
 @rule("TP327", "chain")
 def parameters_of_chain(run: ValidRun, check: Checker) -> None:
     """Compare the parameters of the first and the last entry with manifest and evaluation."""
-    evaluated, pointer = at(run.eval_summary, "checkpoint"), "/params_sha256"
+    evaluated, pointer = get_path(run.eval_summary, "checkpoint"), "/params_sha256"
     if run.chain and run.model is not None:
         stated, expected = run.chain[0]["params_sha256"], run.model["weights_sha256"]
         check.equal(CHAIN, pointer, stated, expected, "model.weights_sha256", line=1)
@@ -139,7 +139,7 @@ def _final_hash(run: ValidRun) -> str | None:
     """Return the hash of the last parameters as the chain states it, or else the evaluation of the last step."""
     if run.chain and run.chain[-1]["params_sha256"]:
         return str(run.chain[-1]["params_sha256"])
-    evaluated = at(run.eval_summary, "checkpoint")
+    evaluated = get_path(run.eval_summary, "checkpoint")
     return str(evaluated["params_sha256"]) if evaluated and evaluated["step"] == run.training["steps_done"] else None
 
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from evidence.run import Document, Run, same
-from schemas.problems.problem import Problem, Severity
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import show
+from schemas.formats import format_value
+from schemas.problems import Problem, Severity, problem_of, truncate_problems
 
 _HASH = re.compile("[0-9a-f]{40,64}")
 
@@ -89,7 +88,9 @@ class Checker:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
             what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
-            more.setdefault("expected", expected if shorten(expected) != show(expected) else show(expected))
+            more.setdefault(
+                "expected", expected if shorten(expected) != format_value(expected) else format_value(expected)
+            )
             self.report(file, what, pointer, **more)
 
     def require(self, condition: object, file: str, what: str, pointer: str | None = None, **more: Any) -> None:
@@ -139,7 +140,7 @@ def check(run: Run) -> list[Problem]:
 
 def shorten(value: Any) -> str:
     """Format a value for a message; of a hash the first twelve digits."""
-    return f"{value[:12]}…" if isinstance(value, str) and _HASH.fullmatch(value) else show(value)
+    return f"{value[:12]}…" if isinstance(value, str) and _HASH.fullmatch(value) else format_value(value)
 
 
 def _name(pointer: str) -> str:

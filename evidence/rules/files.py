@@ -31,10 +31,9 @@ from evidence.rules.identity import SEALED, events
 from evidence.rules.scores import each_answer
 from evidence.run import Document, Run, finding, where
 from schemas.catalog import schema
-from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import first_few
-from schemas.problems.words import listed, quantity, show
-from schemas.reading.values import at
+from schemas.formats import format_value, join_words, quantity
+from schemas.problems import Problem, pointer_to, truncate_problems
+from schemas.reading import get_path
 
 REQUIRED = (MANIFEST, layout.CONFIG, layout.PLAN, METRICS, LOG, layout.FIRST_EXAMPLES)
 """Files that every finished run has."""
@@ -135,8 +134,8 @@ def required_files(run: ValidRun, check: Checker) -> None:
     what = "chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
     if run.succeeded and EVAL_SUMMARY not in run.files:
-        eval_set = at(run.config, "evaluation", "eval_set")
-        what = f"eval_summary.json is missing, but evaluation.eval_set is {show(eval_set)}."
+        eval_set = get_path(run.config, "evaluation", "eval_set")
+        what = f"eval_summary.json is missing, but evaluation.eval_set is {format_value(eval_set)}."
         if eval_set is None:
             check.report("", "eval_summary.json is missing.", code="TP509")
         else:
@@ -148,7 +147,7 @@ def recorded_steps(run: ValidRun, check: Checker) -> None:
     """Check that a run that succeeded has rows and events, and that no run skips rows."""
     check.require(run.metrics or not run.succeeded, METRICS, "metrics.jsonl is empty.")
     check.require(run.log != [] or not run.succeeded, LOG, "log.jsonl is empty.", code="TP515")
-    every = at(run.config, "recording", "log_every_steps")
+    every = get_path(run.config, "recording", "log_every_steps")
     if every is None or not run.manifest:
         return
     first = (run.manifest["parent"] or {"step": 0})["step"]
@@ -165,10 +164,10 @@ def results(run: ValidRun, check: Checker) -> None:
     """Check that a run that succeeded has measured what cannot be recomputed."""
     results = ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because")
     paths = ["model", "training", *(f"result.{name}" for name in results)]
-    if at(run.config, "evaluation", "eval_set") is not None:
+    if get_path(run.config, "evaluation", "eval_set") is not None:
         paths.append("dataset.overlap_with_eval")
     for path in paths if run.succeeded else ():
-        is_there = at(run.manifest, *path.split(".")) is not None
+        is_there = get_path(run.manifest, *path.split(".")) is not None
         check.require(is_there, MANIFEST, f"{path} is null.", "/" + path.replace(".", "/"))
 
 
@@ -209,7 +208,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
     version = run.manifest["schema_version"]
     if not run.succeeded or version == "1.0":
         return
-    rollouts, objective = run.draws_completions, at(run.config, "objective") or {}
+    rollouts, objective = run.draws_completions, get_path(run.config, "objective") or {}
     recorded = {
         "always": True,
         "without rollouts": not rollouts,
@@ -235,7 +234,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
             has_output = row.get("output_tokens") and row["error"] is None
             for group, names in (with_output if has_output else fields).items():
                 holder = ".".join(group) or (file if line is None else f"Row {line}")
-                _report_missing(check, file, holder, at(row, *group), names, pointer + pointer_to(group), line)
+                _report_missing(check, file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
 
 
 @cache
@@ -255,7 +254,7 @@ def _report_missing(
     check: Checker, file: str, holder: str, fields: Document, names: Sequence[str], pointer: str, line: int | None
 ) -> None:
     if missing := [name for name in names if name not in fields]:
-        check.report(file, f"{holder} lacks {listed(missing, last='and')}.", pointer or None, line=line)
+        check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
 
 
 @rule("TP525", "manifest", "config", "training")
@@ -269,10 +268,10 @@ def recorded_files(run: ValidRun, check: Checker) -> None:
         check.require(layout.ROLLOUTS in run.files, layout.ROLLOUTS, "rollouts.jsonl is missing.")
         steps = logged_rollout_steps(run.training["steps_planned"], config["objective"].get("updates_per_rollout", 1))
         _require_steps(check, layout.ROLLOUTS, run.rollouts, [step for step in steps if first < step <= done])
-    planned, limit = at(config, "limits", "steps"), at(config, "recording", "params_mib")
+    planned, limit = get_path(config, "limits", "steps"), get_path(config, "recording", "params_mib")
     if run.chain and planned is not None:
         # Without a setting, the chain has ten entries.
-        every = at(config, "recording", "chain_every_steps") or max(1, planned // 10)
+        every = get_path(config, "recording", "chain_every_steps") or max(1, planned // 10)
         between = range(every, min(done, planned - 1) + 1, every)
         _require_steps(check, CHAIN, run.chain, [first, *(step for step in between if step > first), done])
     if run.model and limit is not None:
@@ -332,8 +331,8 @@ def placeholders(run: Run) -> Iterator[Problem]:
     """Yield a problem for each placeholder (TP507) in a document, valid or not."""
     for name in (MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, EVAL_SUMMARY):
         found = (text for text in _texts(run.raw(name), ()) if is_placeholder(text[1]))
-        yield from first_few(
-            finding(run.path, "TP507", name, f"The value is still {show(text)}.", pointer=pointer_to(path))
+        yield from truncate_problems(
+            finding(run.path, "TP507", name, f"The value is still {format_value(text)}.", pointer=pointer_to(path))
             for path, text in found
         )
 

@@ -10,7 +10,7 @@ from evidence.rules.rollouts import recorded_scoring
 from evidence.run import Document
 from evidence.scores.reading import PatternError, accepted_answers
 from evidence.scores.recompute import draw_ids
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 
 @rule("TP396")
@@ -29,7 +29,7 @@ def held_out_scores(run: ValidRun, check: Checker) -> None:
 @rule("TP396", "answers_over_steps")
 def held_out_verdicts(run: ValidRun, check: Checker) -> None:
     """Score every answer given during training again."""
-    scoring, stop = recorded_scoring(run), at(run.config, "evaluation", "stop")
+    scoring, stop = recorded_scoring(run), get_path(run.config, "evaluation", "stop")
     if scoring is None:
         return
     try:

@@ -11,8 +11,8 @@ from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS
 from evidence.rewards import pass_rates
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import Document, Run, where
-from schemas.problems.words import listed, show
-from schemas.reading.values import at
+from schemas.formats import format_value, join_words
+from schemas.reading import get_path
 
 SEALED = "run_sealed"
 EVENTS = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
@@ -53,7 +53,8 @@ def devices(run: ValidRun, check: Checker) -> None:
     if stated["requested"] != "auto":
         check.equal(MANIFEST, "/devices/platform", stated["platform"], stated["requested"], "devices.requested")
     kinds, ids = {device["kind"] for device in stated["list"]}, [device["id"] for device in stated["list"]]
-    what = f"devices.kind is {show(stated['kind'])}, but the list has {', '.join(map(show, sorted(kinds)))}."
+    listed = ", ".join(map(format_value, sorted(kinds)))
+    what = f"devices.kind is {format_value(stated['kind'])}, but the list has {listed}."
     check.require(kinds == {stated["kind"]}, MANIFEST, what, "/devices/list")
     check.require(len(set(ids)) == len(ids), MANIFEST, "A device is listed twice.", "/devices/list")
 
@@ -64,7 +65,7 @@ def donation(run: ValidRun, check: Checker) -> None:
     stated = run.training["donation"]
     aliased, state = stated["aliased_bytes"], stated["state_bytes"]
     expected = None if aliased is None else aliased >= 0.99 * state
-    source = f"reusing {show(aliased)} of {state} bytes"
+    source = f"reusing {format_value(aliased)} of {state} bytes"
     check.equal(MANIFEST, "/training/donation/effective", stated["effective"], expected, source)
 
 
@@ -84,16 +85,16 @@ def status(run: ValidRun, check: Checker) -> None:
     """Compare the status with the end of the run, its exit and its log."""
     state, end = run.manifest["status"], run.manifest["exit"]
     for key in ("finished_at", "exit"):
-        what = f"status is {state}, but {key} is {show(run.manifest[key])}."
+        what = f"status is {state}, but {key} is {format_value(run.manifest[key])}."
         check.require((run.manifest[key] is None) != run.is_sealed, MANIFEST, what, f"/{key}")
     if end and run.is_sealed:
         what = f"status is {state}, but the exit code is {end['code']}."
         check.require(run.succeeded == (end["code"] == 0), MANIFEST, what, "/exit/code")
         is_wrong = end["error"] is not None if run.succeeded else state == "failed" and end["error"] is None
-        what = f"status is {state}, but the error is {show(end['error'])}."
+        what = f"status is {state}, but the error is {format_value(end['error'])}."
         check.require(not is_wrong, MANIFEST, what, "/exit/error")
     for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
-        what = f"The run succeeded, but logged an error: {event['event']}: {show(event['message'])}."
+        what = f"The run succeeded, but logged an error: {event['event']}: {format_value(event['message'])}."
         check.require(event["level"] != "error", LOG, what, "/level", line=line)
 
 
@@ -109,7 +110,7 @@ def steps_done(run: ValidRun, check: Checker) -> None:
 @rule("TP331", "metrics")
 def loss_not_finite(run: ValidRun, check: Checker) -> None:
     """Check that a loss that is not finite ended the run, unless its step was skipped."""
-    may_skip = at(run.config, "optimizer", "max_nonfinite_steps") is not None
+    may_skip = get_path(run.config, "optimizer", "max_nonfinite_steps") is not None
     skipped = np.diff([row.get("skipped_steps", 0) for row in run.metrics], prepend=0) > 0
     for index in where(np.isnan(run.columns["loss"]) & ~(skipped & may_skip))[:1]:
         row, following = run.metrics[index], len(run.metrics) - index - 1
@@ -138,7 +139,7 @@ def logged_results(run: ValidRun, check: Checker) -> None:
         done = run.training["steps_done"]
         for line, fields in events(run, "checkpoint_saved"):
             step = fields.get("step")
-            what = f"A checkpoint was saved at step {show(step)}, but training.steps_done is {done}."
+            what = f"A checkpoint was saved at step {format_value(step)}, but training.steps_done is {done}."
             check.require(not isinstance(step, int) or step <= done, LOG, what, expected=f"at most {done}", line=line)
     if run.eval_summary:
         evaluated = [(line, fields) for line, fields in events(run, "evaluated") if "metrics" in fields]
@@ -164,7 +165,7 @@ def logged_events(run: ValidRun, check: Checker) -> None:
     if run.succeeded and run.eval_summary and len(events(run, SEALED)) == 1:
         required.add("evaluated")
     if missing := [event for event in EVENTS if event in required - names]:
-        check.report(LOG, f"The log lacks {listed(missing, last='and')}.")
+        check.report(LOG, f"The log lacks {join_words(missing, last='and')}.")
     for line, fields in events(run, SEALED):
         check.require("manifest_sha256" in fields, LOG, "The event run_sealed lacks manifest_sha256.", line=line)
     if run.training and run.succeeded:
@@ -228,7 +229,7 @@ def example_counts(run: ValidRun, check: Checker) -> None:
 @rule("TP366", "first_examples")
 def example_tokens(run: ValidRun, check: Checker) -> None:
     """Check that each example supervises one completion, and that its tokens spell its text."""
-    every_turn = at(run.config, "data", "supervise") == "all"
+    every_turn = get_path(run.config, "data", "supervise") == "all"
     for index, example in enumerate(run.first_examples["examples"]):
         row, pointer = example["row"], f"/examples/{index}"
         supervised = [token["supervised"] for token in example["tokens"]]
@@ -248,7 +249,7 @@ def example_tokens(run: ValidRun, check: Checker) -> None:
 @rule("TP366", "first_examples")
 def example_prompts(run: ValidRun, check: Checker) -> None:
     """Compare the template of each example with the configured one and with its prompt."""
-    declared = at(run.config, "data", "template")
+    declared = get_path(run.config, "data", "template")
     for index, example in enumerate(run.first_examples["examples"]):
         template, pointer = example.get("template"), f"/examples/{index}"
         if template is None:
@@ -258,7 +259,7 @@ def example_prompts(run: ValidRun, check: Checker) -> None:
         parts = template.encode("utf-8", "surrogatepass").split(b"{prompt}")
         prompt = bytes.fromhex(example.get("prompt_utf8", ""))
         fits = prompt.startswith(parts[0]) and prompt.endswith(parts[-1] if len(parts) > 1 else b"")
-        what = f"The prompt of row {example['row']} does not match the template {show(template)}."
+        what = f"The prompt of row {example['row']} does not match the template {format_value(template)}."
         check.require(fits or "prompt_utf8" not in example, FIRST_EXAMPLES, what, f"{pointer}/prompt_utf8")
 
 
@@ -296,13 +297,13 @@ def dataset_figures(run: ValidRun, check: Checker) -> None:
     """Compare the dataset's rows and tokens with the counts of the rendered examples."""
     dataset = run.manifest["dataset"]
     generated, seed = dataset["generated_rows"], dataset["generator_seed"]
-    what = f"The dataset has {generated} generated rows, but the generator seed is {show(seed)}."
+    what = f"The dataset has {generated} generated rows, but the generator seed is {format_value(seed)}."
     check.require((generated == 0) == (seed is None), MANIFEST, what, "/dataset/generator_seed")
     if run.first_examples:
         counts = run.first_examples["counts"]
         source = "the manifest's dataset.rows + dataset.generated_rows"
         check.equal(FIRST_EXAMPLES, "/counts/rows", counts["rows"], dataset["rows"] + generated, source)
-        is_plain = (at(run.config, "data", "kind") or "rows") == "rows"
+        is_plain = (get_path(run.config, "data", "kind") or "rows") == "rows"
         if dataset.get("tokens") is not None and is_plain and run.is_supervised and not counts["truncated_rows"]:
             expected = counts["prompt_tokens"] + counts["supervised_tokens"]
             source = "prompt_tokens + supervised_tokens in first_examples.json"
@@ -335,9 +336,9 @@ def code_identity(run: ValidRun, check: Checker) -> None:
     """Check that commit, dirty flag and diff can come from one git checkout."""
     code = run.manifest["code"]
     commit, dirty, diff = code["commit"], code["dirty"], code["diff_sha256"]
-    what = f"commit is {show(commit)}, but dirty is {show(dirty)}."
+    what = f"commit is {format_value(commit)}, but dirty is {format_value(dirty)}."
     check.require((commit is None) == (dirty is None), MANIFEST, what, "/code/dirty")
-    what = f"dirty is {show(dirty)}, but diff_sha256 is {show(diff)}."
+    what = f"dirty is {format_value(dirty)}, but diff_sha256 is {format_value(diff)}."
     check.require(bool(dirty) == (diff is not None), MANIFEST, what, "/code/diff_sha256")
 
 
@@ -347,7 +348,7 @@ def plan_figures(run: ValidRun, check: Checker) -> None:
     plan, need, available = run.plan, run.plan["need_bytes"], run.plan["available_bytes"]
     check.equal(PLAN, "/need_bytes", need, sum(part["bytes"] for part in plan["parts"]), "the sum of the parts")
     check.equal(PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], "target.memory_bytes")
-    source = f"a need of {need} in {show(available)} bytes"
+    source = f"a need of {need} in {format_value(available)} bytes"
     check.equal(PLAN, "/verdict", plan["verdict"], _verdict(plan, need), source)
     for index, change in enumerate(plan["changes"]):
         fits = _verdict(plan, need - change["saves_bytes"]) == "fits"

@@ -12,9 +12,8 @@ from evidence.imports.grade import tool_findings
 from evidence.imports.importing import READERS, contents
 from evidence.imports.run import ImportedRun
 from evidence.run import Run, finding
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, problem_of, truncate_problems
 
 TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")
 """Findings after which an import proves nothing."""
@@ -27,7 +26,7 @@ def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
         yield from (problem for problem in run.problems if Path(problem.file).name in ours)
         if run.imported is not None and not any(problem.severity == "error" for problem in run.problems):
             changed = list(_changed_originals(run, run.imported, view))
-            yield from first_few(problem for _, problem in changed)
+            yield from truncate_problems(problem for _, problem in changed)
             yield from _check_contents(run, run.imported, view, {name for name, _ in changed})
     else:
         yield _not_imported(run, view)
@@ -49,8 +48,8 @@ def _not_imported(run: Run, view: ImportedRun) -> Problem:
     ]
     counted = ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
     counts = [quantity(len(items), noun) for items, noun in counted if items]
-    held = f" with {listed(counts, last='and')}" if counts else ""
-    what = f"trainproof did not write this folder; it holds {listed(tools, last='and')}{held}."
+    held = f" with {join_words(counts, last='and')}" if counts else ""
+    what = f"trainproof did not write this folder; it holds {join_words(tools, last='and')}{held}."
     then = f"Run `trainproof import {run.path} --name NAME` to keep the files with their hashes."
     return problem_of("TP517", file=str(run.path), what=what, next=then)
 

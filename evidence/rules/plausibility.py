@@ -20,10 +20,8 @@ from evidence.scores.intervals import BY_PROMPT
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import accepted_answers
 from evidence.targets import find_target
-from schemas.problems.formats import size
-from schemas.problems.words import listed, quantity
-from schemas.reading.times import moment
-from schemas.reading.values import at
+from schemas.formats import join_words, quantity, size
+from schemas.reading import get_path, parse_time
 
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
@@ -83,7 +81,7 @@ def examples(run: ValidRun, check: Checker) -> None:
         for index, example in enumerate(run.first_examples["examples"] if has_tokens else ()):
             is_supervised = any(token["supervised"] for token in example["tokens"])
             require(is_supervised, f"/examples/{index}/tokens", f"No token of row {example['row']} is supervised.")
-    what = describe_truncation(counts, at(run.config, "data", "max_length"))
+    what = describe_truncation(counts, get_path(run.config, "data", "max_length"))
     require(not 0 < counts["truncated_rows"] <= rows, "/counts/truncated_rows", what, "TP455")
     what = f"The tokenizer changes the text of {changed or 0:,} of {quantity(rows, 'row')}."
     require(not changed, "/counts/rows_written_otherwise", what, "TP456")
@@ -131,7 +129,7 @@ def describe_repeated_prompts(rows: Sequence[Document]) -> str | None:
     if not repeated:
         return None
     other = sum(set(accepted_answers(item)).isdisjoint(accepted_answers(before)) for item, before in repeated)
-    pairs_shown = listed([f"{item['id']} ({before['id']})" for item, before in repeated[:_NAMED_ITEMS]], last="and")
+    pairs_shown = join_words([f"{item['id']} ({before['id']})" for item, before in repeated[:_NAMED_ITEMS]], last="and")
     differ = f", {other:,} with another expected answer" if other else ""
     return f"{len(repeated):,} of {len(rows):,} items repeat an earlier prompt{differ}: {pairs_shown}."
 
@@ -163,7 +161,7 @@ def empty_hashes(run: ValidRun, check: Checker) -> None:
         (EVAL_SUMMARY, run.eval_summary, ("eval_set/sha256", "checkpoint/params_sha256")),
     ):
         for path in paths:
-            value = at(document, *path.split("/"))
+            value = get_path(document, *path.split("/"))
             is_empty = value == _EMPTY_HASH or (isinstance(value, str) and not value.strip("0"))
             check.require(not is_empty, file, f"{path.replace('/', '.')} is {value}.", f"/{path}")
 
@@ -192,7 +190,7 @@ def device_limits(run: ValidRun, check: Checker) -> None:
     if (target := find_target(devices["kind"], devices["count"])) is None:
         return
     seconds, memory, compute = measured["train_seconds"], measured["peak_memory_bytes"], run.model["dtypes"]["compute"]
-    steps = run.training["steps_done"] - (at(run.manifest["parent"], "step") or 0)
+    steps = run.training["steps_done"] - (get_path(run.manifest["parent"], "step") or 0)
     tokens, parameters = steps * run.training["tokens_per_step"], run.model["parameters"]
     needed = _OPERATIONS * parameters * tokens / seconds if seconds else 0.0
     peak = max(target.peak_flops.values(), default=0.0) * devices["count"]
@@ -206,7 +204,7 @@ def device_limits(run: ValidRun, check: Checker) -> None:
         fits = memory <= target.memory_bytes * (1 + _MEMORY_TOLERANCE)
         check.require(fits, MANIFEST, what, "/result/peak_memory_bytes", code="TP417")
     if compute not in target.element_types:
-        what = f"The compute type is {compute}; {target.kind} supports {listed(target.element_types, 'and')}."
+        what = f"The compute type is {compute}; {target.kind} supports {join_words(target.element_types, 'and')}."
         check.report(MANIFEST, what, "/model/dtypes/compute", code="TP730", severity="warning")
 
 
@@ -214,7 +212,7 @@ def device_limits(run: ValidRun, check: Checker) -> None:
 def dates(run: ValidRun, check: Checker) -> None:
     """Warn about a run that started before trainproof existed, or that ends in the future."""
     for key in ("started_at", "finished_at"):
-        time = moment(run.manifest[key] or "")
+        time = parse_time(run.manifest[key] or "")
         if time and not _FIRST_DAY <= time <= datetime.now(UTC) + timedelta(days=1):
             reason = f"before {_FIRST_DAY:%B %Y}" if time < _FIRST_DAY else "in the future"
             check.report(MANIFEST, f"{key} is {run.manifest[key]}, which is {reason}.", f"/{key}")
@@ -229,7 +227,7 @@ def overlap(run: ValidRun, check: Checker) -> None:
     what = f"{rows} training rows have a prompt of the evaluation set{_name_items(stated or {})}."
     check.require(not rows, MANIFEST, what, "/dataset/overlap_with_eval", expected="0")
     answered = run.predictions or ()
-    if len(answered) != at(run.eval_summary, "eval_set", "items"):
+    if len(answered) != get_path(run.eval_summary, "eval_set", "items"):
         answered = ()
     for code, what in describe_overlap(stated, items=len(answered)) if stated else ():
         if code == "TP414":

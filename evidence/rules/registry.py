@@ -6,7 +6,7 @@ from evidence import registry
 from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.scores import evaluated_models
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 
 @rule("TP381", "manifest")
@@ -14,7 +14,7 @@ def built_in_dataset(run: ValidRun, check: Checker) -> None:
     """Compare hash, split and rows with the built-in dataset; none of its rows repeats, but generated rows may."""
     stated = run.manifest["dataset"]
     if known := registry.built_in_dataset(stated["name"]):
-        has_only_its_rows = not stated["generated_rows"] and at(run.config, "data", "kind") in (None, "rows")
+        has_only_its_rows = not stated["generated_rows"] and get_path(run.config, "data", "kind") in (None, "rows")
         for key, value in (dict(known) | ({"duplicates": 0} if has_only_its_rows else {})).items():
             check.equal(MANIFEST, f"/dataset/{key}", stated[key], value, f"the built-in {stated['name']}")
 
@@ -42,7 +42,7 @@ def known_model(run: ValidRun, check: Checker) -> None:
     added = run.model["trainable_parameters"] if run.has_adapters else 0
     stated = {"family": family, "weights": run.model["weights"]}
     # A quantised base packs several parameters into one number.
-    if run.training and at(run.config, "method", "base") in (None, "plain"):
+    if run.training and get_path(run.config, "method", "base") in (None, "plain"):
         stated["parameters"] = run.model["parameters"] - added
     if built_in := registry.BUILT_IN_MODELS.get(name):
         for key, value in stated.items():

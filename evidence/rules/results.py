@@ -13,10 +13,8 @@ from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import CLOCK_SECONDS, clock_set_back_seconds, where
 from evidence.scores.recompute import compute_result, learning_rates
-from schemas.problems.words import quantity
-from schemas.reading.columns import Array
-from schemas.reading.times import moment, seconds_between
-from schemas.reading.values import at
+from schemas.formats import quantity
+from schemas.reading import Array, get_path, parse_time, seconds_between
 
 _START_SECONDS = 300.0
 """Longest time from the plan to the start of the run, and from there to its first event."""
@@ -79,7 +77,7 @@ def steps_done(run: ValidRun, check: Checker) -> None:
     """Check that the last row belongs to the last step, or to the last step that was logged."""
     if run.metrics and run.is_sealed:
         done, last = run.training["steps_done"], run.metrics[-1]["step"]
-        interval = 1 if run.succeeded else at(run.config, "recording", "log_every_steps") or 1
+        interval = 1 if run.succeeded else get_path(run.config, "recording", "log_every_steps") or 1
         what = f"training.steps_done is {done}, but the last row of metrics.jsonl is step {last}."
         pointer = "/training/steps_done"
         check.require(last <= done < last + interval, MANIFEST, what, pointer, expected=str(last))
@@ -133,7 +131,11 @@ def speed(run: ValidRun, check: Checker) -> None:
 def learning_rate(run: ValidRun, check: Checker) -> None:
     """Compare the learning rates with the declared schedule, or else with its peak and its end."""
     rate, step, key = run.columns["learning_rate"], run.columns["step"], "learning_rate"
-    planned, schedule, declared = run.training["steps_planned"], run.training["schedule"], at(run.config, "optimizer")
+    planned, schedule, declared = (
+        run.training["steps_planned"],
+        run.training["schedule"],
+        get_path(run.config, "optimizer"),
+    )
     peak, final = schedule["peak_learning_rate"], schedule["final_learning_rate"]
     what = "learning_rate is {:g} at step {:.0f}; "
     if {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"} <= (declared or {}).keys():
@@ -168,10 +170,10 @@ def device_memory(run: ValidRun, check: Checker) -> None:
 def times(run: ValidRun, check: Checker) -> None:
     """Check that commit, plan, run and evaluation follow one another."""
     documents = {MANIFEST: run.manifest, PLAN: run.plan, EVAL_SUMMARY: run.eval_summary}
-    times = {name: at(documents[file], *pointer.split("/")[1:]) for name, (file, pointer) in _MOMENTS.items()}
+    times = {name: get_path(documents[file], *pointer.split("/")[1:]) for name, (file, pointer) in _MOMENTS.items()}
     for name, time in times.items():
         file, pointer = _MOMENTS[name]
-        check.require(time is None or moment(time), file, f"{time} is not a date.", pointer, code="TP321")
+        check.require(time is None or parse_time(time), file, f"{time} is not a date.", pointer, code="TP321")
     times["first event"] = run.log[0]["time"] if run.log else None
     earliest = -CLOCK_SECONDS - clock_set_back_seconds(run)
     for earlier, later, reported in _ORDER:
@@ -187,11 +189,11 @@ def times(run: ValidRun, check: Checker) -> None:
 @rule("TP320", "manifest")
 def times_of_rows(run: ValidRun, check: Checker) -> None:
     """Check that rows and events were written one after the other, between start and end of the run."""
-    start, end = (moment(run.manifest[key] or "") for key in ("started_at", "finished_at"))
+    start, end = (parse_time(run.manifest[key] or "") for key in ("started_at", "finished_at"))
     first = start.timestamp() if start else -math.inf
     last = end.timestamp() if end and end.timestamp() >= first else math.inf
     allowed = CLOCK_SECONDS + clock_set_back_seconds(run)
-    logged = np.array([time.timestamp() if (time := moment(row["time"])) else math.nan for row in run.log or ()])
+    logged = np.array([time.timestamp() if (time := parse_time(row["time"])) else math.nan for row in run.log or ()])
     for file, rows, seconds in ((METRICS, run.metrics or [], run.columns["seconds"]), (LOG, run.log or [], logged)):
         is_early = np.diff(seconds, prepend=first) < -allowed
         is_late = ~is_early & (seconds > last + allowed)
@@ -215,7 +217,9 @@ def steps_increase(run: ValidRun, check: Checker) -> None:
 def durations(run: ValidRun, check: Checker) -> None:
     """Check that the steps took no longer than the training loop, and the loop no longer than the run."""
     manifest, rows, clock = run.manifest, run.metrics, clock_set_back_seconds(run)
-    per_row = run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=at(manifest["parent"], "step") or 0)
+    per_row = run.columns["step_seconds"] * np.diff(
+        run.columns["step"], prepend=get_path(manifest["parent"], "step") or 0
+    )
     loop = manifest["result"]["train_seconds"]
     wall = seconds_between(manifest["started_at"], manifest["finished_at"] or "")
     written = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None

@@ -22,9 +22,9 @@ from evidence.rules.results import report_rows
 from evidence.run import Document, Run, same
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import Scoring, read_scoring
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import listed, show
-from schemas.reading.values import at
+from schemas.formats import format_value, join_words
+from schemas.problems import ProblemError
+from schemas.reading import get_path
 
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by compute type: at least six times the largest difference that
@@ -95,7 +95,7 @@ class RewardedRun:
 
 def rewarded_run(run: Run) -> RewardedRun | None:
     """Return the roll-outs of a run, or None if they are missing or the rewards are not valid."""
-    objective: Document = at(run.config, "objective") or {}
+    objective: Document = get_path(run.config, "objective") or {}
     if not run.rollouts or objective.get("kind") != "grpo":
         return None
     scoring = recorded_scoring(run)
@@ -127,7 +127,8 @@ def rewards(run: ValidRun, check: Checker) -> None:
             prompt, source = row_texts(row)[0][-1], f"row {rollout['row']} of the dataset"
             check.equal(ROLLOUTS, "/prompt", rollout["prompt"], prompt, source, line=line, code="TP393")
         if sorted(parts) != names:
-            what = f"rewards has {listed(sorted(parts) or ['nothing'], 'and')}; config.yaml has {listed(names, 'and')}."
+            stated = join_words(sorted(parts) or ["nothing"], "and")
+            what = f"rewards has {stated}; config.yaml has {join_words(names, 'and')}."
             check.report(ROLLOUTS, what, "/rewards", line=line)
             continue
         for reward in grpo.rewards:
@@ -135,12 +136,12 @@ def rewards(run: ValidRun, check: Checker) -> None:
             if expected is None:
                 skipped.add(f"{reward.name} ({'dataset row not available' if reward.is_ours else 'user code'})")
             elif stated is not None:
-                source = f"the completion {show(rollout['completion'])}"
+                source = f"the completion {format_value(rollout['completion'])}"
                 check.equal(ROLLOUTS, f"/rewards/{reward.name}", stated, expected, source, line=line)
         total = None if None in parts.values() else total_reward(grpo.rewards, parts)
         check.equal(ROLLOUTS, "/reward", rollout["reward"], total, "the sum of its parts", line=line)
     if skipped:
-        what = f"Not computed again: {listed(sorted(skipped), 'and')}. Sums and advantages were."
+        what = f"Not computed again: {join_words(sorted(skipped), 'and')}. Sums and advantages were."
         check.report(ROLLOUTS, what, code="TP395")
 
 
@@ -213,10 +214,10 @@ def collapse(run: ValidRun, check: Checker) -> None:
     rows = [row for step in last for _, row in step]
     [(text, count)] = Counter(row["completion"] for row in rows).most_common(1)
     prompts = len({row["prompt"] for row in rows})
-    what = f"{count:,} of the last {len(rows):,} completions, for {prompts} prompts, are {show(text)}."
+    what = f"{count:,} of the last {len(rows):,} completions, for {prompts} prompts, are {format_value(text)}."
     check.require(prompts < _FEWEST_PROMPTS or count < _COLLAPSED_FRACTION * len(rows), ROLLOUTS, what)
     is_long = len(grpo.rollouts) >= _FEWEST_COMPLETIONS and len(grpo.steps) > 1
     for reward in grpo.rewards if is_long else ():
         values = {row["rewards"].get(reward.name) for row in grpo.rollouts}
-        what = f"{reward.name} is {show(next(iter(values)))} for all {len(grpo.rollouts):,} completions."
+        what = f"{reward.name} is {format_value(next(iter(values)))} for all {len(grpo.rollouts):,} completions."
         check.require(len(values) > 1 or not reward.weight, ROLLOUTS, what, code="TP450")

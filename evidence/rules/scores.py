@@ -19,9 +19,9 @@ from evidence.scores.recompute import (
     majority_fields,
 )
 from schemas.catalog import VERSION
-from schemas.problems.problem import pointer_to
-from schemas.problems.words import show
-from schemas.reading.values import at
+from schemas.formats import format_value
+from schemas.problems import pointer_to
+from schemas.reading import get_path
 
 _ITEM_HASHES = {"id": "ids_sha256", "prompt": "prompts_sha256", "expected": "expected_sha256"}
 _FIRST_WITH_READERS = "1.2"
@@ -83,11 +83,11 @@ def _differences(stated: Any, computed: Any, path: tuple[str, ...] = ()) -> Iter
 @rule("TP341")
 def verdicts(run: ValidRun, check: Checker) -> None:
     """Score every prediction again from its text."""
-    scoring, stop = read_scoring(run.eval_summary), at(run.eval_summary, "generation", "stop")
+    scoring, stop = read_scoring(run.eval_summary), get_path(run.eval_summary, "generation", "stop")
     try:
         scoring.read("")
     except PatternError as error:
-        what = f"The pattern {show(scoring.answer_regex)} is not valid: {error}."
+        what = f"The pattern {format_value(scoring.answer_regex)} is not valid: {error}."
         check.report(EVAL_SUMMARY, what, "/scoring/answer_regex")
         return
     for file, rows in _prediction_files(run):
@@ -109,7 +109,7 @@ def verdicts(run: ValidRun, check: Checker) -> None:
 @rule("TP342")
 def outputs(run: ValidRun, check: Checker) -> None:
     """Check that text, tokens, ending and error of each answer fit together."""
-    generation = at(run.eval_summary, "generation") or {}
+    generation = get_path(run.eval_summary, "generation") or {}
     for file, rows in _prediction_files(run):
         for line, row in enumerate(rows if generation else (), start=1):
             samples, answers = generation.get("samples", 1), 1 + len(row.get(MORE_SAMPLES, ()))
@@ -132,7 +132,7 @@ def _contradictions(row: Document, generation: Document) -> Iterator[tuple[str, 
     limit, end, stop = (generation.get(key) for key in ("max_new_tokens", "stop_token_id", "stop"))
     ids = row.get("output_token_ids", "").split()
     if (error is not None) != (reason == "error"):
-        yield "finish_reason", f"finish_reason is {reason}, but error is {show(error)}"
+        yield "finish_reason", f"finish_reason is {reason}, but error is {format_value(error)}"
     elif error is not None and text:
         yield "output_text", "the row has both an output and an error"
     elif error is None and tokens == 0:
@@ -143,7 +143,7 @@ def _contradictions(row: Document, generation: Document) -> Iterator[tuple[str, 
         yield "output_token_ids", f"output_tokens is {tokens}, but there are {len(ids)} token ids"
     _, has_stop, after = text.partition(stop) if stop else ("", "", "")
     if after:
-        yield "output_text", f"the text continues after the stop text {show(stop)}"
+        yield "output_text", f"the text continues after the stop text {format_value(stop)}"
     if ids and end is not None and error is None:
         places = [place for place, token in enumerate(ids) if int(token) == end]
         expected = [len(ids) - 1] if reason == "stop" else []
@@ -187,7 +187,7 @@ def baseline_items(run: ValidRun, check: Checker) -> None:
         for key in _ITEM_HASHES:
             after, before = (_item_text(row, key) for row in rows)
             if before != after:
-                what = f"{key} is {show(before)}, but {show(after)} in {PREDICTIONS}."
+                what = f"{key} is {format_value(before)}, but {format_value(after)} in {PREDICTIONS}."
                 check.report(BASELINE_PREDICTIONS, what, f"/{key}", line=line)
                 return
 
@@ -225,7 +225,7 @@ def declared_evaluation(run: ValidRun, check: Checker) -> None:
         if declared.get(key) is not None:
             check.equal(EVAL_SUMMARY, pointer, value, declared[key], f"evaluation.{key} of config.yaml")
     for key, without in (("eval_set", None), ("baseline", False)) if summary["baseline"] else ():
-        what = f"There is a baseline, but evaluation.{key} of config.yaml is {show(without)}."
+        what = f"There is a baseline, but evaluation.{key} of config.yaml is {format_value(without)}."
         is_refused = key in declared and declared[key] is without
         check.require(not is_refused, EVAL_SUMMARY, what, "/baseline", expected="null")
 

@@ -23,9 +23,9 @@ from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.identity import events
 from evidence.run import same, where
 from schemas.catalog import resolve_node, schema
-from schemas.problems.problem import pointer_to
-from schemas.problems.words import show
-from schemas.reading.values import at
+from schemas.formats import format_value
+from schemas.problems import pointer_to
+from schemas.reading import get_path
 
 RESTATED = (
     ("run_manifest.json devices.platform", "plan.json target.platform", "log.jsonl devices_chosen.platform"),
@@ -59,27 +59,27 @@ def declared_settings(run: ValidRun, check: Checker) -> None:
     for key, agreement in compare_settings(run.config, run.manifest).items():
         if agreement.state == "differs" and key not in _CHECKED_APART:
             _report_setting(check, key, agreement.declared, agreement.effective, agreement.pointer)
-    declared, requested = at(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
+    declared, requested = get_path(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
     if declared not in (None, requested):
         _report_setting(check, "mesh.device", declared, requested, "/devices/requested")
     for key, pointer in (
         ("memory.donate", "/training/donation/effective"),
         ("mesh.shard_params", "/training/mesh/shard_params"),
     ):
-        if at(run.config, *key.split(".")) is False and at(run.manifest, *pointer[1:].split("/")):
+        if get_path(run.config, *key.split(".")) is False and get_path(run.manifest, *pointer[1:].split("/")):
             check.report(MANIFEST, f"{key} is on in the manifest, but off in config.yaml.", pointer, expected="false")
 
 
 def _report_setting(check: Checker, key: str, declared: Any, effective: Any, pointer: str) -> None:
-    what = f"{key} is {show(effective)} in the manifest and {show(declared)} in config.yaml."
-    check.report(MANIFEST, what, pointer, expected=show(declared), group=key)
+    what = f"{key} is {format_value(effective)} in the manifest and {format_value(declared)} in config.yaml."
+    check.report(MANIFEST, what, pointer, expected=format_value(declared), group=key)
 
 
 @rule("TP304", "config", "training")
 def donation_declined(run: ValidRun, check: Checker) -> None:
     """Warn if donation was requested, but the compiled step does not reuse the state's memory."""
     donation = run.training["donation"]
-    is_declined = at(run.config, "memory", "donate") and donation["effective"] is False
+    is_declined = get_path(run.config, "memory", "donate") and donation["effective"] is False
     what = f"The compiled step reuses {donation['aliased_bytes']} of {donation['state_bytes']} bytes of the state."
     check.require(not is_declined, MANIFEST, what, "/training/donation/effective")
 
@@ -97,8 +97,8 @@ def effective_group(run: ValidRun, check: Checker) -> None:
 @rule("TP303", "config", "training")
 def logged_steps(run: ValidRun, check: Checker) -> None:
     """Check that only the steps that `recording.log_every_steps` asks for have a row."""
-    every = at(run.config, "recording", "log_every_steps")
-    evaluated = at(run.config, "evaluation", "every_steps") or every
+    every = get_path(run.config, "recording", "log_every_steps")
+    evaluated = get_path(run.config, "evaluation", "every_steps") or every
     first = (run.manifest["parent"] or {"step": 0})["step"] + 1
     always = (first, run.training["steps_planned"], run.training["steps_done"])
     steps = run.columns["step"]
@@ -113,12 +113,12 @@ def shown_examples(run: ValidRun, check: Checker) -> None:
 
     With packing, a step has more rows than sequences, as many as fit.
     """
-    configured, shown = at(run.config, "recording", "first_examples"), len(run.first_examples["examples"])
-    group = (at(run.config, "objective", "group_size") or 1) if run.draws_completions else 1
+    configured, shown = get_path(run.config, "recording", "first_examples"), len(run.first_examples["examples"])
+    group = (get_path(run.config, "objective", "group_size") or 1) if run.draws_completions else 1
     there = min(run.training["batch_size"] // group, run.first_examples["counts"]["rows"])
     if configured:
         least = min(configured, there)
-        most = configured if at(run.config, "data", "packing") else least
+        most = configured if get_path(run.config, "data", "packing") else least
         what = f"recording.first_examples is {configured} and the first step has {there} examples; shown: {shown}."
         check.require(least <= shown <= most, FIRST_EXAMPLES, what, "/examples")
 
@@ -136,7 +136,7 @@ def restated_facts(run: ValidRun, check: Checker) -> None:
     documents = {MANIFEST: run.manifest, PLAN: run.plan, EVAL_SUMMARY: run.eval_summary}
     for primary, *copies in RESTATED:
         file, _, path = primary.partition(" ")
-        value = at(documents[file], *path.split("."))
+        value = get_path(documents[file], *path.split("."))
         for copy in copies if value is not None else ():
             name, _, other = copy.partition(" ")
             if name == LOG:
@@ -145,7 +145,7 @@ def restated_facts(run: ValidRun, check: Checker) -> None:
                     if field in fields:
                         source = f"{file} at {path}"
                         check.equal(LOG, f"/fields/{field}", fields[field], value, source, line=line)
-            elif (planned := at(documents[name], *other.split("."))) is not None:
+            elif (planned := get_path(documents[name], *other.split("."))) is not None:
                 pointer = "/" + path.replace(".", "/")
                 check.equal(file, pointer, value, planned, f"{name} at {other}", code="TP305")
 
@@ -160,7 +160,9 @@ def command_settings(run: ValidRun, check: Checker) -> None:
         except (ValueError, RecursionError):
             value = text
         if key in declared and not isinstance(value, dict | list):
-            what = f"The command sets {key} to {show(value)}, but config.yaml has {show(declared[key])}."
+            what = (
+                f"The command sets {key} to {format_value(value)}, but config.yaml has {format_value(declared[key])}."
+            )
             check.require(same(value, declared[key]), MANIFEST, what, f"/command/{index}")
 
 
@@ -186,7 +188,7 @@ def every_setting(run: ValidRun, check: Checker) -> None:
     """Check that config.yaml contains every setting of its schema version."""
     version = str(run.config.get("schema_version") or run.manifest["schema_version"])
     for keys, since in _settings().items():
-        group = at(run.config, *keys[:-1])
+        group = get_path(run.config, *keys[:-1])
         is_there = isinstance(group, dict) and keys[-1] in group
         check.require(is_there or since > version, CONFIG, f"{'.'.join(keys)} is missing.", pointer_to(keys[:-1]))
 

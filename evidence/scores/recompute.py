@@ -23,7 +23,7 @@ from evidence.scores.intervals import (
     wilson_interval,
 )
 from evidence.scores.reading import Scoring
-from schemas.reading.columns import Array, column
+from schemas.reading import Array, column
 
 Row = Mapping[str, Any]
 

@@ -19,8 +19,8 @@ from evidence.grade import FORMER_NAMES, check_run
 from evidence.hashes import sha256_file
 from evidence.proof.bundles import check_signature
 from evidence.run import read_run
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_text
+from schemas.problems import Problem
+from schemas.render import as_text
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 VERSIONS = sorted(path.parent for path in CORPUS.glob("*/expected.json"))

@@ -18,7 +18,7 @@ from synthetic import seal, write_run
 from evidence.grade import GRADES, check_run
 from evidence.index.index import index_runs
 from evidence.run import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
 
 pytestmark = pytest.mark.slow

@@ -28,8 +28,7 @@ from evidence.index.summary import MOST_POINTS, summarize
 from evidence.index.workers import read_entries, read_entry
 from evidence.lock import RunLock
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import all_rules
+from schemas.problems import ProblemError, all_rules
 
 
 def write_many(root: Path, count: int) -> list[Path]:

@@ -15,7 +15,7 @@ from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
 from evidence.index.index import check_paths, index_runs
 from evidence.notes import Notes, NotesEdit, change_notes, read_notes
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainproof.command import main
 

@@ -27,7 +27,7 @@ from evidence.rules.catalog import check
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems import Problem, ProblemError
 
 
 def found_with(run: Run, code: str) -> list[Problem]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evidence.targets import find_target, load_target, target_not_found, targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 
 CASES = Path(__file__).parents[1] / "cases" / "documents"

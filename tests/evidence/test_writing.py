@@ -27,7 +27,7 @@ from evidence.index import cache
 from evidence.layout import LOCK
 from evidence.lock import RunLock, is_alive, refuse_without_locks
 from evidence.writing import RowWriter, write_json, write_text
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.recorder import cache_folder
 
 WRITE_ROWS = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from typer.main import get_command
 
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainproof import command
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from schemas.problems.rule import all_rules
+from schemas.problems import all_rules
 
 PACKAGES = ("schemas", "evidence", "trainer", "launch", "dashboard", "trainproof")
 

@@ -20,7 +20,7 @@ import yaml
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_json, sha256_manifest
 from evidence.rules.identity import SEALED
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 DOCUMENTS = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
 ROWS = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)

@@ -9,8 +9,8 @@ import pytest
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

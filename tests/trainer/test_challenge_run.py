@@ -18,7 +18,7 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (

@@ -15,8 +15,8 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.lock import RunLock
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer import evaluate_run as module
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.evaluate_run import evaluate_run

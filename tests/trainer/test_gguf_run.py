@@ -11,8 +11,8 @@ from model_folders import row_file
 
 from evidence.hashes import sha256_file
 from evidence.index.index import check_document
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,

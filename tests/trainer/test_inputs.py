@@ -22,9 +22,8 @@ from evidence.bundle.contents import REPORT
 from evidence.grade import check_run
 from evidence.run import read_run
 from evidence.targets import load_target
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
-from schemas.problems.rule import rule
+from schemas.problems import ProblemError, rule
+from schemas.render import as_text
 from trainer.config.tree import (
     Config,
     DataConfig,

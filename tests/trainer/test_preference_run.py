@@ -11,7 +11,7 @@ from tasks import inputs_of
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import (
     Config,

@@ -12,7 +12,7 @@ from tasks import inputs_of, plan_of
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import (
     BatchConfig,
     Config,

@@ -20,8 +20,8 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.loop.record import record_program

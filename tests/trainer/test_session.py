@@ -12,7 +12,7 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.loop.session_limit import BUNDLE_SECONDS, SESSIONS, STARTED, SessionLimit, closing_seconds, session_limit

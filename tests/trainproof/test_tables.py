@@ -12,7 +12,7 @@ from synthetic import write_run
 
 import trainproof
 from evidence.extras import install_command
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 REPOSITORY = Path(__file__).parents[2]
 

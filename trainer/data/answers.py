@@ -23,9 +23,8 @@ from evidence.scores.reading import (
     last_boxed,
 )
 from evidence.scores.recompute import iter_answers
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, show
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, problem_of, truncate_problems
 from trainer.config.tree import EvaluationConfig
 from trainer.data.render import learned_text
 from trainer.data.rows import RowFile
@@ -188,7 +187,7 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
         read = scoring.compare != "exact" or can_capture(pattern, expected)
-        return "" if read else f"evaluation.answer_regex {show(pattern)} never reads"
+        return "" if read else f"evaluation.answer_regex {format_value(pattern)} never reads"
     if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
     return ""
@@ -223,7 +222,7 @@ def rows_of_another_form(
         kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"
     what = (
         f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one{kind}. "
-        f"The first teaches {show(one_line(texts[0]))}."
+        f"The first teaches {format_value(one_line(texts[0]))}."
     )
     return [problem_of("TP087", file=file, what=what)]
 
@@ -239,7 +238,7 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = listed([show(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
+    examples = join_words([format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
     what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as {examples}."
     return [problem_of("TP088", file=file, what=what)]
 

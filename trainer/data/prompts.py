@@ -8,8 +8,7 @@ from typing import Any
 
 from evidence.rules.plausibility import describe_repeated_prompts
 from evidence.scores.reading import Scoring, accepted_answers
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, problem_of
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import Tokenizer, prompt_ids
 from trainer.data.render import PromptForm

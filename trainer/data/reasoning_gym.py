@@ -15,9 +15,8 @@ from urllib.parse import parse_qsl
 
 from evidence.hashes import sha256_lines
 from evidence.rewards import GYM_PACKAGE, REASONING_GYM
-from schemas.names import GYM
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.catalog import GYM
+from schemas.problems import Problem, ProblemError, problem_of
 
 DISTRIBUTION = "reasoning-gym"
 DEFAULTS = {"size": 500, "seed": 0}

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from evidence.rules.plausibility import describe_truncation
-from schemas.problems.problem import Problem
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, quantity, show
+from schemas.formats import format_value, join_words, quantity
+from schemas.problems import Problem, problem_of, truncate_problems
 from trainer.data.chat_template import SHOWN_ROWS
 
 BEFORE_DIFFERENCE = 12

@@ -10,10 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from evidence import layout
-from schemas.names import MODELS
-from schemas.problems.formats import size
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.catalog import MODELS
+from schemas.formats import size
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.loop.base import other_base
 from trainer.loop.restoring import latest_step, restored_state

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.scores.intervals import REFUTATION_LEVEL, ExactMatch, fisher_exact_less
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
 from trainer.evaluation.regenerate import RepeatedAnswer, Verdict

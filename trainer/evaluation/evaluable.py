@@ -6,8 +6,7 @@ from pathlib import Path
 
 from evidence import layout
 from evidence.run import read_existing_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated

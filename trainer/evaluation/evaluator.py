@@ -10,8 +10,8 @@ from typing import Any
 from evidence import layout
 from evidence.rules.plausibility import score_caveats
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_sentence
+from schemas.problems import Problem
+from schemas.render import as_sentence
 from trainer.data.answers import never_stopped, none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import EVALUATED, ModelAnswers, answer_set, summary_of

@@ -16,7 +16,7 @@ from typing import Any
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_manifest
 from evidence.writing import RowWriter, write_json
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainer.recorder.failure import INTERRUPTED
 from trainer.recorder.recorder import artifacts_of, now

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from evidence import layout
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import iter_answers, majority_fields
-from schemas.names import EVAL_SETS
+from schemas.catalog import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.evaluate import identity, prediction_row, unanswered_row
 from trainer.evaluation.one_pass import AnswerTrace, follow_texts

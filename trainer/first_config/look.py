@@ -11,10 +11,10 @@ import numpy as np
 
 from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import find_overlap, row_texts
-from schemas.names import EVAL_SET_OF, EVAL_SETS, MODELS, model_path, no_eval_set
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.catalog import EVAL_SETS, MODELS
+from schemas.formats import quantity
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
+from trainer.config.names import EVAL_SET_OF, model_path, no_eval_set
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, ObjectiveConfig
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of

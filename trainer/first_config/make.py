@@ -13,10 +13,9 @@ from typing import Any
 
 from evidence.targets import THIS_MACHINE, Target, load_target
 from evidence.writing import write_error
-from schemas.problems.formats import size
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of, rule
-from schemas.reading.yaml_text import write_yaml
+from schemas.formats import size
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule
+from schemas.reading import write_yaml
 from trainer.config.load import USAGE
 from trainer.config.tree import Config, ModelConfig
 from trainer.first_config.choice import Choice, base_config, choose

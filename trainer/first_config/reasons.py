@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.targets import Target
-from schemas.problems.formats import short_count, size
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity, short_count, size
 from trainer.config.tree import Config
 from trainer.first_config.choice import Choice
 from trainer.first_config.look import ModelAndData

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from evidence.rewards import logged_rollout_steps
-from schemas.problems.render import as_sentence
+from schemas.render import as_sentence
 from trainer.data.source import BatchSource, HostBatch
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.step import Params, TrainState

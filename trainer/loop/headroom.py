@@ -10,10 +10,9 @@ import jax
 
 from evidence.rewards import Attempt, Reward, pass_rates
 from evidence.scores.recompute import draw_ids, share_with_interval
-from schemas.problems.problem import Problem
-from schemas.problems.render import as_sentence
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem, problem_of
+from schemas.render import as_sentence
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.render import prompt_of
 from trainer.generate.groups import row_keys

@@ -17,8 +17,7 @@ from safetensors.numpy import save
 
 from evidence import layout
 from evidence.writing import write_bytes
-from schemas.problems.formats import size
-from schemas.problems.words import quantity
+from schemas.formats import quantity, size
 from trainer.config.tree import Config
 from trainer.loop.checkpoint_format import StoredState, bytes_of, state_of, to_stored
 from trainer.loop.segments import parts_of, segments_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 from evidence.layout import PROFILE
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.recorder.recorder import Recorder
 

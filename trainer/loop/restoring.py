@@ -10,9 +10,8 @@ import jax
 import orbax.checkpoint as ocp
 
 from evidence.layout import CHECKPOINTS, CONFIG
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_sentence
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_sentence
 from trainer.loop.checkpoint_format import FROZEN_HASH, HASH, OPTIONAL, StoredState, state_of, state_sha256, to_stored
 from trainer.loop.saving import UNREADABLE, open_checkpoints, quiet_writers
 from trainer.loop.state import initial_params, some_params, state_shapes

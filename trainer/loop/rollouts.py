@@ -26,8 +26,7 @@ from evidence.rewards import (
     score_parts,
     total_reward,
 )
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.render import prompt_of
 from trainer.data.source import HostBatch

@@ -18,9 +18,8 @@ from safetensors.numpy import save
 
 from evidence import layout
 from evidence.writing import write_bytes
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.formats import size
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
 from trainer.model.params import Params

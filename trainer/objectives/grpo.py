@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from evidence.rewards import parse_terms
-from schemas.problems.problem import Gathering, Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
@@ -163,7 +162,7 @@ def grpo_of(config: Config) -> GroupPolicy:
     """
     settings = config.objective
     problems = [*unused_settings(config, SETTINGS), *unused_by_rollouts(config), *_between_updates(config)]
-    with Gathering(problems):
+    with collect_problems(problems):
         if not parse_terms(settings.rewards, file=config.name):
             what = "objective.kind is grpo, and objective.rewards states none."
             problems.append(problem_of("TP915", file=config.name, pointer="/objective/rewards", what=what))

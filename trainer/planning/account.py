@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.writing import write_json
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
 from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
 from trainer.recorder.cache_folder import folder

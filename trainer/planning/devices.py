@@ -14,10 +14,8 @@ import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
 from evidence.targets import THIS_MACHINE, Target, find_target
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words, size
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
 from trainer.planning.gpu_memory import give_jax_the_gpu
 from trainer.planning.kept_programs import keep_programs

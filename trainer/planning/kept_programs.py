@@ -22,7 +22,7 @@ import jax
 
 from evidence import layout
 from evidence.hashes import sha256_json
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.planning.compile.cache import versions
 from trainer.recorder.attached import walk_attached
 from trainer.recorder.cache_folder import folder, size_bytes

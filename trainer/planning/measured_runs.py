@@ -11,7 +11,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.run import Run, read_existing_run
 from evidence.targets import Target, find_target
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evidence.targets import Target
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh

@@ -13,9 +13,7 @@ from typing import Any
 import jax
 
 from evidence import layout
-from schemas.problems.mistake import first_line
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, first_line, problem_of
 from trainer.data.prompts import Asked
 from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation

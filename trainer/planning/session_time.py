@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from evidence.targets import Target
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.config.tree import Config
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.kept_states import chained_every

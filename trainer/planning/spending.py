@@ -10,9 +10,8 @@ from typing import Any
 import jax
 
 from evidence.targets import Target
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.formats import size
+from schemas.problems import Problem, problem_of
 from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.kept_states import kept_said

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.targets import Target
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, worst_first
-from schemas.problems.rule import problem_of
-from schemas.problems.words import listed
+from schemas.formats import join_words, size
+from schemas.problems import Problem, problem_of, worst_first
 
 HOUR = 3600.0
 SMALLEST_GROUP = 4
@@ -133,7 +131,7 @@ def findings(figures: RunFigures, target: Target) -> tuple[Problem, ...]:
 def _element_type(run: RunFigures, target: Target) -> Problem | None:
     if run.compute_type is None or run.compute_type in target.element_types:
         return None
-    supported = listed(list(target.element_types))
+    supported = join_words(list(target.element_types))
     usable = [name for name in ("bfloat16", "float16", "float32") if name in target.element_types]
     fix = f"Use --set precision.compute={usable[0]}." if usable else "Choose another device."
     what = f"precision.compute is {run.compute_type}, but {target.name} supports {supported}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.targets import Target
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 from trainer.loop.rolling_out import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured, said_of

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from evidence.targets import Target
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.data.render import prompt_of

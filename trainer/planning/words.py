@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
+from schemas.formats import size
+from schemas.problems import Problem, problem_of
 
 _METHODS = {"closed_form": "summed", "compiler": "compiled", "extrapolated": "extrapolated"}
 

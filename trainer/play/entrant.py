@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from schemas.validate import read_document, read_rows
+from schemas.reading import read_rows
+from schemas.validate import read_document
 from trainer.challenge_run import form_stated
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from

@@ -10,7 +10,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.scores.reading import accepted_answers
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
 from trainer.evaluate_run import devices_here

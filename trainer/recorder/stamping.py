@@ -16,7 +16,7 @@ from evidence.extras import need
 from evidence.proof.signatures import refuse
 from evidence.proof.timestamps import stamp_run, start_message
 from evidence.proof.web import is_http_url
-from schemas.problems.visible import visible
+from schemas.formats import visible
 from trainer.recorder.recorder import Recorder
 
 

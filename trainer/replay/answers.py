@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.scores.reading import Scoring, read_scoring
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.given_again import given_again, items_group
 from trainer.evaluation.regenerate import RepeatedAnswer, set_of

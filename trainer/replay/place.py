@@ -14,9 +14,8 @@ from typing import Any
 
 from evidence.effective import effective_settings
 from evidence.scores.reading import read_scoring
-from schemas.names import no_eval_set
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
+from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
 from trainer.data.rows import RowFile

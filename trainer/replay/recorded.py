@@ -11,8 +11,7 @@ from typing import Any
 from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.run import Run, read_existing_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.segments import Segment, segments_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.effective import flatten
-from schemas.problems.words import show
+from schemas.formats import format_value
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of

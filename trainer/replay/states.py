@@ -10,8 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from evidence import layout
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.kept_states import kept_steps, read_state, state_path
 from trainer.loop.restoring import restore_checkpoint, steps_of

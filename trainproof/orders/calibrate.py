@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.layout import MANIFEST
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError, problem_of
 from trainer.planning import calibration
 from trainer.planning.calibration import Measured
 from trainer.planning.measured_runs import measured_of

@@ -11,9 +11,8 @@ from typing import Any
 from evidence.bundle.unpacked import unpacked_run
 from evidence.proof.receipts import save_receipt
 from evidence.writing import write_error, write_json
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_dicts
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
+from schemas.render import as_dicts
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.recorder.progress import Watch
 

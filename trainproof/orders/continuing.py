@@ -9,8 +9,8 @@ from pathlib import Path
 
 from evidence.layout import PROGRAMS
 from evidence.writing import as_json_text
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_dicts, as_sentence
+from schemas.problems import ProblemError
+from schemas.render import as_dicts, as_sentence
 from trainer.evaluate_run import evaluate_run
 from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.progress import Watch

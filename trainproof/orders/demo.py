@@ -16,8 +16,7 @@ from evidence.index.index import check_paths
 from evidence.layout import EXPORT, new_run_id
 from evidence.report import report_text, score_headlines
 from evidence.run import read_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
 from trainer.recorder.progress import Watch

@@ -9,9 +9,8 @@ from typing import Any
 
 from evidence import layout
 from evidence.run import Run, read_run
-from schemas.problems.problem import Problem
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, config_of
 from trainer.data.rows import read_dataset
 from trainer.data.source import batch_size_of

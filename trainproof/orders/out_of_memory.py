@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 from evidence import layout
 from evidence.extras import need
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.planning.out_of_memory.explain import explanation
 from trainer.planning.out_of_memory.read import MOST_CHARACTERS, read_out_of_memory
 

@@ -12,10 +12,9 @@ from typing import Any
 from evidence.bundle.unpacked import MOST_STATES, pack_states, sent_states, unpacked_run
 from evidence.proof.receipts import run_sha256
 from evidence.writing import as_json_text, scratch_folder, write_error
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_dicts
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
+from schemas.formats import as_lines
+from schemas.problems import ProblemError, problem_of
+from schemas.render import as_dicts
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
 from trainer.replay.recorded import ReplayRequest, read_recorded

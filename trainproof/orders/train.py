@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.layout import CONFIG, new_run_id
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.session_limit import session_limit

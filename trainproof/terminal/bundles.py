@@ -15,12 +15,9 @@ from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import Redaction
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines
-from schemas.problems.words import quantity
+from schemas.formats import as_lines, quantity, size
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_dicts, as_text
 
 
 def default_output(runs: list[Path]) -> Path:

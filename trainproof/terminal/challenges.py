@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.proof.verification import explain_receipt
-from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import quantity
+from schemas.formats import as_lines, quantity, visible
 
 SHOWN = 5
 """Failures and differences that are shown; the receipt has more."""

@@ -17,10 +17,8 @@ from evidence.compare.smoke import SmokeCheck
 from evidence.run import Run, read_run
 from evidence.scores.intervals import MeanInterval
 from evidence.writing import as_json_text
-from schemas.problems.formats import NOTHING
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.visible import as_lines, visible
+from schemas.formats import NOTHING, as_lines, visible
+from schemas.problems import Problem, ProblemError, problem_of
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""

@@ -11,11 +11,9 @@ from evidence.imports.importing import ImportResult
 from evidence.imports.run import Fact, ImportedRun, loss_series
 from evidence.report import JudgedRecord
 from evidence.run import Run, read_run
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.visible import as_lines
-from schemas.problems.words import quantity, show
+from schemas import formats
+from schemas.formats import NOTHING, as_lines, format_value, quantity
+from schemas.render import as_dicts, as_text
 
 MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""

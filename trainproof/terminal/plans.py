@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.words import NAMED_PARTS, in_words
 
 VERDICTS = {

@@ -20,12 +20,10 @@ from evidence.report import build_record, headlines
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
-from schemas.problems import formats
-from schemas.problems.formats import NOTHING
-from schemas.problems.render import as_dicts, as_text
-from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import quantity
-from schemas.reading.values import number_at
+from schemas import formats
+from schemas.formats import NOTHING, as_lines, quantity, visible
+from schemas.reading import get_number
+from schemas.render import as_dicts, as_text
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}

@@ -22,7 +22,7 @@ from evidence.proof.timestamps import (
 )
 from evidence.run import read_existing_run
 from evidence.writing import write_error
-from schemas.problems.visible import as_lines
+from schemas.formats import as_lines
 from trainproof.terminal.bundles import verdict_on
 
 

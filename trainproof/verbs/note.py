@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evidence.writing import as_json_text
-from schemas.problems.formats import NOTHING
-from schemas.problems.visible import as_lines
+from schemas.formats import NOTHING, as_lines
 from trainproof.verbs.options import AsJson
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import typer
 
 from evidence.extras import need
 from evidence.writing import as_json_text
-from schemas.problems.formats import NOTHING
-from schemas.problems.visible import as_lines
+from schemas.formats import NOTHING, as_lines
 from trainproof.verbs.options import RUNS, AsJson, Root, Settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ def report(
 ) -> None:
     """Write runs as one HTML page to send: figures, grades, findings, and how they compare."""
     from evidence.bundle.page import write_report
-    from schemas.problems.formats import size
+    from schemas.formats import size
 
     write_report(runs, output)
     sys.stdout.write(f"Written: {output}, {size(output.stat().st_size)}.\n")

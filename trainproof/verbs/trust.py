@@ -41,7 +41,7 @@ def list_(as_json: AsJson = False) -> None:
     """List whom you trust, and since when."""
     from evidence.proof.trust import trust_path, trusted_entries
     from evidence.writing import as_json_text
-    from schemas.problems.visible import as_lines
+    from schemas.formats import as_lines
 
     entries = trusted_entries()
     if as_json:
@@ -55,7 +55,7 @@ def list_(as_json: AsJson = False) -> None:
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
     """Stop trusting a person, time authority or Sigstore instance."""
     from evidence.proof.trust import remove_trusted
-    from schemas.problems.visible import as_lines
+    from schemas.formats import as_lines
 
     sys.stdout.write(
         as_lines([f"{each.name}: {each.kind} {each.id} is no longer trusted." for each in remove_trusted(name)])

@@ -21,9 +21,9 @@ from evidence.imports.grade import tool_figures
 from evidence.imports.keys import is_score
 from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
 from evidence.report import ANSWERS, FACTS, ROWS, SCORES
-from schemas.catalog.row_fields import number_names
-from schemas.problems import formats
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.catalog import number_names
+from schemas.formats import quantity
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""

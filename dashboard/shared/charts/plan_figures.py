@@ -13,7 +13,7 @@ from dashboard.shared.words.grades import Tone
 from dashboard.shared.words.text import shorten
 from dashboard.shared.words.verdicts import VERDICTS
 from evidence.bundle.secrets import strip_invisible
-from schemas.reading.values import number_at
+from schemas.reading import get_number
 
 MOST_BYTES = 2**60
 """More than any machine has: a stranger's document that states more states nothing."""

@@ -15,7 +15,7 @@ from typing import Any
 from dashboard.shared.config import form
 from evidence.effective import EffectiveSetting, compare_settings
 from evidence.run import Run
-from schemas.reading.values import at
+from schemas.reading import get_path
 
 Document = Mapping[str, Any] | None
 

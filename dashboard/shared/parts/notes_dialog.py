@@ -11,8 +11,8 @@ from dashboard.shared.parts import markup, problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables.run_rows import Row
 from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 
 @st.dialog("Tags and note", width="medium")

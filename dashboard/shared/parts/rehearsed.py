@@ -13,7 +13,7 @@ from dashboard.shared.words.grades import Sign
 from evidence.compare.smoke import RunStage, SmokeCheck, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
 from evidence.run import Run
-from schemas.problems import formats
+from schemas import formats
 
 TAB = "Smoke → TPU"
 """The part of the page of comparison that holds a smoke run against a full one."""

@@ -136,7 +136,7 @@ def _draw_answer(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any])
             )
     if "marks" in receipt:
         markup.bullets("What that is worth", explain_receipt(receipt))
-    if failures := at(receipt, "score", "failures"):
+    if failures := get_path(receipt, "score", "failures"):
         _failures(failures)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
-from schemas.catalog.row_fields import TIME, number_names
+from schemas.catalog import TIME, number_names
 
 _LEAST_ROWS = 256
 

@@ -9,8 +9,8 @@ from typing import Any
 from dashboard.shared.tables.plan_time import band_at
 from dashboard.shared.words.verdicts import part_name, program_name
 from evidence.effective import observed_memory
-from schemas.problems import formats
-from schemas.reading.values import flag_at, number_at, objects_at, text_at
+from schemas import formats
+from schemas.reading import get_bool, get_number, get_objects, get_str
 
 Document = Mapping[str, Any] | None
 

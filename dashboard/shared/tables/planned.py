@@ -8,9 +8,9 @@ from typing import Any
 
 from dashboard.shared.tables.plan_time import Estimate, band_at, limits, share_in_words
 from dashboard.shared.words.verdicts import METHODS, method_at, verdict_at
-from schemas.problems.formats import count, duration, percent, size
-from schemas.problems.problem import Problem, Severity
-from schemas.reading.values import at, flag_at, number_at, objects_at, text_at
+from schemas.formats import count, duration, percent, size
+from schemas.problems import Problem, Severity
+from schemas.reading import get_bool, get_number, get_objects, get_path, get_str
 
 MOST_ADVICE, MOST_FINDINGS = 8, 30
 _HOUR_SECONDS = 3600.0
@@ -128,8 +128,8 @@ def _memory(plan: Plan) -> str:
     if verdict_at(plan, "verdict") == "unsupported":
         return ""
     how = method_at(plan) or METHODS["closed_form"]
-    each = "each of " if (number_at(plan, "target", "devices") or 1) > 1 else ""
-    return f"{size(number_at(plan, 'available_bytes'))} available on {each}{target}; {how}."
+    each = "each of " if (get_number(plan, "target", "devices") or 1) > 1 else ""
+    return f"{size(get_number(plan, 'available_bytes'))} available on {each}{target}; {how}."
 
 
 def _time(plan: Plan) -> str:

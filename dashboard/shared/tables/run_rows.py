@@ -21,7 +21,7 @@ from dashboard.shared.words.evidence import marks
 from dashboard.shared.words.text import shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
-from schemas.reading.times import moment
+from schemas.reading import parse_time
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 """Names of settings and figures that the search box can request; a stranger's file may hold any others."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dashboard.shared.words.grades import Sign, Tone
 from evidence.grade import GRADES, GradeName
 from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
-from schemas.problems import formats
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.formats import quantity
 
 MARKS: Mapping[str, Sign] = {
     "valid": Sign(symbol="✓", tone="good", meaning="Valid, and nothing contradicts it."),

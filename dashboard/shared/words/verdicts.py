@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.shared.words.grades import Sign
-from schemas.reading.values import text_at
+from schemas.reading import get_str
 
 METHODS = {
     "closed_form": "added up from formulas",

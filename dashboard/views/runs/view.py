@@ -17,7 +17,7 @@ from dashboard.views.runs.parts import actions, cards, keys
 from dashboard.views.runs.parts.grid import chosen_runs, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
 from evidence.index.summary import RunSummary
-from schemas.problems.words import quantity
+from schemas.formats import quantity
 
 _VISIT = "address of the list"
 _JUST_DRAWN_SECONDS = 1.0

@@ -22,8 +22,8 @@ from evidence.grade import check_run
 from evidence.imports.importing import import_run
 from evidence.lock import RunLock
 from evidence.run import read_run
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import Problem, ProblemError
+from schemas.render import as_text
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)

@@ -15,7 +15,7 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.bundle.page import MAX_POINTS, line_plot, shared_report, thin, write_report
 from evidence.layout import CONFIG
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.command import main
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}

@@ -21,8 +21,8 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.reading import read_content, read_entries
 from evidence.bundle.unpacked import unpacked_run
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import Problem, ProblemError
+from schemas.render import as_text
 from trainproof.command import main
 
 NOT_HOSTILE = {"no_entries", "not_a_bundle"}

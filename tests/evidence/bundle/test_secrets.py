@@ -28,7 +28,7 @@ from evidence.bundle.secrets import (
     scan_file,
 )
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.terminal.bundles import build_text, verdict_text
 
 DETAILS = (

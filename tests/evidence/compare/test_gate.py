@@ -10,8 +10,8 @@ from synthetic import write_run
 
 from evidence.compare.gate import parse_requirements
 from evidence.scores.recompute import compute_scores
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainproof import command
 from trainproof.terminal.comparisons import format_gate, outcome_of
 

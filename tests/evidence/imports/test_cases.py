@@ -15,7 +15,7 @@ from evidence.grade import check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import ImportedRun
 from evidence.run import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "foreign").glob("*/folder"))
 

@@ -15,7 +15,7 @@ from evidence.imports.folder import read_tool_folder
 from evidence.imports.importing import contents
 from evidence.index.workers import read_entry
 from evidence.run import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 from schemas.validate import check_value
 from trainproof.terminal.runs import run_json, run_text
 

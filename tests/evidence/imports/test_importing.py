@@ -20,7 +20,7 @@ from evidence.grade import check_run
 from evidence.imports.importing import ImportResult, import_run
 from evidence.index.index import check_paths, index_runs
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainproof import command
 from trainproof.terminal.runs import run_text

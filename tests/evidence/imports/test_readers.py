@@ -26,8 +26,8 @@ from evidence.imports.run import Citation, MetricRow, longest_course
 from evidence.imports.text import decode_text
 from evidence.imports.trackers import WANDB_HEADER, read_wandb_records, wandb_records
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES
+from schemas.problems import ProblemError
+from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
 from trainproof.terminal.runs import run_text
 
 CASES = Path(__file__).parents[2] / "cases"

@@ -18,7 +18,7 @@ from own_sigstore import OwnSigstore, Workflow, statement_about
 
 from evidence.proof.attestations import Attestation, verify_attestations
 from evidence.proof.trust import load_sigstore_roots
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 from trainproof import command
 
 DIGEST = "ab" * 32

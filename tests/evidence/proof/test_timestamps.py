@@ -17,7 +17,7 @@ from own_time_authority import Authority, new_authority, serving
 
 from evidence.proof.timestamps import Timestamp, request_timestamp, verify_timestamp
 from evidence.proof.trust import load_certificate
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 
 DATA = b"what was there"
 

@@ -16,7 +16,7 @@ from synthetic import write_run
 
 from evidence.grade import check_run, find_problems
 from evidence.run import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 CASES = Path(__file__).parents[2] / "cases" / "runs"
 BROKEN = sorted(path.parent for path in CASES.glob("broken/*/change.json"))

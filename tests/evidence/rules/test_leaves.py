@@ -14,7 +14,7 @@ from leaves import Forger, Forgery
 
 from evidence.grade import find_problems
 from evidence.run import read_run
-from schemas.problems.render import as_text
+from schemas.render import as_text
 
 REPOSITORY = Path(__file__).parents[3]
 FINISHED = REPOSITORY / "tests/corpus/v1/runs/finished"

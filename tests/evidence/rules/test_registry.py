@@ -15,7 +15,7 @@ from synthetic import write_rows
 from evidence import registry
 from evidence.grade import find_problems
 from evidence.run import read_run
-from schemas.names import DATASETS, EVAL_SETS
+from schemas.catalog import DATASETS, EVAL_SETS
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.build import build
 from trainer.model.files.source import resolve

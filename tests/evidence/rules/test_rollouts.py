@@ -16,7 +16,7 @@ from evidence.grade import check_run, find_problems
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.rollouts import SAMPLER_GAPS
 from evidence.run import read_run
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 NOT_EVALUATED = "TP509"
 

@@ -13,8 +13,8 @@ from tasks import inputs_of
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.render import PromptForm, form_of, texts_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from evidence import layout
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch

@@ -18,7 +18,7 @@ from evidence.grade import find_problems
 from evidence.hashes import sha256_file
 from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.load import load_config
 from trainer.config.tree import (

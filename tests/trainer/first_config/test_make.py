@@ -8,8 +8,8 @@ from first_hour import folder_with_weights, rows_in, sums, write_rows
 from model_folders import llama_folder
 
 from evidence.targets import load_target
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import make as story

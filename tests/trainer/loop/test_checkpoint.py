@@ -11,8 +11,8 @@ import pytest
 
 from evidence import layout
 from evidence.hashes import link_of
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run

@@ -13,7 +13,7 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_
 
 from evidence import layout
 from evidence.hashes import Chain
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.entries import Entries

@@ -25,8 +25,8 @@ from evidence.imports.importing import import_run
 from evidence.index.index import check_paths
 from evidence.report import report_text
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run

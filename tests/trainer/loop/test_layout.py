@@ -14,7 +14,7 @@ from tasks import inputs_of
 from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 
 from evidence import layout
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,

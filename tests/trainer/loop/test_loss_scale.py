@@ -16,7 +16,7 @@ import pytest
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
 from trainer.loop import loss_scale
 from trainer.loop.loss_scale import LossScale, first_loss_scale, next_loss_scale

@@ -14,8 +14,8 @@ from tasks import inputs_of, task_of
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import (
     CheckpointConfig,
     Config,

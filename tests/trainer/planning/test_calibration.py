@@ -14,8 +14,8 @@ from tasks import inputs_of
 
 from evidence import layout
 from evidence.targets import load_target
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.load import config_text
 from trainer.config.tree import BatchConfig, Config, DataConfig, LimitsConfig, MeshConfig, ModelConfig
 from trainer.planning import calibration

@@ -13,7 +13,7 @@ from evidence.index.summary import summarize
 from evidence.registry import known_model_folder
 from evidence.run import facts_of, read_run
 from evidence.targets import load_target
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
 from trainer.model.files.known import known_source

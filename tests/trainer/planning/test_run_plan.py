@@ -13,8 +13,8 @@ from jax import monitoring
 from tasks import inputs_of
 
 from evidence import layout
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,

@@ -14,7 +14,7 @@ from model_folders import llama_folder
 
 from evidence.registry import published_models
 from evidence.targets import load_target, targets
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.load import load_config
 from trainer.config.tree import (

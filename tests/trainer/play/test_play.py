@@ -12,8 +12,8 @@ import pytest
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from schemas.problems.problem import ProblemError
-from schemas.problems.render import as_text
+from schemas.problems import ProblemError
+from schemas.render import as_text
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.export_run import export_run
 from trainer.play import entrant as entrant_module

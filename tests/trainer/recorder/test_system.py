@@ -17,7 +17,7 @@ from whole_runs import carried_out
 from evidence import layout
 from evidence.run import read_run
 from evidence.writing import RowWriter
-from schemas.validate import read_rows
+from schemas.reading import read_rows
 from trainer.loop.stopwatch import TimedSource
 from trainer.recorder import sensors
 from trainer.recorder.sensors import DataWait, HostSensor, NoSensor, Nvidia, SystemWatch, Tpu, sensor_of

@@ -20,7 +20,7 @@ from evidence.grade import Grade, check_run
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (

@@ -21,7 +21,7 @@ from evidence.hashes import sha256_file
 from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,

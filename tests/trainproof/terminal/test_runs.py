@@ -15,7 +15,7 @@ from evidence.grade import NEVER_STATED
 from evidence.index.index import check_paths, index_runs
 from evidence.report import grades_json, grades_text, report_as, report_text
 from evidence.run import read_run
-from schemas.problems.problem import ProblemError
+from schemas.problems import ProblemError
 from trainproof.terminal.runs import run_text, runs_json, runs_text
 
 

@@ -31,13 +31,10 @@ from typing import Any, overload
 import numpy as np
 
 from evidence.hashes import sha256_file, sha256_lines
-from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to
-from schemas.problems.rule import first_few, problem_of
-from schemas.problems.words import listed, show
-from schemas.reading.json_text import read_json
-from schemas.reading.limits import LARGEST_ROWS
-from schemas.reading.text import UTF8_BOM, decode, other_encoding
-from schemas.reading.unreadable import refuse_other_content
+from schemas.formats import format_value, join_words
+from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, truncate_problems
+from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json
+from trainer.config.other_content import refuse_other_content
 
 STATE = "state.json"
 """In a folder of the `datasets` library, the names of its data files."""

@@ -22,8 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from evidence.writing import write_json
-from schemas.problems.problem import ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.model import files
 from trainer.model.families.layout import TensorLink
 from trainer.model.files.source import ModelSource

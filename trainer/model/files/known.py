@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.registry import known_model_folder
-from schemas.names import MODELS, model_path
-from schemas.problems.problem import ProblemError
+from schemas.catalog import MODELS
+from schemas.problems import ProblemError
+from trainer.config.names import model_path
 from trainer.model.files.source import ModelSource, find_source, resolve
 
 

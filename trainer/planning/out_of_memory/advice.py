@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from schemas.problems.formats import size
+from schemas.formats import size
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import NamedBuffer, Role
 from trainer.planning.words import cost_of

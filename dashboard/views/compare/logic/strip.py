@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
 from dashboard.shared.words.grades import Sign
 from evidence.compare.scores import PairVerdict
-from schemas.problems import formats
+from schemas import formats
 
 WORDS: Mapping[str, Sign] = {
     "better": Sign(symbol="▲", tone="good", meaning="It scores higher, and chance is no likely reason (p < 0.05)."),

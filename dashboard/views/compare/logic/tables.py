@@ -12,7 +12,7 @@ from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, ScoreDi
 from evidence.compare.settings import ABSENT, ComparedSetting, Source
 from evidence.compare.smoke import QUESTIONS, SmokeAnswer
 from evidence.report import Headline
-from schemas.problems import formats
+from schemas import formats
 
 Row = tuple[str, ...]
 

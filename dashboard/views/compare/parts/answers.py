@@ -14,7 +14,7 @@ from dashboard.views.compare.parts.comparison import csv
 from evidence import layout
 from evidence.compare.scores import Comparison, Flip, Pair
 from evidence.run import Run
-from schemas.reading.values import text_at
+from schemas.reading import get_str
 
 _ON_A_PAGE = 10
 _LONGEST = 20_000
@@ -57,7 +57,7 @@ def _flips(pair: Pair, flips: Sequence[Flip], runs: Mapping[str, Run]) -> None:
         page = st.pagination(pages, key=f"flips of {pair.second}") if pages > 1 else 1
         csv("All as CSV", lambda: tables.flips(pair, flips), name=f"flips {pair.second}")
     outputs = [
-        {text_at(row, "id"): text_at(row, "output_text") for row in runs[name].rows(layout.PREDICTIONS).values}
+        {get_str(row, "id"): get_str(row, "output_text") for row in runs[name].rows(layout.PREDICTIONS).values}
         for name in (pair.first, pair.second)
     ]
     for flip in flips[(page - 1) * _ON_A_PAGE : page * _ON_A_PAGE]:

@@ -14,8 +14,7 @@ from dashboard.views.compare.logic import relation, scatter, scatter_figure
 from dashboard.views.compare.logic.relation import Scale
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
-from schemas.problems.formats import NOTHING
-from schemas.problems.words import quantity
+from schemas.formats import NOTHING, quantity
 
 _ROW_PIXELS, _FEW_ROWS = 36, 8
 

@@ -16,10 +16,8 @@ from evidence.bundle.contents import RUNS, files_of_run
 from evidence.bundle.reading import open_bundle
 from evidence.bundle.verdict import BundleVerdict
 from evidence.bundle.verify import verify_bundle
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
-from schemas.problems.words import quantity
+from schemas.formats import quantity, size
+from schemas.problems import Problem, ProblemError, problem_of
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""

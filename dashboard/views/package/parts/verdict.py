@@ -10,9 +10,9 @@ from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
 from evidence.bundle.verdict import BundleVerdict, headline
-from schemas.problems import formats
-from schemas.problems.problem import Problem
-from schemas.problems.words import quantity
+from schemas import formats
+from schemas.formats import quantity
+from schemas.problems import Problem
 
 _SIGNS = {
     "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),

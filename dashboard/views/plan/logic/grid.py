@@ -47,7 +47,7 @@ class Grid:
 def grid(answer: Mapping[str, Any] | None) -> Grid | None:
     """Return the map of an answer, or None if it is missing."""
     found: dict[tuple[int, int], Cell] = {}
-    for one in objects_at(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
+    for one in get_objects(answer, "grid", "cells")[: MOST_SIDE * MOST_SIDE]:
         batch, length = _integer(one, "microbatch_size"), _integer(one, "max_length")
         if batch and length:
             need, verdict = bytes_at(one, "need_bytes"), verdict_at(one, "verdict")
@@ -177,7 +177,7 @@ def _unit(found: Grid) -> tuple[int, str]:
 
 
 def _integer(one: Mapping[str, Any], key: str) -> int | None:
-    value = number_at(one, key)
+    value = get_number(one, key)
     return int(value) if value is not None and 0 < value <= _LARGEST and value == int(value) else None
 
 

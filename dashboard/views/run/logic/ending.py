@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from evidence.run import Run
-from schemas.problems.formats import count
-from schemas.reading.values import number_at, text_at
+from schemas.formats import count
+from schemas.reading import get_number, get_str
 
 _BY_A_USER = "signal SIGINT"
 """What Ctrl-C sends, and the button Stop."""

@@ -62,7 +62,7 @@ def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Seque
 
 def table_with_outputs(rows: Sequence[Row]) -> pa.Table:
     """Return `table` with the whole output of each row, shortened where it is long."""
-    outputs = [glimpse(strip_invisible(text_at(row, "output_text") or ""), _LONGEST) for row in rows]
+    outputs = [glimpse(strip_invisible(get_str(row, "output_text") or ""), _LONGEST) for row in rows]
     return table(rows).append_column("output", arrow.texts(outputs))
 
 
@@ -75,13 +75,13 @@ def table(rows: Sequence[Row]) -> pa.Table:
         {
             "id": get_str(row, "id"),
             "outcome": _outcome(row),
-            "form": _FORMS[flag_at(row, "format_ok")],
-            "prompt": glimpse(strip_invisible(text_at(row, "prompt") or ""), _LONGEST),
+            "form": _FORMS[get_bool(row, "format_ok")],
+            "prompt": glimpse(strip_invisible(get_str(row, "prompt") or ""), _LONGEST),
             "expected": shorten(strip_invisible(_expected_answers(row)), _LONGEST),
-            "got": shorten(strip_invisible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
-            "tokens": number_at(row, "output_tokens"),
-            "finish": text_at(row, "finish_reason"),
-            **{group: text_at(row, group) for group in GROUPS},
+            "got": shorten(strip_invisible(get_str(row, "extracted_answer") or ""), _LONGEST) or None,
+            "tokens": get_number(row, "output_tokens"),
+            "finish": get_str(row, "finish_reason"),
+            **{group: get_str(row, group) for group in GROUPS},
         }
         for row in rows
     ]

@@ -117,7 +117,7 @@ def _facts(manifest: Document) -> Iterator[tuple[str, str, str]]:
         ("Seed of generated rows", ("dataset", "generator_seed")),
         ("Seed of the run", ("training", "seed")),
     ):
-        value = at(manifest, *path)
+        value = get_path(manifest, *path)
         shown = formats.NOTHING if value is None else hide_secrets(str(value))
         yield what, shown, ".".join(path)
     flags = get_path(manifest, "environment", "flags")

@@ -60,7 +60,7 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
 
 def _question(run: Run) -> dict[str, str] | None:
     """Draw what is asked, and return it as the program is told; None while there is nothing to ask."""
-    rows = {name: row for row in run.rows(layout.PREDICTIONS).values if (name := text_at(row, "id"))}
+    rows = {name: row for row in run.rows(layout.PREDICTIONS).values if (name := get_str(row, "id"))}
     trained = training_rows(run.raw(layout.FIRST_EXAMPLES))
     ways = [_PROMPT, *([_ITEM] if rows else []), *([_ROW] if trained else [])]
     way = st.segmented_control("Ask", ways, default=_PROMPT, required=True, key="play way") if ways[1:] else _PROMPT

@@ -17,7 +17,7 @@ from dashboard.views.run.logic import rollout_groups
 from dashboard.views.run.logic.rollout_groups import SolvedShares
 from evidence.layout import ROLLOUTS
 from evidence.run import Run
-from schemas.problems.formats import percent
+from schemas.formats import percent
 
 Row = Mapping[str, Any]
 

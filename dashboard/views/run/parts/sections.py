@@ -22,10 +22,9 @@ from evidence.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import Run
-from schemas.problems import formats
-from schemas.problems.formats import count
-from schemas.problems.words import quantity
-from schemas.reading.values import flag_at, number_at, objects_at, text_at
+from schemas import formats
+from schemas.formats import count, quantity
+from schemas.reading import get_bool, get_number, get_objects, get_str
 
 _MOST_FACTS = 500
 
@@ -108,7 +107,7 @@ def examples(run: Run) -> None:
     if not found:
         markup.empty("No examples", "This run has no first_examples.json that can be read.")
         return
-    end_token = flag_at(found, "counts", "end_token_supervised")
+    end_token = get_bool(found, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
     if ROLLOUTS in run.files:
         ends = "no: its own completions are learned from, see Roll-outs"
@@ -117,14 +116,14 @@ def examples(run: Run) -> None:
         [
             (
                 *(
-                    count(number_at(found, "counts", name))
+                    count(get_number(found, "counts", name))
                     for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
                 ),
                 ends,
             )
         ],
     )
-    token_rows.show(objects_at(found, "examples"))
+    token_rows.show(get_objects(found, "examples"))
 
 
 def reproduction(run: Run) -> None:

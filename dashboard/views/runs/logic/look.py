@@ -12,7 +12,7 @@ from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.tables.runs_table import FIRST_CHOICE, QUERY_FIELDS
 from dashboard.shared.words.grades import GRADES
 from evidence.index.summary import RunSummary
-from schemas.problems.words import listed, quantity
+from schemas.formats import join_words, quantity
 
 TAG = "tag"
 

@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from evidence.writing import write_json
-from schemas.problems.problem import Problem, ProblemError, pointer_to
-from schemas.problems.rule import problem_of
-from schemas.reading.parse import parse_json
+from schemas.problems import Problem, ProblemError, pointer_to, problem_of
+from schemas.reading import parse_json
 
 FOLDER = ".views"
 FILE = "views.json"

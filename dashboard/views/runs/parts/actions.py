@@ -18,8 +18,8 @@ from dashboard.shared.tables.run_rows import Row
 from dashboard.views.runs.parts import check_dialog, keys
 from dashboard.views.runs.parts.grid import clear
 from evidence.notes import NotesEdit, change_notes
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 _OPEN, _PACKAGE = "open_chosen", "package_chosen"
 _PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}

@@ -13,8 +13,8 @@ from dashboard.shared.words.grades import GRADES
 from evidence.grade import RunReport
 from evidence.index.index import check_paths
 from evidence.report import Report, report_as
-from schemas.problems.problem import ProblemError
-from schemas.problems.words import quantity
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 _KEPT = "report of the check"
 MOST_SHOWN = 100

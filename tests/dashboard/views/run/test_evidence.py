@@ -14,7 +14,7 @@ from dashboard.shared.session import state
 from dashboard.views.run.logic.excerpt import excerpt
 from dashboard.views.run.parts.evidence import tree
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST
-from schemas.problems.problem import Problem
+from schemas.problems import Problem
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 

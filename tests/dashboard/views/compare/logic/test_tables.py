@@ -12,7 +12,7 @@ from dashboard.shared.tables import forecast, headline
 from dashboard.views.compare.logic import tables
 from evidence.compare.scores import compare_runs
 from evidence.run import read_run
-from schemas.problems.formats import NOTHING
+from schemas.formats import NOTHING
 
 
 def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
