@@ -30,12 +30,12 @@ NEVER_FOUND = (
     (
         "a training that did not happen",
         "a careful forger's folder agrees with itself",
-        "a replay of all steps, or of segments drawn by your random number ([replay.md](../replay.md))",
+        "a replay of all steps, or of segments drawn by your random number ([replay.md](index.md))",
     ),
     (
         "a score that was not reached",
         "the same",
-        "a replay of the answers, and new questions ([challenge.md](../challenge.md))",
+        "a replay of the answers, and new questions ([challenge.md](index.md))",
     ),
 )
 """Lies that no check of a folder detects: what, why, and what detects it."""
