@@ -14,7 +14,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.hashes import sha256_file, sha256_manifest
 from evidence.rules import checker
-from evidence.run import facts_of, read_run
+from evidence.run import read_run
 from trainer.config.tree import (
     BatchConfig,
     CheckpointConfig,
@@ -177,14 +177,14 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_pat
     for _ in range(1000):
         done = tamper(folder, draw)
         read = read_run(folder)
-        said = [problem for problem in checker.check(facts_of(read)) if problem.code in CHAIN_CODES]
+        said = [problem for problem in checker.check(read) if problem.code in CHAIN_CODES]
         said += [problem for problem in read.row_problems() if problem.severity == "error"]
         assert said, done
         codes |= {problem.code for problem in said}
         for name, content in kept.items():
             (folder / name).write_bytes(content)
     assert codes >= CHAIN_CODES - {"TP328"}
-    assert CHAIN_CODES.isdisjoint(problem.code for problem in checker.check(facts_of(read_run(folder))))
+    assert CHAIN_CODES.isdisjoint(problem.code for problem in checker.check(read_run(folder)))
 
 
 def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):

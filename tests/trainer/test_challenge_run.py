@@ -151,7 +151,7 @@ def test_an_edited_answer_is_named(folder: Path):
 
 def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: Path):
     """The forger writes the tokens of the text too."""
-    row = read_rows(folder / layout.PREDICTIONS)[7]
+    row = read_rows(folder, layout.PREDICTIONS)[7]
     tokens = row["output_token_ids"].split()
     tokens[4] = "60" if tokens[4] != "60" else "61"
     text = resolve("tiny-gpt2").tokenizer().decode([int(token) for token in tokens])

@@ -38,11 +38,11 @@ def test_bfloat16_on_a_t4_is_refused_with_float16_as_advice(config: Config):
     assert caught.value.exit_code == 3
     assert as_text(caught.value.problems) == (
         "error TP730: Tesla T4 at /precision/params: precision.params is bfloat16, which Tesla T4 does not have.\n"
-        "  The device's matrix units do not multiply this type: a compiler refuses it, or computes in a slower one.\n"
+        "  The matrix units of the device do not support this type: the compiler rejects it, or uses a slower one.\n"
         "  Expected: float16 or float32.\n"
         "  Next: Use --set precision.params=float16.\n"
         "error TP730: Tesla T4 at /precision/compute: precision.compute is bfloat16, which Tesla T4 does not have.\n"
-        "  The device's matrix units do not multiply this type: a compiler refuses it, or computes in a slower one.\n"
+        "  The matrix units of the device do not support this type: the compiler rejects it, or uses a slower one.\n"
         "  Expected: float16 or float32.\n"
         "  Next: Use --set precision.compute=float16.\n"
     )

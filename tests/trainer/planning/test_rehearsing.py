@@ -11,7 +11,7 @@ from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.grade import check_run
 from evidence.index.summary import summarize
 from evidence.registry import known_model_folder
-from evidence.run import facts_of, read_run
+from evidence.run import read_run
 from evidence.targets import load_target
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
@@ -52,7 +52,7 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
     order = order_of(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
     assert run(order, Watch(quiet=True)) == 0
     smoke = read_run(tmp_path / "smoke")
-    stages = run_stages(facts_of(smoke))
+    stages = run_stages(smoke)
     assert {stage.name: stage.state for stage in stages if stage.state != "passed"} == {"resume": "not exercised"}
     assert smoke.manifest is not None
     model = smoke.manifest["model"]

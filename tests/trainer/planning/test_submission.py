@@ -55,8 +55,8 @@ def test_the_readme_says_what_the_plan_says():
     plan = plan_for(config, load_target("kaggle-tpu-v5e-8"), PlanOptions(quick=True, advice=False))
     said = " ".join(Path("README.md").read_text("utf-8").split())
     stated = re.search(
-        r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of "
-        r"the (\d+) hours of a week",
+        r"about ([\d.]+) of the ([\d.]+) GiB on each of the eight chips and takes ([\d.]+) to ([\d.]+) hours, or "
+        r"(\d+) to (\d+) % of the weekly (\d+)-hour quota",
         said,
     )
     assert stated is not None
@@ -74,5 +74,5 @@ def test_what_is_compiled_whole_is_quoted():
     cases = json.loads(Path("benchmarks/results/memory_estimate.json").read_text())["cases"]
     [case] = [each for each in cases if each["case"] == CASE]
     stated = f"{case['compiled_bytes'] / GIB:.1f} GiB"
-    assert f"compiled whole (`--exact`) {stated}" in Path("README.md").read_text("utf-8")
+    assert f"Compiling it completely (`--exact`) gives {stated}" in Path("README.md").read_text("utf-8")
     assert stated in Path("trainer/configs/submission_tpu.yaml").read_text("utf-8")

@@ -600,8 +600,8 @@ def test_what_is_named_and_is_not_there_keeps_the_run_from_being_started(
     assert f"A relative path starts at {plain(str(tmp_path))}. Key: `data.dataset`" in dataset.help
     app = dataset.set_value("rows.jsonl").run()
     text = said(app)
-    assert "Error TP010: There is no dataset &#x27;rows.jsonl&#x27;: it is not built in, and no such file exi" in text
-    assert f"A relative path starts at {tmp_path}, where this dashboard was started." in text
+    assert "Error TP010: There is no dataset rows.jsonl: it is not built in, and no such file exi" in text
+    assert f"Relative paths start at {tmp_path}, where the dashboard was started." in text
     assert "config.yaml at data.dataset</p>" in text
     assert not {"Start", "Plan"} & set(labels(app))
     (tmp_path / "rows.jsonl").write_text("")

@@ -321,7 +321,7 @@ def test_the_head_of_another_tools_run_says_what_its_files_state(opened: Open, r
 def test_commands_in_advice_are_set_as_code(opened: Open, root: Path) -> None:
     write_run(root, "alpha", items=0)
     text = said(opened(state.RUN, run="alpha", view="Problems"))
-    assert "Next: Evaluate it with <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
+    assert "Next: Run <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
 
 
 def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Path) -> None:

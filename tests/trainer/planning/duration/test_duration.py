@@ -27,7 +27,7 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     "name",
     [
-        "trainer.planning.spending_rules.figures",
+        "trainer.planning.spending_rules",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
     ],
