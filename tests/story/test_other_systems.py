@@ -13,7 +13,7 @@ from synthetic import write_run
 
 pytestmark = pytest.mark.slow
 
-OTHERS = ("numpy", "jsonschema_rs", "yaml", "rich.console", "typer", "psutil", "cryptography")
+OTHERS = ("numpy", "jsonschema_rs", "yaml", "rich.console", "typer", "psutil", "filelock")
 """Packages of others that ask which system this is; they are imported before anything is hidden."""
 OF_PAGES = ("streamlit.testing.v1", "pandas", "pyarrow")
 OF_TRAINING = ("jax", "flax.nnx", "optax", "orbax.checkpoint", "transformers")
@@ -96,7 +96,7 @@ print(json.dumps([[str(one.value) for one in app.exception], len(app.main)]))
 """
 IMPORTS = """
 import pkgutil
-for package in ("schemas", "foreign", "evidence", "launch", "trainer", "dashboard", "trainproof"):
+for package in ("schemas", "evidence", "launch", "trainer", "dashboard", "trainproof"):
     for module in pkgutil.walk_packages([f"{sys.argv[2]}/{package}"], f"{package}."):
         # A page draws itself when it is imported, and `__main__` starts the command.
         if not module.name.endswith((".__main__", ".view", ".app")):
@@ -135,14 +135,14 @@ def test_a_judge_s_verbs_work(ended: dict[str, tuple[int, str, str]], verb: str)
 
 
 def test_a_run_folder_is_held_by_one_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", START + HOLDS, "", str(tmp_path)]
+    command = [sys.executable, "-c", START + HOLDS, "filelock", str(tmp_path)]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        said = ran(LOOKS, tmp_path, (), str(tmp_path))
+        said = ran(LOOKS, tmp_path, ("filelock",), str(tmp_path))
         assert said == f"True Another process is writing this run folder (process {holder.pid})."
         holder.communicate("", timeout=30)
-    assert ran(LOOKS, tmp_path, (), str(tmp_path)) == "False taken"
+    assert ran(LOOKS, tmp_path, ("filelock",), str(tmp_path)) == "False taken"
     assert list(tmp_path.iterdir()) == []
 
 

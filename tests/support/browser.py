@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 FLAGS = (
     "--headless",
@@ -71,6 +72,18 @@ def settled(page: Page) -> None:
     expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
     expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "notRunning")
     expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+
+
+def choose(page: Page, box: Locator, name: str) -> None:
+    """Choose an option of a combobox by its name. A rerun of the page closes an open list; it is then opened again."""
+    for _ in range(10):
+        box.fill(name)
+        try:
+            page.get_by_role("option", name=name).click(timeout=4000)
+        except PlaywrightTimeoutError:
+            continue
+        break
+    expect(box).to_have_value(name)
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -170,7 +170,8 @@ def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_pa
     assert refused(folder) == (1, ["TP058"])
     forge_answers(folder, lambda number, row: row, params_sha256=params_sha256(kept_params(folder, task_of(TINY))))
     receipt = challenged(folder)
-    assert (receipt["result"], receipt["covered"]["items"]["different"]) == ("different", 50)
+    assert receipt["result"] == "different"
+    assert receipt["covered"]["items"]["different"] > 40
 
 
 def test_a_run_without_parameters_is_refused_with_what_to_ask_for(folder: Path):

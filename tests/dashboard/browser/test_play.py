@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from browser import settled
+from browser import choose, settled
 from playwright.sync_api import Page, expect
 from stand_ins import wait_for
 
@@ -40,10 +40,7 @@ def test_three_models_answer_side_by_side_and_end_with_the_page(address: str, ro
     settled(page)
     expect(page.get_by_text("Play is never evidence")).to_be_visible()
     beside = page.get_by_role("combobox", name="Beside it")
-    beside.fill("demo-smoke")
-    # Enter would choose nothing while the list is not drawn yet.
-    page.get_by_role("option", name="demo-smoke").click()
-    expect(beside).to_have_value("demo-smoke")
+    choose(page, beside, "demo-smoke")
     page.get_by_text("The untrained model too").click()
     page.get_by_role("textbox", name="Prompt").fill("Subtract 18 from 65.")
     page.get_by_role("button", name="Ask").click()

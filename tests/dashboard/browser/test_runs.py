@@ -286,7 +286,7 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(address: str,
     dialog.get_by_role("textbox", name="Add tags").fill("two <b>words</b>")
     dialog.get_by_role("textbox", name="Note", exact=True).fill(f"{HOSTILE}\n=1+1")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_text("cannot be a tag.")).to_be_visible()
+    expect(dialog.get_by_text("is not a valid tag")).to_be_visible()
     assert not (root / "delta" / "notes.json").exists()
     dialog.get_by_role("textbox", name="Add tags").fill("baseline, seed-3")
     dialog.get_by_role("button", name="Save").click()

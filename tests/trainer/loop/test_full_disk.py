@@ -237,8 +237,8 @@ def test_bundle_that_does_not_fit_leaves_the_old_one(small: Path, trained: Path)
     before = files(small)
     assert refused(lambda: build_bundle([trained], output), 2) == (
         f"error TP848: {output}: The bundle cannot be written: No space left on device.\n"
-        "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
-        "  Next: Give another path with `--output`.\n"
+        "  The path is not writable, is taken by another kind of file, or lies inside a run folder.\n"
+        "  Next: Pass another path with `--output`.\n"
     )
     assert files(small) == before
 
@@ -253,8 +253,8 @@ def test_import_that_does_not_fit_leaves_nothing(small: Path, tmp_path: Path) ->
     free = shutil.disk_usage(small).free
     assert told == (
         f"error TP089: {small}: The import could not be written: the disk is full.\n"
-        "  What was there before is as it was, and nothing is left half made.\n"
-        f"  Next: Free space there ({free:,} bytes are left), or give another place.\n"
+        "  Existing files are unchanged, and no partial output is left.\n"
+        f"  Next: Free some space ({free:,} bytes are left), or choose another place.\n"
     )
     assert files(small) == before
 

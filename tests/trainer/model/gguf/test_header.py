@@ -100,7 +100,10 @@ def test_values_of_every_type_are_read(tmp_path):
 def test_what_is_no_whole_gguf_is_named(tmp_path):
     path = tmp_path / "m.gguf"
     assert refusal(path, b"GGUF") == "m.gguf cannot be read: it has 4 bytes, and a GGUF file begins with 24."
-    assert refusal(path, b"PK\3\4" + bytes(40)) == "m.gguf is a zip file, an archive or a spreadsheet or a PyTorch pickle."
+    what = "m.gguf is a zip file, an archive or a spreadsheet or a PyTorch pickle."
+    assert refusal(path, b"PK\3\4" + bytes(40)) == what
+        refusal(path, b"PK\3\4" + bytes(40)) == "m.gguf is a zip file, an archive or a spreadsheet or a PyTorch pickle."
+    )
     assert refusal(path, header(version=1)) == "m.gguf cannot be read: its version is 1, and 2 and 3 are read."
     turned = b"GGUF" + struct.pack(">IQQ", 3, 0, 0)
     assert refusal(path, turned) == (
