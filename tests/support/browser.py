@@ -83,6 +83,8 @@ def choose(page: Page, box: Locator, name: str) -> None:
         except PlaywrightTimeoutError:
             continue
         break
+    expect(page.get_by_role("option")).to_have_count(0)
+    settled(page)
     expect(box).to_have_value(name)
 
 

@@ -36,6 +36,11 @@ def test_three_models_answer_side_by_side_and_end_with_the_page(address: str, ro
     shutil.copytree(RUNS, root, dirs_exist_ok=True)
     before = {path: sha256_file(path) for path in root.rglob("*") if path.is_file() and ".launch" not in path.parts}
     row = json.loads((root / "demo-full" / "predictions.jsonl").read_text().splitlines()[0])
+    # The options change when the server finds the copied runs, which would discard a choice.
+    page.goto(address)
+    settled(page)
+    runs = sum(path.is_dir() and not path.name.startswith(".") for path in root.iterdir())
+    expect(page.get_by_text(f"{runs} runs in")).to_be_visible()
     page.goto(f"{address}/run?run=demo-full&view=Play")
     settled(page)
     expect(page.get_by_text("Play is never evidence")).to_be_visible()
