@@ -28,7 +28,7 @@ from evidence.seal import user_folder
 MOST_ROOTS = 20
 """Number of folders of runs that are cached; those not written for longest are deleted."""
 
-_PACKAGES = ("evidence", "foreign", "schemas")
+_PACKAGES = ("evidence", "schemas")
 """Packages whose code decides what an entry contains."""
 
 _FileState = tuple[str, int, int, int]

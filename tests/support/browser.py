@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 FLAGS = (
     "--headless",
@@ -75,14 +74,10 @@ def settled(page: Page) -> None:
 
 
 def choose(page: Page, box: Locator, name: str) -> None:
-    """Choose an option of a combobox by its name. A rerun of the page closes an open list; it is then opened again."""
-    for _ in range(10):
-        box.fill(name)
-        try:
-            page.get_by_role("option", name=name).click(timeout=4000)
-        except PlaywrightTimeoutError:
-            continue
-        break
+    """Choose an option of a combobox by its name; scrolling would close the list, so there must be room for it."""
+    box.evaluate("box => box.scrollIntoView({block: 'center'})")
+    box.fill(name)
+    page.get_by_role("option", name=name).click()
     expect(page.get_by_role("option")).to_have_count(0)
     settled(page)
     expect(box).to_have_value(name)
