@@ -10,6 +10,45 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 PAGE = Path(__file__).parent / "verify" / "detection.md"
 
+NEVER_FOUND = (
+    (
+        "the best of many seeds is shown",
+        "each seed is an honest run",
+        "a seed that others drew after the start was stamped (`trainproof stamp`)",
+    ),
+    (
+        "another device, or none",
+        "every machine of the kind gives the same numbers",
+        "the [attestation](signatures.md) of a workflow, or a log of whoever lent the device",
+    ),
+    (
+        "other times, another duration",
+        "no number follows from them",
+        "[time stamps](signatures.md) of start and end",
+    ),
+    (
+        "another command, or a commit with the same arithmetic",
+        "every number stays the same",
+        "an attestation",
+    ),
+    (
+        "somebody else's run",
+        "it is an honest run",
+        "the original next to it (TP421, TP422), or an earlier time stamp",
+    ),
+    (
+        "a training that did not happen",
+        "the folder of a careful forger is consistent",
+        "a replay of all steps, or of segments that your random number drew ([replay](index.md))",
+    ),
+    (
+        "a score that was not reached",
+        "the folder of a careful forger is consistent",
+        "a replay of the answers, and new questions ([challenge](index.md))",
+    ),
+)
+"""Lies that no check of a folder detects: what, why, and what detects it."""
+
 TEXT = """\
 # What `check` detects
 
@@ -21,13 +60,7 @@ changes `trainproof check` detects and which it does not. Its figures are genera
 
 | lie | why | what detects it |
 |---|---|---|
-| the best of many seeds is shown | each seed is an honest run | a seed that others drew after the start was stamped (`trainproof stamp`) |
-| another device, or none | every machine of the kind gives the same numbers | the [attestation](signatures.md) of a workflow, or a log of whoever lent the device |
-| other times, another duration | no number follows from them | [time stamps](signatures.md) of start and end |
-| another command, or a commit with the same arithmetic | every number stays the same | an attestation |
-| somebody else's run | it is an honest run | the original next to it (TP421, TP422), or an earlier time stamp |
-| a training that did not happen | the folder of a careful forger is consistent | a replay of all steps, or of segments that your random number drew ([replay](index.md)) |
-| a score that was not reached | the folder of a careful forger is consistent | a replay of the answers, and new questions ([challenge](index.md)) |
+{never_found}
 
 ## Lies about a run
 
@@ -62,11 +95,11 @@ change no other file, the versions of the environment, and estimates of the plan
 
 ## False alarms
 
-Of {honest_runs} tiny runs with random settings, {unusual} have a finding of plausibility (TP416 to TP442) or differ from
-the registry (TP381 to TP384). Of {newer_runs} more, recorded by newer code, {accused} are graded below `measured`.
+Of {honest_runs} tiny runs with random settings, {unusual} have a finding of plausibility (TP416 to TP442) or differ
+from the registry (TP381 to TP384). Of {newer_runs} more, recorded by newer code, {accused} are graded below `measured`.
 
-In folders of other tools, {planted_found} of {planted} planted contradictions are found, and {foreign_accused} of {foreign_honest}
-honest folders are accused.
+In folders of other tools, {planted_found} of {planted} planted contradictions are found, and
+{foreign_accused} of {foreign_honest} honest folders are accused.
 """
 
 
@@ -77,6 +110,7 @@ def page() -> str:
     figures = ("lies", "errors", "found", "above_consistent")
     implausible = ("TP38", "TP43", "TP44")
     return TEXT.format(
+        never_found=_rows(NEVER_FOUND),
         run=lies["run"],
         families=_rows((name, *(count[key] for key in figures)) for name, count in lies["families"].items()),
         broken=cases["broken"],
