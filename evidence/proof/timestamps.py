@@ -20,8 +20,7 @@ from evidence import layout
 from evidence.extras import install_command, need
 from evidence.hashes import sha256_file
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import load_certificate, root_texts
-from evidence.proof.web import FetchError, fetch, is_http_url
+from evidence.proof.trust import FetchError, fetch, is_http_url, load_certificate, root_texts
 from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.formats import visible

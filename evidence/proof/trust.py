@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from evidence import seal
 from evidence.extras import need
 from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refuse
-from evidence.proof.web import FetchError, fetch
 from evidence.writing import write_error, write_json, write_text
 from schemas.catalog import VERSION
-from schemas.formats import format_value, join_words
+from schemas.formats import format_value, join_words, visible
 from schemas.validate import read_document
 
 if TYPE_CHECKING:
@@ -36,18 +36,16 @@ _NAME = re.compile(r"\w[\w .@+'()-]{0,99}")
 """Names that `allowed_signers` takes literally: no quotation marks, commas or wildcards."""
 _KEY = re.compile(r"(?:ssh|ecdsa|sk)-[\w@.-]+ [A-Za-z0-9+/]+=*")
 _GITHUB_USER = re.compile(r"github:([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)")
+_TIMEOUT_SECONDS = 10.0
+_MAX_RESPONSE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedEntry:
-    """An entry of the trust list.
+    """An entry of the trust list: an SSH public key, a certificate in PEM form or a trusted root in JSON.
 
-    Attributes:
-        kind: What it is.
-        name: The user's name for it.
-        id: Fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and the hash of the certificate or root.
-        content: SSH public key, certificate in PEM form, or trusted root in JSON.
-        added_at: When the user added it.
+    `name` is the user's name for it, and `id` the fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and
+    the hash of the certificate or root.
     """
 
     kind: Kind
@@ -58,12 +56,12 @@ class TrustedEntry:
 
 
 def trust_path() -> Path:
-    """Return the file of this user's trust list."""
+    """Return the path of this user's trust list."""
     return seal.user_data_folder() / "trust.json"
 
 
 def allowed_signers_path() -> Path:
-    """Return the file with the trusted keys in the format of `ssh-keygen`."""
+    """Return the path of the trusted keys in the format of `ssh-keygen`."""
     return seal.user_data_folder() / "allowed_signers"
 
 
@@ -91,12 +89,12 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
     """Add the keys, the certificate or the Sigstore root of a source to the trust list, or rename them.
 
     Args:
-        source: A file, an `https` address, or `github:USER`, whose keys GitHub publishes.
+        source: A file, an `https` address, or `github:USER` for the keys that GitHub publishes.
         name: The user's name for it; by default that of the GitHub user.
-        now: When it is added.
+        now: Time of the entry.
 
     Raises:
-        ProblemError: Exit code 2: the source holds nothing that can be trusted, the name cannot be used, or the list
+        ProblemError: Exit code 2: the source contains no key, certificate or root, the name is not allowed, or the list
             cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
@@ -152,7 +150,7 @@ def _load(source: str) -> str:
 
 
 def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
-    """Yield what can be trusted in a text, as kind, id and content."""
+    """Yield kind, id and content of each key, certificate or Sigstore root in a text."""
     if "BEGIN CERTIFICATE" in text:
         from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -170,6 +168,52 @@ def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
         if not keys:
             raise refuse(source, "TP859", what="This holds no SSH public key, no certificate and no trusted root.")
         yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
+
+
+class FetchError(Exception):
+    """A server could not be reached or answered something else; the message is a verb phrase about the server."""
+
+
+def is_http_url(url: str) -> bool:
+    """Return whether a text is an `http` or `https` address with a host and no control characters."""
+    try:
+        parts = urlsplit(url)
+        has_valid_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return has_valid_port and parts.scheme in {"http", "https"} and bool(parts.hostname) and visible(url) == url
+
+
+def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain") -> bytes:
+    """Send a GET request, or a POST request if there is a body, and return the answer.
+
+    Raises:
+        FetchError: The server cannot be reached, reports an error or answers with too much.
+    """
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    scheme, _, rest = url.partition("://")
+    if scheme == "https":
+        request = urllib.request.Request(f"https://{rest}", body)
+    else:
+        request = urllib.request.Request(f"http://{rest}", body)
+    request.add_header("Content-Type", content_type)
+    try:
+        with urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
+            content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
+        if len(content) <= _MAX_RESPONSE_BYTES:
+            return content
+        failure = f"answered with more than {_MAX_RESPONSE_BYTES:,} bytes"
+    except urllib.error.HTTPError as error:
+        failure = f"answered with status {error.code}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        failure = f"cannot be reached: {visible(str(reason) or type(error).__name__)}"
+        if isinstance(reason, TimeoutError):
+            failure = f"did not answer within {_TIMEOUT_SECONDS:.0f} seconds"
+    raise FetchError(failure)
 
 
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:

@@ -15,8 +15,15 @@ from synthetic import write_run
 from evidence.grade import Grade
 from evidence.index.index import RunIndex, check_paths
 from evidence.layout import MANIFEST, RECEIPTS
-from evidence.proof.coverage import Coverage, RunExtent, load_extent, measure_coverage, merge_segments
-from evidence.proof.receipts import own_receipts_folder, save_receipt
+from evidence.proof.receipts import (
+    Coverage,
+    RunExtent,
+    load_extent,
+    measure_coverage,
+    merge_segments,
+    own_receipts_folder,
+    save_receipt,
+)
 from evidence.report import report_text
 
 IDENTICAL = "Checked by you on 2026-11-23: 5 of 5 segments are identical."
