@@ -1,8 +1,8 @@
-"""RFC 3161 time stamps: request one from a time authority, keep it with a run or a zip, and verify it.
+"""Request RFC 3161 time stamps from a time authority, store them with a run or a zip, and verify them.
 
-`stamps.json` of a run holds the responses. The first is for the start of the run (configuration, data and plan, before
-the first step), the last for the manifest, which lists the hash of every file. The run took place between the two. The
-stamp of a zip is next to it as `.tsr`, which `openssl ts` reads too. An authority is shown a hash and nothing else.
+The responses are in `stamps.json` of a run. The first is for its start (configuration, data and plan, before the first
+step), the last for the manifest with the hash of every file. The run took place between the two. The stamp of a zip is
+next to it as `.tsr`, which `openssl ts` also reads. An authority receives only a hash.
 """
 
 from __future__ import annotations
@@ -45,12 +45,8 @@ _TIME = "%Y-%m-%d %H:%M:%S UTC"
 class Timestamp:
     """One entry of `stamps.json`, or the stamp next to a zip.
 
-    Attributes:
-        subject: What was stamped.
-        sha256: Hash that the subject has now, or None if a file of it is missing.
-        authority: Address of the authority, or name of the file.
-        response: TimeStampResp in DER, or None if the authority gave none.
-        failure: Why there is no response.
+    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address, or the name
+    of the `.tsr` file. `response` is a TimeStampResp in DER, or None if the request failed with `failure`.
     """
 
     subject: Subject
@@ -196,13 +192,8 @@ def verify_timestamp(
 ) -> tuple[str, bool]:
     """Return what a time stamp proves, as a sentence, and whether it is invalid.
 
-    A stamp for other content is invalid. One of an unknown authority only proves nothing, unless the reader named the
-    root certificate.
-
-    Args:
-        stamp: The time stamp.
-        roots: Trusted root certificates by name.
-        requested: Whether the reader named the root certificate.
+    A stamp for other content is invalid. One of an unknown authority is invalid only if the reader named a root
+    certificate (`requested`). `roots` are the trusted root certificates by name.
     """
     subject = _SUBJECTS[stamp.subject]
     if stamp.failure is not None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from evidence import seal
 from evidence.extras import need
-from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refuse
+from evidence.proof.signatures import NAMESPACE, fingerprint, read_or_refuse, refuse
 from evidence.writing import write_error, write_json, write_text
 from schemas.catalog import VERSION
 from schemas.formats import format_value, join_words, visible
@@ -140,13 +140,12 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
 
 
 def _load(source: str) -> str:
+    if not source.startswith("https://"):
+        return read_or_refuse(Path(source), "TP859", "The file").decode("utf-8", "replace")
     try:
-        content = fetch(source) if source.startswith("https://") else read_limited(Path(source))
+        return fetch(source).decode("utf-8", "replace")
     except FetchError as error:
         raise refuse(source, "TP859", what=f"The server {error}.") from None
-    except OSError as error:
-        raise refuse(source, "TP859", what=f"The file cannot be read: {error.strerror or error}.") from None
-    return content.decode("utf-8", "replace")
 
 
 def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:

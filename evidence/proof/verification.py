@@ -1,8 +1,8 @@
-"""What people and services outside of a run's folder prove about it, and the grade `verified` that this gives.
+"""Grade runs and bundles with proofs from outside of the folder.
 
-Anyone who can write a folder can write a consistent one, so the folder alone is `consistent` at best. A proof comes
-from outside: this user's own sealed receipt, a receipt that a trusted key signed, or the attestation of a workflow. A
-proof by someone unknown is a claim: it is shown and changes nothing.
+Anyone who can write a folder can write a consistent one, so a folder alone is `consistent` at best. `verified` needs
+this user's own sealed receipt, a receipt signed by a trusted key, or the attestation of a workflow. An unknown person's
+receipt is shown as a claim and does not change the grade.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evidence.layout import STAMPS
 from evidence.proof.attestations import Attestation, load_attestation_roots, verify_attestations
 from evidence.proof.receipts import (
     Coverage,
+    RunExtent,
     find_receipts,
     is_negative,
     load_extent,
@@ -48,7 +49,7 @@ NOT_COVERED = (
 """Shown with every receipt."""
 
 WITNESSED = "seen by a witness"
-"""Shown with the grade of a run that nobody repeated, but whose making was attested."""
+"""Coverage of a run that nobody repeated but a workflow attested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +57,10 @@ class Proof:
     """A statement about a run from outside of its folder.
 
     Attributes:
-        by: `you`, or the name of a trusted person or service; None if the reader does not trust its author.
-        made_at: When it was made, as RFC 3339.
-        description: What was done and found.
-        is_positive: Whether it supports the run; a repetition that differs does not.
-        coverage: How much of the run was repeated, or None for a witness, who repeats nothing.
+        by: `you`, the name of a trusted person or service, or None if its author is not trusted.
+        made_at: RFC 3339 time.
+        is_positive: Whether it supports the run.
+        coverage: Coverage of a repetition, or None for a witness.
     """
 
     by: str | None
@@ -75,16 +75,9 @@ class Proof:
 
 
 def find_proofs(folder: Path, sha256: str) -> tuple[Proof, ...]:
-    """Return the proofs about a run, newest first.
-
-    Args:
-        folder: Its folder.
-        sha256: Hash of its manifest.
-    """
+    """Return the proofs about the run in a folder whose manifest has this hash, newest first."""
     found = list(find_receipts(folder, sha256))
-    if not found:
-        return ()
-    extent = load_extent(folder)
+    extent = load_extent(folder) if found else RunExtent()
     proofs = [
         Proof(
             by="you" if is_own else _trusted_signer(path),
@@ -109,10 +102,8 @@ def _trusted_signer(receipt: Path) -> str | None:
 def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     """Return the grade of a run with the proofs about it.
 
-    Example:
-        A consistent run of which this user repeated everything today is verified, with the reason "Checked by you on
-        2026-11-23: 5 of 5 segments are identical." One whose repetition differed stays consistent, and that is its
-        first reason. So does one of which 4 of 2,800 steps were repeated; the reasons say what is missing.
+    A consistent run that a witness saw, or of which enough was reproduced, is verified. If a repetition differed or
+    covers too little, the run stays consistent and the reasons say why.
     """
     if grade.name != "consistent":
         return grade
@@ -123,10 +114,9 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     coverage = merge_coverage([proof.coverage for proof in positive if proof.coverage is not None])
     is_witnessed = any(proof.coverage is None for proof in positive)
     is_verified = not negative and (is_witnessed or (coverage is not None and coverage.is_sufficient))
-    details: list[str] = []
-    if coverage:
-        details = [coverage.description, *([] if is_verified else coverage.missing()), NOT_COVERED]
-    # Someone who repeats a run three times a day with the same result is mentioned once.
+    missing = coverage.missing() if coverage and not is_verified else ()
+    details = [coverage.description, *missing, NOT_COVERED] if coverage else []
+    # Repetitions with the same result on one day are mentioned once.
     reasons = tuple(dict.fromkeys([*negative, *map(str, positive), *details, *grade.reasons, *claims]))
     if is_verified:
         return Grade(name="verified", reasons=reasons, coverage=coverage.summary if coverage else WITNESSED)
@@ -136,19 +126,17 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
 
 def grade_run(run: Run) -> RunReport:
     """Check a run, and grade it with the proofs about it."""
-    return _apply_to_report(check_run(run))
+    return grade_reports([check_run(run)])[0]
 
 
 def grade_reports(reports: Sequence[RunReport]) -> list[RunReport]:
     """Return reports with grades that take the proofs about their runs into account."""
-    return [_apply_to_report(report) for report in reports]
-
-
-def _apply_to_report(report: RunReport) -> RunReport:
-    if report.grade.name != "consistent" or report.manifest_sha256 is None:
-        return report
-    proofs = find_proofs(report.path, report.manifest_sha256)
-    return replace(report, grade=apply_proofs(report.grade, proofs)) if proofs else report
+    return [
+        replace(each, grade=apply_proofs(each.grade, find_proofs(each.path, each.manifest_sha256)))
+        if each.grade.name == "consistent" and each.manifest_sha256
+        else each
+        for each in reports
+    ]
 
 
 def explain_receipt(receipt: Mapping[str, Any]) -> Iterator[str]:
@@ -187,15 +175,15 @@ def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
 
 
 def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
-    """Return a verdict with the result of a signature: one that the reader named, or one next to the zip.
+    """Return a verdict with the result of a signature.
 
-    A signature that was only found next to the zip can warn but never fails the bundle: otherwise whoever removes it
-    would be better off.
+    A signature that was only found next to the zip can warn but never fails the bundle, because removing it would be
+    easier than forging it.
 
     Args:
         verdict: Verdict on the bundle.
         signature: Signature file; by default the zip's `.sig`.
-        public_key: SSH public key that must have signed; by default any key of a trusted person.
+        public_key: SSH public key that must have signed; by default any key on the trust list.
 
     Raises:
         ProblemError: Exit code 2: the key or the trust list cannot be used, or `ssh-keygen` is missing.

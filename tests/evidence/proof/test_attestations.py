@@ -21,6 +21,7 @@ from evidence.proof.trust import load_sigstore_roots
 from schemas.problems import Problem
 from trainproof import command
 
+Capture = pytest.CaptureFixture[str]
 DIGEST = "ab" * 32
 
 
@@ -55,7 +56,7 @@ def verified(path: Path, own: OwnSigstore, **expected: str) -> list[Attestation]
     return found.what if isinstance(found, Problem) else found
 
 
-def test_a_valid_attestation(own: OwnSigstore, tmp_path: Path) -> None:
+def test_valid_attestation(own: OwnSigstore, tmp_path: Path) -> None:
     several = [own.attestation(statement_about(each * 32)) for each in ("01", "02")]
     found = verified(write(tmp_path, *several), own)
     assert isinstance(found, list)
@@ -73,19 +74,19 @@ def test_a_valid_attestation(own: OwnSigstore, tmp_path: Path) -> None:
         Workflow(issuer="https://accounts.example"),  # whoever has an e-mail address gets such a certificate
     ],
 )
-def test_another_workflow_does_not_count(workflow: Workflow, own: OwnSigstore, tmp_path: Path) -> None:
+def test_another_workflow_is_refused(workflow: Workflow, own: OwnSigstore, tmp_path: Path) -> None:
     what = verified(write(tmp_path, own.attestation(statement_about(DIGEST), workflow)), own)
     assert str(what).startswith("The attestation is not valid: Certificate's OIDC")
 
 
 @pytest.mark.parametrize("part", ["authority", "certificates", "signatures"])
-def test_made_with_another_key(part: str, own: OwnSigstore, tmp_path: Path) -> None:
+def test_forged_key(part: str, own: OwnSigstore, tmp_path: Path) -> None:
     """A forger lacks the key of the authority, of the log of certificates, or of the log of signatures."""
     forged = own.with_other(part).attestation(statement_about(DIGEST))
     assert isinstance(verified(write(tmp_path, forged), own), str)
 
 
-def test_logged_after_the_certificate_had_ended(own: OwnSigstore, tmp_path: Path) -> None:
+def test_logged_after_certificate_expired(own: OwnSigstore, tmp_path: Path) -> None:
     late = own.attestation(statement_about(DIGEST), logged_after_minutes=11)
     assert isinstance(verified(write(tmp_path, late), own), str)
 
@@ -120,14 +121,14 @@ def test_changed_afterwards(change: Callable[[dict[str, Any]], None], own: OwnSi
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"verificationMaterial": 3}', b"[" * 9999])
-def test_a_file_that_is_not_an_attestation(content: bytes, own: OwnSigstore, tmp_path: Path) -> None:
+def test_invalid_attestation_file(content: bytes, own: OwnSigstore, tmp_path: Path) -> None:
     path = tmp_path / "attestation.json"
     path.write_bytes(content)
     assert isinstance(verified(path, own), str)
 
 
 def verify(
-    capsys: pytest.CaptureFixture[str], folder: Path, own: OwnSigstore, zipped: Path, *flags: object, **changes: Any
+    capsys: Capture, folder: Path, own: OwnSigstore, zipped: Path, *flags: object, **changes: Any
 ) -> tuple[int, str]:
     """Verify a bundle with an attestation of it, from a workflow with some changes."""
     digest = changes.pop("digest", hashlib.sha256(zipped.read_bytes()).hexdigest())
@@ -141,8 +142,8 @@ def verify(
 
 
 @pytest.mark.parametrize("file", ["zip", "manifest"])
-def test_a_run_of_a_workflow_is_verified(
-    file: str, own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_attested_run_is_verified(
+    file: str, own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     attested = zipped.read_bytes() if file == "zip" else contents(zipped)["runs/demo-1/run_manifest.json"]
     digest = hashlib.sha256(attested).hexdigest()
@@ -153,8 +154,8 @@ def test_a_run_of_a_workflow_is_verified(
     assert f"  attestation.jsonl: {made} https://github.com/ada/runs/actions/runs/1/attempts/1\n" in out
 
 
-def test_of_another_file_or_commit_or_repository_it_fails(
-    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_file_commit_or_repository_fails(
+    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     flags = ("--repository", "ada/runs")
     for changes, error in [
@@ -166,8 +167,8 @@ def test_of_another_file_or_commit_or_repository_it_fails(
         assert (code, error in out, "demo-1: consistent." in out) == (1, True, True)
 
 
-def test_without_a_trusted_repository_or_root_nothing_is_checked(
-    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_unchecked_without_repository_or_root(
+    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     """A forger has a repository too, and its workflows attest what they like."""
     code, out = verify(capsys, tmp_path, own, zipped, commit=commit)
@@ -181,9 +182,7 @@ def test_without_a_trusted_repository_or_root_nothing_is_checked(
     assert found["attestation"]["unchecked"].endswith("Pass a trusted root: `--trusted-root FILE`.")
 
 
-def test_a_file_that_is_not_a_root(
-    own: OwnSigstore, zipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_root(own: OwnSigstore, zipped: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "other.json").write_text('{"mediaType": "x"}')
     flags = ("--repository", "ada/runs", "--trusted-root", tmp_path / "other.json")
     code, out = verify(capsys, tmp_path, own, zipped, *flags)
