@@ -1,8 +1,8 @@
 """Receipts of `trainproof replay` and `trainproof challenge`, and how much of a run they cover.
 
 A receipt is bound to a run by the hash of its manifest, which lists every file, so a changed run has no receipts. This
-user's own are sealed and kept outside of the runs. A receipt in a run's folder came with it: it counts if this user
-made it or a trusted key signed it, and is a claim otherwise.
+user's own are sealed and kept outside of the runs. A receipt in a run's folder counts if this user made it
+or a trusted key signed it, and is a claim otherwise.
 """
 
 from __future__ import annotations

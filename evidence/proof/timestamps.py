@@ -117,10 +117,7 @@ def _decode(response: bytes) -> TimeStampResponse | str:
 def stamp_run(
     folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
 ) -> str | None:
-    """Request a time stamp and append the response, or why there is none, to the run's `stamps.json`.
-
-    Returns:
-        Why there is no stamp, as a sentence, or None if there is one.
+    """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure.
 
     Raises:
         OSError: `stamps.json` cannot be written.
@@ -169,7 +166,7 @@ def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[T
 
 
 def load_zip_timestamp(file: Path) -> Timestamp | None:
-    """Load the time stamp next to a zip, or return None if there is none."""
+    """Load the time stamp next to a zip, or None if the file does not exist."""
     path = timestamp_path(file)
     try:
         response = read_limited(path)

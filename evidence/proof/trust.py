@@ -1,6 +1,6 @@
 """The trust list of this user: SSH keys of people, and root certificates of time authorities and of Sigstore.
 
-The list is in the user's own folder, outside of every run, so nobody who sends a run can be on it. Its keys are also
+The list is in the user's data folder and never in a run, so a run cannot add its author. Its keys are also
 written to `allowed_signers`, the file that `ssh-keygen -Y verify` reads (ssh-keygen(1), ALLOWED SIGNERS).
 """
 
@@ -94,7 +94,7 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
         now: Time of the entry.
 
     Raises:
-        ProblemError: Exit code 2: the source contains no key, certificate or root, the name is not allowed, or the list
+        ProblemError: Exit code 2: the source contains no key, certificate or root, the name is invalid, or the list
             cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
@@ -116,7 +116,7 @@ def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
     """Remove the entries with a name or id from the trust list and return them.
 
     Raises:
-        ProblemError: Exit code 2: there is no such entry, or the list cannot be written.
+        ProblemError: Exit code 2: no entry matches, or the list cannot be written.
     """
     entries = trusted_entries()
     removed = [each for each in entries if name_or_id in (each.name, each.id)]
@@ -216,7 +216,7 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
 
 
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
-    """Return name, text and file of a root certificate that the reader named, or else of those on the trust list.
+    """Return name, text and file of the given root certificate, or of each one on the trust list.
 
     Raises:
         ProblemError: Exit code 2: the file or the list cannot be read.
@@ -230,7 +230,7 @@ def load_certificate(pem: str, file: str) -> Certificate:
     """Load the first certificate of a PEM text; `file` names it in messages.
 
     Raises:
-        ProblemError: Exit code 2: there is none, or the extra `witness` is not installed.
+        ProblemError: Exit code 2: the text has no certificate, or the extra `witness` is not installed.
     """
     need("stamp", "witness")
     from cryptography.x509 import load_pem_x509_certificate

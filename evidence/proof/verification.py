@@ -49,7 +49,7 @@ NOT_COVERED = (
 """Shown with every receipt."""
 
 WITNESSED = "seen by a witness"
-"""Coverage of a run that nobody repeated but a workflow attested."""
+"""Coverage of a run that was attested by a workflow but not repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)

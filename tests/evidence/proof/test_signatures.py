@@ -1,4 +1,4 @@
-"""SSH signatures of bundles and receipts, and the list of people whom the reader trusts."""
+"""SSH signatures of bundles and receipts, and the trust list."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="need
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def user_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
 
 
@@ -89,10 +89,8 @@ def test_a_new_key_signs_and_its_public_half_verifies(bundle: Path, tmp_path: Pa
     out = good(capsys, "verify", bundle, "--public-key", f"{key}.pub")
     assert out.endswith(f"Signed with {key_id}. Whose key this is, you must know from elsewhere.\n")
     code, _, err = run(capsys, "sign", "--new-key", key)
-    assert (code, err.splitlines()[0]) == (
-        2,
-        f"error TP855: {key}: This key exists, and keys are never overwritten.",
-    )
+    assert code == 2
+    assert err.startswith(f"error TP855: {key}: This key exists, and keys are never overwritten.\n")
 
 
 def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> None:
@@ -129,7 +127,7 @@ def test_signature_survives_packing_again(signed: Path, keys: Path, tmp_path: Pa
 
 
 def forge_everything(files: dict[str, bytes], folder: Path) -> dict[str, bytes]:
-    """Return a better run with all lists written anew: without a signature nothing contradicts anything."""
+    """Return a better run with every hash recomputed, which only a signature can contradict."""
     return listed_again(contents(small_bundle(folder / "better", correct=1.0)))
 
 
@@ -312,7 +310,7 @@ def test_invalid_trust_list_trusts_nobody(content: str, keys: Path, bundle: Path
 
 
 @pytest.fixture
-def with_receipt(keys: Path, tmp_path: Path, capsys: Capture) -> Path:
+def receipted(keys: Path, tmp_path: Path, capsys: Capture) -> Path:
     """A run with a receipt in its folder that Ada signed."""
     folder = write_run(tmp_path / "runs", "demo-1", steps=4, items=6)
     (folder / RECEIPTS).mkdir()
@@ -322,32 +320,32 @@ def with_receipt(keys: Path, tmp_path: Path, capsys: Capture) -> Path:
     return folder
 
 
-def grade_of(capsys: Capture, folder: Path) -> tuple[str, list[str]]:
+def read_grade(capsys: Capture, folder: Path) -> tuple[str, list[str]]:
     [found] = json.loads(good(capsys, "grade", folder, "--json"))
     return found["grade"], found["reasons"]
 
 
-def test_trusted_receipt_verifies_a_run(with_receipt: Path, keys: Path, tmp_path: Path, capsys: Capture) -> None:
-    name, reasons = grade_of(capsys, with_receipt)
+def test_trusted_receipt_verifies_a_run(receipted: Path, keys: Path, tmp_path: Path, capsys: Capture) -> None:
+    name, reasons = read_grade(capsys, receipted)
     assert (name, reasons[-1][:27]) == ("consistent", "Unverified claim by an unkn")
     trust_ada(capsys, keys, "Ada")
-    name, reasons = grade_of(capsys, with_receipt)
+    name, reasons = read_grade(capsys, receipted)
     assert (name, reasons[0]) == ("verified", "Checked by Ada on 2026-11-23: 5 of 5 segments are identical.")
-    out = good(capsys, "verify", build_bundle([with_receipt], tmp_path / "with.zip").output)
+    out = good(capsys, "verify", build_bundle([receipted], tmp_path / "with.zip").output)
     assert "  demo-1: verified (score: 6 of 6 answers; training: 4 of 4 steps). Checked by Ada" in out
     other = write_run(tmp_path / "others", "demo-2", steps=4, items=6, seed=3)
-    shutil.copytree(with_receipt / RECEIPTS, other / RECEIPTS)
-    assert grade_of(capsys, other)[0] == "consistent"
+    shutil.copytree(receipted / RECEIPTS, other / RECEIPTS)
+    assert read_grade(capsys, other)[0] == "consistent"
 
 
 @pytest.mark.parametrize("change", ["receipt", "signature"])
 def test_signature_of_other_content_is_no_proof(
-    change: str, with_receipt: Path, signed: Path, keys: Path, capsys: Capture
+    change: str, receipted: Path, signed: Path, keys: Path, capsys: Capture
 ) -> None:
     trust_ada(capsys, keys)
-    path = with_receipt / RECEIPTS / "replay.json"
+    path = receipted / RECEIPTS / "replay.json"
     if change == "receipt":
         path.write_text(path.read_text().replace("5 of 5", "9 of 9"))
     else:  # Ada did sign: a bundle
         shutil.copy(f"{signed}.sig", f"{path}.sig")
-    assert grade_of(capsys, with_receipt)[0] == "consistent"
+    assert read_grade(capsys, receipted)[0] == "consistent"

@@ -85,7 +85,7 @@ def test_damaged_and_foreign_receipts_are_ignored(change: str, run: Path) -> Non
     assert not any("claim" in reason for reason in grade(run).reasons)
 
 
-def not_tried(run: Path) -> dict[str, Any]:
+def untried(run: Path) -> dict[str, Any]:
     document = receipt(run)
     for segment in document["covered"]["segments"]:
         segment["verdict"] = "not tried"
@@ -104,7 +104,7 @@ NOT_ENOUGH: dict[str, tuple[Any, str]] = {
         "12 of the untrained one. Training partly reproduced: 2 of 20 steps, without its end. Not every answer",
     ),
     "no answers": (lambda run: receipt(run, trained=0), "Score not reproduced: 0 of 12 answers of the trained model"),
-    "no steps": (not_tried, "Training not reproduced: 0 of 20 steps."),
+    "no steps": (untried, "Training not reproduced: 0 of 20 steps."),
     "a challenge": (challenge, "Score reproduced: 12 of 12 answers of the trained model"),
     "half the steps, not drawn": (
         lambda run: receipt(run, segments=SEGMENTS),
