@@ -25,8 +25,7 @@ from evidence.effective import flatten
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
-from evidence.proof.coverage import load_extent, measure_coverage
-from evidence.proof.receipts import read_receipts, run_sha256, summarize_receipt
+from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256, summarize_receipt
 from evidence.report import build_record, headlines, score_headline
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evidence.extras import need
-from evidence.proof.signatures import read_limited, refuse
+from evidence.proof.signatures import read_or_refuse
 from evidence.proof.trust import load_sigstore_roots, root_texts, split_json
 from schemas.formats import visible
 from schemas.problems import Problem, problem_of
@@ -28,7 +28,7 @@ ISSUER = "https://token.actions.githubusercontent.com"
 """GitHub's identity service for workflows."""
 
 _MAX_ATTESTATIONS = 32
-"""Attestations of one file that are tried; a stranger's file may hold any number."""
+"""Maximum number of attestations read from a file; a hostile file may contain any number."""
 
 _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
@@ -39,9 +39,9 @@ class Attestation:
 
     Attributes:
         commit: Commit of the repository at which the workflow ran.
-        digests: SHA-256 of the files that it attests.
-        made_at: When its certificate was issued, as RFC 3339.
-        invocation: Address of the run of the workflow, with its log.
+        digests: SHA-256 of the attested files.
+        made_at: Time of the certificate, as RFC 3339.
+        invocation: Address of the workflow run with its log.
     """
 
     commit: str
@@ -72,11 +72,7 @@ def verify_attestations(
     from sigstore.models import Bundle
     from sigstore.verify import Verifier, policy
 
-    try:
-        parts = split_json(read_limited(path))[:_MAX_ATTESTATIONS]
-    except OSError as error:
-        what = f"The attestation cannot be read: {error.strerror or error}."
-        raise refuse(path, "TP863", what=what) from None
+    parts = split_json(read_or_refuse(path, "TP863", "The attestation"))[:_MAX_ATTESTATIONS]
     found, failures = [], []
     for part, (name, root), commit in product(parts, roots.items(), commits):
         identity = policy.AllOf(
@@ -93,9 +89,10 @@ def verify_attestations(
         except (Error, ValueError, RecursionError) as error:
             failures.append(f"{visible(str(error)).rstrip('.')} (root {name}).")
             continue
-        issued_at = bundle.signing_certificate.not_valid_before_utc.isoformat(timespec="seconds")
-        invocation = _invocation(bundle.signing_certificate)
-        found.append(Attestation(commit=commit, digests=_digests(payload), made_at=issued_at, invocation=invocation))
+        certificate = bundle.signing_certificate
+        issued_at = certificate.not_valid_before_utc.isoformat(timespec="seconds")
+        address = _invocation(certificate)
+        found.append(Attestation(commit=commit, digests=_digests(payload), made_at=issued_at, invocation=address))
     if not found:
         what = failures[0] if failures else "No run of the bundle states a commit that could be compared."
         return problem_of("TP863", file=visible(str(path)), what=f"The attestation is not valid: {what}")
@@ -116,7 +113,7 @@ def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
 
 
 def _digests(payload: bytes) -> frozenset[str]:
-    """Return the SHA-256 digests of the subjects of an in-toto statement; none if it is not one."""
+    """Return the SHA-256 digests of the subjects of an in-toto statement; empty if it is not one."""
     try:
         subjects = json.loads(payload)["subject"]
         return frozenset(subject["digest"]["sha256"] for subject in subjects if "sha256" in subject["digest"])

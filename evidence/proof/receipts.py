@@ -1,14 +1,16 @@
-"""Receipts of `trainproof replay` and `trainproof challenge`: what someone found who reproduced a run.
+"""Receipts of `trainproof replay` and `trainproof challenge`, and how much of a run they cover.
 
 A receipt is bound to a run by the hash of its manifest, which lists every file, so a changed run has no receipts. This
-user's own are sealed and kept outside of the runs. A receipt in a run's folder came with it: it counts if this user
-made it or a trusted key signed it, and is a claim otherwise.
+user's own are sealed and kept outside of the runs. A receipt in a run's folder counts if this user made it
+or a trusted key signed it, and is a claim otherwise.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,27 @@ from evidence import layout, seal
 from evidence.hashes import sha256_file, sha256_json
 from evidence.proof.signatures import refuse, sign, signature_path
 from evidence.writing import write_json
-from schemas.formats import visible
+from schemas.formats import quantity, visible
 from schemas.validate import read_document
 
 _SEAL_PREFIX = b"trainproof receipt\n"
-"""What the sealed bytes begin with, so that a seal of something else cannot be used."""
+"""Prefix of the sealed bytes, so that a seal of another document is not accepted."""
 
 _MAX_RECEIPTS = 64
-"""Receipts of one run that are read; a stranger's folder may hold any number."""
+"""Maximum number of receipts read per run; a hostile folder may contain any number."""
+
+MIN_DETECTION_PROBABILITY = 0.95
+"""Probability with which drawn segments must detect a run of which half of the training was invented."""
+
+REPRODUCED = ("identical", "within tolerance")
+"""Verdicts of a reproduced segment."""
+
+Steps = tuple[int, int]
+"""A segment: the step after which it begins, and its last step."""
 
 
 def own_receipts_folder() -> Path:
-    """Return the folder of this user's own receipts."""
+    """Return the folder of this user's receipts."""
     return seal.user_data_folder() / layout.RECEIPTS
 
 
@@ -63,12 +74,7 @@ def receipts_version() -> int:
 
 
 def find_receipts(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any], bool]]:
-    """Yield the receipts for a run: file, document, and whether this user made it.
-
-    Args:
-        folder: Folder of the run, which may hold receipts that came with it.
-        sha256: Hash of its manifest.
-    """
+    """Yield this user's receipts for a run and those in its folder: file, document, and whether this user made it."""
     for place in (own_receipts_folder() / sha256, folder / layout.RECEIPTS):
         for path, receipt in read_receipts(place, sha256):
             yield path, receipt, seal.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
@@ -81,9 +87,8 @@ def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, An
     except OSError:
         return
     for path in paths[-_MAX_RECEIPTS:]:
-        document = read_document(path, "receipt")
-        receipt = document.value
-        if receipt is not None and not document.problems and receipt["run_sha256"] == sha256:
+        receipt = _read_valid(path, "receipt")
+        if receipt is not None and receipt["run_sha256"] == sha256:
             yield path, receipt
 
 
@@ -98,8 +103,7 @@ def sign_receipt(path: Path, key: Path) -> str:
     Raises:
         ProblemError: Exit code 2: the file is not a receipt; or see `sign`.
     """
-    document = read_document(path, "receipt")
-    if document.value is None or document.problems:
+    if _read_valid(path, "receipt") is None:
         raise refuse(path, "TP871", what="This is neither a bundle nor a receipt.")
     return sign(path.read_bytes(), key, signature_path(path))
 
@@ -113,3 +117,215 @@ def is_negative(receipt: dict[str, Any]) -> bool:
 
 def _sealed_bytes(receipt: dict[str, Any]) -> bytes:
     return _SEAL_PREFIX + sha256_json({key: value for key, value in receipt.items() if key != "seal"}).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunExtent:
+    """Steps of a run, and number of answers of its model after (`trained`) and before training.
+
+    `evaluated_step` is None if the run was not evaluated.
+    """
+
+    first_step: int = 0
+    last_step: int = 0
+    evaluated_step: int | None = None
+    trained: int = 0
+    untrained: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.last_step - self.first_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much of a run was reproduced, by one receipt or by several.
+
+    `verified` needs both score and training, as neither implies the other: weights that reproduce the answers may have
+    been bought, and whoever repeats the first steps has not seen where training ended. So it needs every answer of the
+    trained model, the end of the training (whose parameters were evaluated), and either every step or segments that a
+    judge's random number drew from the whole run.
+
+    Attributes:
+        of: Extent of the run.
+        trained: Number of reproduced answers of the trained model.
+        untrained: Number of reproduced answers of the model before training.
+        segments: Disjoint repeated segments of the training, in order.
+        detection_probability: Probability that the drawn segments detect a run of which half of the training was
+            invented; 0 if nothing was drawn from the whole run.
+    """
+
+    of: RunExtent
+    trained: int = 0
+    untrained: int = 0
+    segments: tuple[Steps, ...] = ()
+    detection_probability: float = 0.0
+
+    @property
+    def steps(self) -> int:
+        """Number of repeated steps."""
+        return sum(last - first for first, last in self.segments)
+
+    @property
+    def is_score_reproduced(self) -> bool:
+        """Whether every answer of the trained model was reproduced."""
+        return 0 < self.of.trained <= self.trained
+
+    @property
+    def is_last_step_repeated(self) -> bool:
+        """Whether the last step of the training was repeated."""
+        return any(first < self.of.last_step <= last for first, last in self.segments)
+
+    @property
+    def is_end_reached(self) -> bool:
+        """Whether the last step was repeated and is the one that was evaluated."""
+        return self.of.evaluated_step == self.of.last_step and self.is_last_step_repeated
+
+    @property
+    def is_training_reproduced(self) -> bool:
+        """Whether enough of the training was repeated for `verified`."""
+        is_drawn = self.detection_probability >= MIN_DETECTION_PROBABILITY
+        return self.is_end_reached and (self.steps >= self.of.steps or is_drawn)
+
+    @property
+    def is_sufficient(self) -> bool:
+        """Whether score and training are reproduced."""
+        return self.is_score_reproduced and self.is_training_reproduced
+
+    @property
+    def summary(self) -> str:
+        """Coverage in a few words: `score: 100 of 100 answers; training: 4 of 2,800 steps`."""
+        return f"score: {self._answers}; training: {self._steps}"
+
+    @property
+    def description(self) -> str:
+        """Coverage in two sentences, with the answers of both models."""
+        score = f"{_degree(self.trained, self.of.trained)}: {self._answers} of the trained model"
+        if self.of.untrained:
+            score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
+        training = f"{_degree(self.steps, self.of.steps)}: {self._steps}"
+        if self.steps:
+            is_end = self.is_last_step_repeated and self.of.evaluated_step in (None, self.of.last_step)
+            training += ", including its end" if is_end else ", without its end"
+        return f"Score {score}. Training {training}."
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the `marks` object of a receipt."""
+        return {
+            "score": {
+                "repeated": self.is_score_reproduced,
+                "trained": self.trained,
+                "trained_of": self.of.trained,
+                "untrained": self.untrained,
+                "untrained_of": self.of.untrained,
+            },
+            "training": {
+                "repeated": self.is_training_reproduced,
+                "steps": self.steps,
+                "steps_of": self.of.steps,
+                "end_reached": self.is_end_reached,
+                "caught_half": self.detection_probability,
+            },
+            "said": self.description,
+            "lacking": list(self.missing()),
+        }
+
+    def missing(self) -> Iterator[str]:
+        """Yield why the coverage is not sufficient, as sentences."""
+        if self.of.evaluated_step is None:
+            yield "The run was not evaluated, so there is no score to reproduce."
+            return
+        if not self.is_score_reproduced:
+            yield (
+                "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
+                "do this if the run's parameters were kept."
+            )
+        if not self.is_end_reached:
+            yield "The end of the training, whose parameters were evaluated, was not reached."
+        elif not self.is_training_reproduced:
+            yield (
+                f"Only {self._steps} were repeated, and they were not drawn at random from the whole run. "
+                "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
+            )
+
+    @property
+    def _answers(self) -> str:
+        return f"{self.trained:,} of {quantity(self.of.trained, 'answer')}"
+
+    @property
+    def _steps(self) -> str:
+        return f"{self.steps:,} of {quantity(self.of.steps, 'step')}"
+
+
+def load_extent(folder: Path) -> RunExtent:
+    """Load the extent of a run, with zeros for documents that are missing or not valid."""
+    manifest = _read_valid(folder / layout.MANIFEST, "run_manifest") or {}
+    summary = _read_valid(folder / layout.EVAL_SUMMARY, "eval_summary") or {}
+    parent, training, baseline = manifest.get("parent"), manifest.get("training"), summary.get("baseline")
+    return RunExtent(
+        first_step=parent["step"] if parent else 0,
+        last_step=training["steps_done"] if training else 0,
+        evaluated_step=summary["checkpoint"]["step"] if summary else None,
+        trained=summary["predictions"]["rows"] if summary else 0,
+        untrained=baseline["predictions"]["rows"] if baseline else 0,
+    )
+
+
+def _read_valid(path: Path, kind: str) -> dict[str, Any] | None:
+    document = read_document(path, kind)
+    return None if document.problems else document.value
+
+
+def measure_coverage(receipt: dict[str, Any], of: RunExtent) -> Coverage:
+    """Measure how much of a run a receipt covers.
+
+    Receipts up to version 1.1 count only drawn answers; a challenge drew them from the trained model. Their segments
+    follow from the run's own hash or begin at the start, so they do not count as drawn by a judge.
+    """
+    covered, items = receipt["covered"], receipt["covered"]["items"]
+    again = items.get("given_again")
+    if again is None:
+        trained = items["drawn"] if receipt["kind"] == "challenge" else items.get("trained", 0)
+        again = {"trained": trained, "untrained": items["drawn"] - trained}
+    same = (each for each in covered["segments"] if each["verdict"] in REPRODUCED)
+    return Coverage(
+        of=of,
+        trained=min(again["trained"], of.trained),
+        untrained=min(again["untrained"], of.untrained),
+        segments=merge_segments(((each["first_step"], each["last_step"]) for each in same), of),
+        detection_probability=covered.get("draw", {}).get("caught_half", 0.0),
+    )
+
+
+def merge_coverage(coverages: Sequence[Coverage]) -> Coverage | None:
+    """Merge the coverage of several receipts of one run: the most answers of any, the steps of all; None if empty."""
+    if not coverages:
+        return None
+    of = coverages[0].of
+    return Coverage(
+        of=of,
+        trained=max(each.trained for each in coverages),
+        untrained=max(each.untrained for each in coverages),
+        segments=merge_segments(chain.from_iterable(each.segments for each in coverages), of),
+        detection_probability=max(each.detection_probability for each in coverages),
+    )
+
+
+def merge_segments(segments: Iterable[Steps], of: RunExtent) -> tuple[Steps, ...]:
+    """Merge overlapping segments and clip them to the run: (0, 4), (2, 6) and (8, 9) give (0, 6) and (8, 9)."""
+    found: list[Steps] = []
+    for first, last in sorted((max(first, of.first_step), min(last, of.last_step)) for first, last in segments):
+        if last <= first:
+            continue
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def _degree(count: int, total: int) -> str:
+    if count == 0:
+        return "not reproduced"
+    return "reproduced" if count >= total else "partly reproduced"

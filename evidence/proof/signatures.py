@@ -18,7 +18,7 @@ from schemas.formats import visible
 from schemas.problems import Problem, ProblemError, problem_of
 
 NAMESPACE = "trainproof"
-"""Namespace of our signatures, so that a signature of a Git commit or an e-mail is not accepted."""
+"""Namespace of our signatures; the signature of a Git commit or an e-mail has another."""
 
 MAX_FILE_BYTES = 1 << 20
 """Largest key, signature or certificate that is read."""
@@ -148,10 +148,7 @@ def read_fingerprint(key: Path) -> str:
     Raises:
         ProblemError: Exit code 2: it cannot be read, or is not an SSH public key.
     """
-    try:
-        return fingerprint(read_limited(key), str(key))
-    except OSError as error:
-        raise refuse(key, "TP855", what=f"The key cannot be read: {error.strerror or error}.") from None
+    return fingerprint(read_or_refuse(key, "TP855", "The key"), str(key))
 
 
 def fingerprint(key: bytes, file: str) -> str:
@@ -175,6 +172,18 @@ def read_limited(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     return content if len(content) <= MAX_FILE_BYTES else b""
+
+
+def read_or_refuse(path: Path, code: str, subject: str) -> bytes:
+    """Read a file as `read_limited` does; `code` and `subject` are for the error.
+
+    Raises:
+        ProblemError: Exit code 2: it cannot be read.
+    """
+    try:
+        return read_limited(path)
+    except OSError as error:
+        raise refuse(path, code, what=f"{subject} cannot be read: {error.strerror or error}.") from None
 
 
 def ssh_keygen(*arguments: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -1,8 +1,8 @@
-"""RFC 3161 time stamps: request one from a time authority, keep it with a run or a zip, and verify it.
+"""Request RFC 3161 time stamps from a time authority, store them with a run or a zip, and verify them.
 
-`stamps.json` of a run holds the responses. The first is for the start of the run (configuration, data and plan, before
-the first step), the last for the manifest, which lists the hash of every file. The run took place between the two. The
-stamp of a zip is next to it as `.tsr`, which `openssl ts` reads too. An authority is shown a hash and nothing else.
+The responses are in `stamps.json` of a run. The first is for its start (configuration, data and plan, before the first
+step), the last for the manifest with the hash of every file. The run took place between the two. The stamp of a zip is
+next to it as `.tsr`, which `openssl ts` also reads. An authority receives only a hash.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from evidence import layout
 from evidence.extras import install_command, need
 from evidence.hashes import sha256_file
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import load_certificate, root_texts
-from evidence.proof.web import FetchError, fetch, is_http_url
+from evidence.proof.trust import FetchError, fetch, is_http_url, load_certificate, root_texts
 from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.formats import visible
@@ -46,12 +45,8 @@ _TIME = "%Y-%m-%d %H:%M:%S UTC"
 class Timestamp:
     """One entry of `stamps.json`, or the stamp next to a zip.
 
-    Attributes:
-        subject: What was stamped.
-        sha256: Hash that the subject has now, or None if a file of it is missing.
-        authority: Address of the authority, or name of the file.
-        response: TimeStampResp in DER, or None if the authority gave none.
-        failure: Why there is no response.
+    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address, or the name
+    of the `.tsr` file. `response` is a TimeStampResp in DER, or None if the request failed with `failure`.
     """
 
     subject: Subject
@@ -122,10 +117,7 @@ def _decode(response: bytes) -> TimeStampResponse | str:
 def stamp_run(
     folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
 ) -> str | None:
-    """Request a time stamp and append the response, or why there is none, to the run's `stamps.json`.
-
-    Returns:
-        Why there is no stamp, as a sentence, or None if there is one.
+    """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure.
 
     Raises:
         OSError: `stamps.json` cannot be written.
@@ -174,7 +166,7 @@ def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[T
 
 
 def load_zip_timestamp(file: Path) -> Timestamp | None:
-    """Load the time stamp next to a zip, or return None if there is none."""
+    """Load the time stamp next to a zip, or None if the file does not exist."""
     path = timestamp_path(file)
     try:
         response = read_limited(path)
@@ -197,13 +189,8 @@ def verify_timestamp(
 ) -> tuple[str, bool]:
     """Return what a time stamp proves, as a sentence, and whether it is invalid.
 
-    A stamp for other content is invalid. One of an unknown authority only proves nothing, unless the reader named the
-    root certificate.
-
-    Args:
-        stamp: The time stamp.
-        roots: Trusted root certificates by name.
-        requested: Whether the reader named the root certificate.
+    A stamp for other content is invalid. One of an unknown authority is invalid only if the reader named a root
+    certificate (`requested`). `roots` are the trusted root certificates by name.
     """
     subject = _SUBJECTS[stamp.subject]
     if stamp.failure is not None:

@@ -1,6 +1,6 @@
 """The trust list of this user: SSH keys of people, and root certificates of time authorities and of Sigstore.
 
-The list is in the user's own folder, outside of every run, so nobody who sends a run can be on it. Its keys are also
+The list is in the user's data folder and never in a run, so a run cannot add its author. Its keys are also
 written to `allowed_signers`, the file that `ssh-keygen -Y verify` reads (ssh-keygen(1), ALLOWED SIGNERS).
 """
 
@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from evidence import seal
 from evidence.extras import need
-from evidence.proof.signatures import NAMESPACE, fingerprint, read_limited, refuse
-from evidence.proof.web import FetchError, fetch
+from evidence.proof.signatures import NAMESPACE, fingerprint, read_or_refuse, refuse
 from evidence.writing import write_error, write_json, write_text
 from schemas.catalog import VERSION
-from schemas.formats import format_value, join_words
+from schemas.formats import format_value, join_words, visible
 from schemas.validate import read_document
 
 if TYPE_CHECKING:
@@ -36,18 +36,16 @@ _NAME = re.compile(r"\w[\w .@+'()-]{0,99}")
 """Names that `allowed_signers` takes literally: no quotation marks, commas or wildcards."""
 _KEY = re.compile(r"(?:ssh|ecdsa|sk)-[\w@.-]+ [A-Za-z0-9+/]+=*")
 _GITHUB_USER = re.compile(r"github:([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)")
+_TIMEOUT_SECONDS = 10.0
+_MAX_RESPONSE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedEntry:
-    """An entry of the trust list.
+    """An entry of the trust list: an SSH public key, a certificate in PEM form or a trusted root in JSON.
 
-    Attributes:
-        kind: What it is.
-        name: The user's name for it.
-        id: Fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and the hash of the certificate or root.
-        content: SSH public key, certificate in PEM form, or trusted root in JSON.
-        added_at: When the user added it.
+    `name` is the user's name for it, and `id` the fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and
+    the hash of the certificate or root.
     """
 
     kind: Kind
@@ -58,12 +56,12 @@ class TrustedEntry:
 
 
 def trust_path() -> Path:
-    """Return the file of this user's trust list."""
+    """Return the path of this user's trust list."""
     return seal.user_data_folder() / "trust.json"
 
 
 def allowed_signers_path() -> Path:
-    """Return the file with the trusted keys in the format of `ssh-keygen`."""
+    """Return the path of the trusted keys in the format of `ssh-keygen`."""
     return seal.user_data_folder() / "allowed_signers"
 
 
@@ -91,12 +89,12 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
     """Add the keys, the certificate or the Sigstore root of a source to the trust list, or rename them.
 
     Args:
-        source: A file, an `https` address, or `github:USER`, whose keys GitHub publishes.
+        source: A file, an `https` address, or `github:USER` for the keys that GitHub publishes.
         name: The user's name for it; by default that of the GitHub user.
-        now: When it is added.
+        now: Time of the entry.
 
     Raises:
-        ProblemError: Exit code 2: the source holds nothing that can be trusted, the name cannot be used, or the list
+        ProblemError: Exit code 2: the source contains no key, certificate or root, the name is invalid, or the list
             cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
@@ -118,7 +116,7 @@ def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
     """Remove the entries with a name or id from the trust list and return them.
 
     Raises:
-        ProblemError: Exit code 2: there is no such entry, or the list cannot be written.
+        ProblemError: Exit code 2: no entry matches, or the list cannot be written.
     """
     entries = trusted_entries()
     removed = [each for each in entries if name_or_id in (each.name, each.id)]
@@ -142,17 +140,16 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
 
 
 def _load(source: str) -> str:
+    if not source.startswith("https://"):
+        return read_or_refuse(Path(source), "TP859", "The file").decode("utf-8", "replace")
     try:
-        content = fetch(source) if source.startswith("https://") else read_limited(Path(source))
+        return fetch(source).decode("utf-8", "replace")
     except FetchError as error:
         raise refuse(source, "TP859", what=f"The server {error}.") from None
-    except OSError as error:
-        raise refuse(source, "TP859", what=f"The file cannot be read: {error.strerror or error}.") from None
-    return content.decode("utf-8", "replace")
 
 
 def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
-    """Yield what can be trusted in a text, as kind, id and content."""
+    """Yield kind, id and content of each key, certificate or Sigstore root in a text."""
     if "BEGIN CERTIFICATE" in text:
         from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -172,8 +169,54 @@ def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
         yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
 
 
+class FetchError(Exception):
+    """A server could not be reached or answered something else; the message is a verb phrase about the server."""
+
+
+def is_http_url(url: str) -> bool:
+    """Return whether a text is an `http` or `https` address with a host and no control characters."""
+    try:
+        parts = urlsplit(url)
+        has_valid_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    return has_valid_port and parts.scheme in {"http", "https"} and bool(parts.hostname) and visible(url) == url
+
+
+def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain") -> bytes:
+    """Send a GET request, or a POST request if there is a body, and return the answer.
+
+    Raises:
+        FetchError: The server cannot be reached, reports an error or answers with too much.
+    """
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    scheme, _, rest = url.partition("://")
+    if scheme == "https":
+        request = urllib.request.Request(f"https://{rest}", body)
+    else:
+        request = urllib.request.Request(f"http://{rest}", body)
+    request.add_header("Content-Type", content_type)
+    try:
+        with urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
+            content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
+        if len(content) <= _MAX_RESPONSE_BYTES:
+            return content
+        failure = f"answered with more than {_MAX_RESPONSE_BYTES:,} bytes"
+    except urllib.error.HTTPError as error:
+        failure = f"answered with status {error.code}"
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        failure = f"cannot be reached: {visible(str(reason) or type(error).__name__)}"
+        if isinstance(reason, TimeoutError):
+            failure = f"did not answer within {_TIMEOUT_SECONDS:.0f} seconds"
+    raise FetchError(failure)
+
+
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
-    """Return name, text and file of a root certificate that the reader named, or else of those on the trust list.
+    """Return name, text and file of the given root certificate, or of each one on the trust list.
 
     Raises:
         ProblemError: Exit code 2: the file or the list cannot be read.
@@ -187,7 +230,7 @@ def load_certificate(pem: str, file: str) -> Certificate:
     """Load the first certificate of a PEM text; `file` names it in messages.
 
     Raises:
-        ProblemError: Exit code 2: there is none, or the extra `witness` is not installed.
+        ProblemError: Exit code 2: the text has no certificate, or the extra `witness` is not installed.
     """
     need("stamp", "witness")
     from cryptography.x509 import load_pem_x509_certificate

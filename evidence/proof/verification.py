@@ -1,8 +1,8 @@
-"""What people and services outside of a run's folder prove about it, and the grade `verified` that this gives.
+"""Grade runs and bundles with proofs from outside of the folder.
 
-Anyone who can write a folder can write a consistent one, so the folder alone is `consistent` at best. A proof comes
-from outside: this user's own sealed receipt, a receipt that a trusted key signed, or the attestation of a workflow. A
-proof by someone unknown is a claim: it is shown and changes nothing.
+Anyone who can write a folder can write a consistent one, so a folder alone is `consistent` at best. `verified` needs
+this user's own sealed receipt, a receipt signed by a trusted key, or the attestation of a workflow. An unknown person's
+receipt is shown as a claim and does not change the grade.
 """
 
 from __future__ import annotations
@@ -12,12 +12,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from evidence.bundle.verdict import AttestationCheck, BundleVerdict, SignatureCheck, Signer, StampCheck, VerifiedRun
 from evidence.grade import Grade, RunReport, check_run
-from evidence.proof.coverage import Coverage, load_extent, measure_coverage, merge_coverage
-from evidence.proof.receipts import find_receipts, is_negative, summarize_receipt
-from evidence.proof.signatures import signature_path, verify_signature
+from evidence.hashes import sha256_file
+from evidence.layout import STAMPS
+from evidence.proof.attestations import Attestation, load_attestation_roots, verify_attestations
+from evidence.proof.receipts import (
+    Coverage,
+    RunExtent,
+    find_receipts,
+    is_negative,
+    load_extent,
+    measure_coverage,
+    merge_coverage,
+    summarize_receipt,
+)
+from evidence.proof.signatures import (
+    SignatureResult,
+    bundle_message,
+    read_fingerprint,
+    refuse,
+    sign,
+    signature_path,
+    verify_signature,
+)
+from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
 from evidence.proof.trust import allowed_signers_path
 from evidence.run import Run
+from schemas.formats import join_words, visible
+from schemas.problems import Problem, ProblemError, problem_of
 
 NOT_COVERED = (
     "Device, duration and memory are what the run states: only a witness can confirm them, a repetition cannot "
@@ -26,7 +49,7 @@ NOT_COVERED = (
 """Shown with every receipt."""
 
 WITNESSED = "seen by a witness"
-"""Shown with the grade of a run that nobody repeated, but whose making was attested."""
+"""Coverage of a run that was attested by a workflow but not repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +57,10 @@ class Proof:
     """A statement about a run from outside of its folder.
 
     Attributes:
-        by: `you`, or the name of a trusted person or service; None if the reader does not trust its author.
-        made_at: When it was made, as RFC 3339.
-        description: What was done and found.
-        is_positive: Whether it supports the run; a repetition that differs does not.
-        coverage: How much of the run was repeated, or None for a witness, who repeats nothing.
+        by: `you`, the name of a trusted person or service, or None if its author is not trusted.
+        made_at: RFC 3339 time.
+        is_positive: Whether it supports the run.
+        coverage: Coverage of a repetition, or None for a witness.
     """
 
     by: str | None
@@ -53,16 +75,9 @@ class Proof:
 
 
 def find_proofs(folder: Path, sha256: str) -> tuple[Proof, ...]:
-    """Return the proofs about a run, newest first.
-
-    Args:
-        folder: Its folder.
-        sha256: Hash of its manifest.
-    """
+    """Return the proofs about the run in a folder whose manifest has this hash, newest first."""
     found = list(find_receipts(folder, sha256))
-    if not found:
-        return ()
-    extent = load_extent(folder)
+    extent = load_extent(folder) if found else RunExtent()
     proofs = [
         Proof(
             by="you" if is_own else _trusted_signer(path),
@@ -87,10 +102,8 @@ def _trusted_signer(receipt: Path) -> str | None:
 def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     """Return the grade of a run with the proofs about it.
 
-    Example:
-        A consistent run of which this user repeated everything today is verified, with the reason "Checked by you on
-        2026-11-23: 5 of 5 segments are identical." One whose repetition differed stays consistent, and that is its
-        first reason. So does one of which 4 of 2,800 steps were repeated; the reasons say what is missing.
+    A consistent run that a witness saw, or of which enough was reproduced, is verified. If a repetition differed or
+    covers too little, the run stays consistent and the reasons say why.
     """
     if grade.name != "consistent":
         return grade
@@ -101,10 +114,9 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     coverage = merge_coverage([proof.coverage for proof in positive if proof.coverage is not None])
     is_witnessed = any(proof.coverage is None for proof in positive)
     is_verified = not negative and (is_witnessed or (coverage is not None and coverage.is_sufficient))
-    details: list[str] = []
-    if coverage:
-        details = [coverage.description, *([] if is_verified else coverage.missing()), NOT_COVERED]
-    # Someone who repeats a run three times a day with the same result is mentioned once.
+    missing = coverage.missing() if coverage and not is_verified else ()
+    details = [coverage.description, *missing, NOT_COVERED] if coverage else []
+    # Repetitions with the same result on one day are mentioned once.
     reasons = tuple(dict.fromkeys([*negative, *map(str, positive), *details, *grade.reasons, *claims]))
     if is_verified:
         return Grade(name="verified", reasons=reasons, coverage=coverage.summary if coverage else WITNESSED)
@@ -114,19 +126,17 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
 
 def grade_run(run: Run) -> RunReport:
     """Check a run, and grade it with the proofs about it."""
-    return _apply_to_report(check_run(run))
+    return grade_reports([check_run(run)])[0]
 
 
 def grade_reports(reports: Sequence[RunReport]) -> list[RunReport]:
     """Return reports with grades that take the proofs about their runs into account."""
-    return [_apply_to_report(report) for report in reports]
-
-
-def _apply_to_report(report: RunReport) -> RunReport:
-    if report.grade.name != "consistent" or report.manifest_sha256 is None:
-        return report
-    proofs = find_proofs(report.path, report.manifest_sha256)
-    return replace(report, grade=apply_proofs(report.grade, proofs)) if proofs else report
+    return [
+        replace(each, grade=apply_proofs(each.grade, find_proofs(each.path, each.manifest_sha256)))
+        if each.grade.name == "consistent" and each.manifest_sha256
+        else each
+        for each in reports
+    ]
 
 
 def explain_receipt(receipt: Mapping[str, Any]) -> Iterator[str]:
@@ -151,3 +161,136 @@ def explain_receipt(receipt: Mapping[str, Any]) -> Iterator[str]:
         )
         yield "A challenge sees no step of the training: a model that was bought answers as well."
     yield NOT_COVERED
+
+
+def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
+    """Sign a bundle that was verified (into a `.sig` file next to it) and return the fingerprint of the key.
+
+    Raises:
+        ProblemError: Exit code 1: the bundle does not hold. Exit code 2: see `sign`.
+    """
+    if not verdict.holds or not verdict.content_sha256 or not verdict.manifest_sha256:
+        raise ProblemError(verdict.findings, exit_code=1)
+    return sign(bundle_message(verdict.content_sha256, verdict.manifest_sha256), key, signature_path(verdict.path))
+
+
+def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
+    """Return a verdict with the result of a signature.
+
+    A signature that was only found next to the zip can warn but never fails the bundle, because removing it would be
+    easier than forging it.
+
+    Args:
+        verdict: Verdict on the bundle.
+        signature: Signature file; by default the zip's `.sig`.
+        public_key: SSH public key that must have signed; by default any key on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the key or the trust list cannot be used, or `ssh-keygen` is missing.
+    """
+    path, allowed = signature or signature_path(verdict.path), allowed_signers_path()
+    is_requested = signature is not None or public_key is not None
+    if not is_requested and not path.is_file():
+        return verdict
+    if public_key is None and is_requested and not allowed.is_file():
+        what = "A signature proves nothing without the public key of the person who should have made it."
+        raise refuse(path, "TP855", what=what)
+    expected = read_fingerprint(public_key) if public_key else None
+    message = bundle_message(verdict.content_sha256 or "none", verdict.manifest_sha256 or "none")
+    try:
+        result = verify_signature(message, path, allowed)
+    except ProblemError as error:
+        if is_requested:
+            raise
+        result = SignatureResult(problem=error.problems[0])
+    problem, file = result.problem, visible(str(path))
+    if result.key_id and is_requested and not (result.key_id == expected if expected else result.names):
+        wanted = f"not with {expected}" if expected else "which is not on your trust list"
+        what = f"The signature was made with the key {result.key_id}, {wanted}."
+        problem = problem_of("TP834", file=file, what=what)
+    if problem:
+        problem = problem if is_requested else replace(problem, severity="warning")
+        return replace(verdict, signature=SignatureCheck(path=path, problems=(problem,), asked=is_requested))
+    names: tuple[str | None, ...] = result.names or ((None,) if expected else ())
+    signers = tuple(Signer(key_id=str(result.key_id), name=name) for name in names)
+    check = SignatureCheck(path=path, problems=(), asked=is_requested, signers=signers, key_id=result.key_id)
+    return replace(verdict, signature=check)
+
+
+def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
+    """Return a verdict with the results of the time stamps of its runs and of the one next to the zip.
+
+    Args:
+        verdict: Verdict on the bundle.
+        root: Root certificate of a time authority; by default those on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the certificate or the trust list cannot be used.
+    """
+    of_zip = load_zip_timestamp(verdict.path)
+    stamps = [(run.run_id, f"runs/{run.run_id}/{STAMPS}", stamp) for run in verdict.runs for stamp in run.stamps]
+    stamps += [(verdict.path.name, str(timestamp_path(verdict.path)), of_zip)] if of_zip else []
+    if not stamps:
+        return verdict
+    roots = load_authority_roots(root)
+    sentences, problems = [], []
+    for name, file, stamp in stamps:
+        sentence, is_refuted = verify_timestamp(stamp, roots, requested=root is not None)
+        sentences.append(f"{name}: {sentence}")
+        if is_refuted:
+            # As with signatures, a stamp next to the zip can only warn, unless the reader named its root.
+            problem = problem_of("TP862", file=visible(file), what=sentence)
+            problems.append(replace(problem, severity="warning") if stamp is of_zip and root is None else problem)
+    return replace(verdict, stamps=StampCheck(sentences=tuple(sentences), problems=tuple(problems)))
+
+
+def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
+    """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
+
+    Args:
+        verdict: Verdict on the bundle.
+        path: File of attestations.
+        root: Trusted root of Sigstore; by default those on the trust list.
+        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, or without a trusted
+            root, nothing is checked.
+
+    Raises:
+        ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.
+    """
+    roots = load_attestation_roots(root) if repository else {}
+    if repository is None or not roots:
+        pass_this = "--repository OWNER/NAME" if repository is None else "--trusted-root FILE"
+        missing = "the repository whose workflow should have made it" if repository is None else "a trusted root"
+        unchecked = f"{visible(path.name)} was not checked. Pass {missing}: `{pass_this}`."
+        return replace(verdict, attestation=AttestationCheck(path=path, unchecked=unchecked))
+    commits = dict.fromkeys(run.commit for run in verdict.runs if run.commit)
+    found = verify_attestations(path, roots, repository, commits)
+    if isinstance(found, Problem):
+        return replace(verdict, attestation=AttestationCheck(path=path, problems=(found,)))
+    zip_sha256 = sha256_file(verdict.path) if verdict.path.is_file() else None
+    for attestation in found:
+        covered = [run for run in verdict.runs if _is_attested(run, attestation, zip_sha256)]
+        if covered:
+            workflow = f"a workflow of {visible(repository)} at commit {attestation.commit[:12]}"
+            sentence = f"Made by {workflow}, on a machine of GitHub."
+            proof = Proof(by="GitHub", made_at=attestation.made_at, description=sentence, is_positive=True)
+            runs = tuple(_apply_to_run(run, proof) if run in covered else run for run in verdict.runs)
+            check = AttestationCheck(path=path, sentence=sentence, invocation=attestation.invocation)
+            return replace(verdict, runs=runs, attestation=check)
+    digests = sorted({digest for attestation in found for digest in attestation.digests})
+    subject = visible(join_words(digests[:3])) if digests else "no file"
+    what = f"The attestation is for {subject}; the zip has {zip_sha256}."
+    problem = problem_of("TP864", file=visible(str(path)), what=what)
+    return replace(verdict, attestation=AttestationCheck(path=path, problems=(problem,)))
+
+
+def _is_attested(run: VerifiedRun, attestation: Attestation, zip_sha256: str | None) -> bool:
+    return run.commit == attestation.commit and not attestation.digests.isdisjoint({zip_sha256, run.run_sha256})
+
+
+def _apply_to_run(run: VerifiedRun, proof: Proof) -> VerifiedRun:
+    if run.grade == "verified":
+        return replace(run, reasons=(*run.reasons, proof.description))
+    grade = apply_proofs(Grade(name=run.grade, reasons=run.reasons), [proof])
+    coverage = "; ".join(each for each in (grade.coverage, run.coverage) if each)
+    return replace(run, grade=grade.name, reasons=grade.reasons, coverage=coverage)

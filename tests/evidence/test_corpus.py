@@ -17,7 +17,7 @@ from bundles import contents, listed_again, pack
 from evidence.bundle.verify import verify_bundle
 from evidence.grade import FORMER_NAMES, check_run
 from evidence.hashes import sha256_file
-from evidence.proof.bundles import check_signature
+from evidence.proof.verification import check_signature
 from evidence.run import read_run
 from schemas.problems import Problem
 from schemas.render import as_text

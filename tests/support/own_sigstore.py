@@ -232,17 +232,18 @@ def _log(url: str, key: ec.EllipticCurvePrivateKey, valid: dict[str, str]) -> di
 
 
 def _usage(*, certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=certificates,
-        crl_sign=certificates,
-        encipher_only=False,
-        decipher_only=False,
+    usage = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
     )
+    return x509.KeyUsage(digital_signature=not certificates, key_cert_sign=certificates, crl_sign=certificates, **usage)
 
 
 def _spki(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evidence.proof.coverage import load_extent, measure_coverage
-from evidence.proof.receipts import run_sha256
+from evidence.proof.receipts import load_extent, measure_coverage, run_sha256
 from schemas.catalog import VERSION
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment

@@ -15,7 +15,7 @@ from evidence import layout
 from evidence.extras import need
 from evidence.proof.signatures import refuse
 from evidence.proof.timestamps import stamp_run, start_message
-from evidence.proof.web import is_http_url
+from evidence.proof.trust import is_http_url
 from schemas.formats import visible
 from trainer.recorder.recorder import Recorder
 

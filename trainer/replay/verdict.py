@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from evidence.proof.coverage import REPRODUCED
+from evidence.proof.receipts import REPRODUCED
 from trainer.replay.answers import RegeneratedAnswers
 from trainer.replay.draw import Draw
 from trainer.replay.recorded import RecordedRun

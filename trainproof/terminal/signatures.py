@@ -8,7 +8,6 @@ from pathlib import Path
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from evidence.proof.bundles import sign_bundle
 from evidence.proof.receipts import sign_receipt
 from evidence.proof.signatures import create_key, refuse, signature_path
 from evidence.proof.timestamps import (
@@ -20,6 +19,7 @@ from evidence.proof.timestamps import (
     timestamp_path,
     verify_timestamp,
 )
+from evidence.proof.verification import sign_bundle
 from evidence.run import read_existing_run
 from evidence.writing import write_error
 from schemas.formats import as_lines

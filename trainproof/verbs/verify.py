@@ -26,7 +26,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
-    from evidence.proof.bundles import check_attestation, check_signature, check_timestamps
+    from evidence.proof.verification import check_attestation, check_signature, check_timestamps
     from evidence.writing import as_json_text
     from trainproof.terminal.bundles import progress_bar, verdict_dict, verdict_on, verdict_text
 

@@ -1,4 +1,4 @@
-"""Attestations of workflows from a Sigstore of our own."""
+"""Attestations of workflows, signed by a local Sigstore."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from evidence.proof.trust import load_sigstore_roots
 from schemas.problems import Problem
 from trainproof import command
 
+Capture = pytest.CaptureFixture[str]
 DIGEST = "ab" * 32
 
 
 @pytest.fixture(scope="module")
-def own() -> OwnSigstore:
+def sigstore() -> OwnSigstore:
     return OwnSigstore()
 
 
@@ -46,21 +47,21 @@ def write(folder: Path, *bundles: dict[str, Any]) -> Path:
     return path
 
 
-def verified(path: Path, own: OwnSigstore, **expected: str) -> list[Attestation] | str:
+def verified(path: Path, sigstore: OwnSigstore, **expected: str) -> list[Attestation] | str:
     """Return the valid attestations in a file, or why none is valid."""
-    roots = {"own": load_sigstore_roots(json.dumps(own.trusted_root), "root")[0]}
+    roots = {"own": load_sigstore_roots(json.dumps(sigstore.trusted_root), "root")[0]}
     found = verify_attestations(
         path, roots, expected.get("repository", "ada/runs"), [expected.get("commit", Workflow().commit)]
     )
     return found.what if isinstance(found, Problem) else found
 
 
-def test_a_valid_attestation(own: OwnSigstore, tmp_path: Path) -> None:
-    several = [own.attestation(statement_about(each * 32)) for each in ("01", "02")]
-    found = verified(write(tmp_path, *several), own)
+def test_valid_attestation(sigstore: OwnSigstore, tmp_path: Path) -> None:
+    several = [sigstore.attestation(statement_about(each * 32)) for each in ("01", "02")]
+    found = verified(write(tmp_path, *several), sigstore)
     assert isinstance(found, list)
     assert [each.digests for each in found] == [{"01" * 32}, {"02" * 32}]
-    assert found[0].made_at == own.begun.isoformat()
+    assert found[0].made_at == sigstore.begun.isoformat()
     assert found[0].invocation == "https://github.com/ada/runs/actions/runs/1/attempts/1"
 
 
@@ -73,67 +74,67 @@ def test_a_valid_attestation(own: OwnSigstore, tmp_path: Path) -> None:
         Workflow(issuer="https://accounts.example"),  # whoever has an e-mail address gets such a certificate
     ],
 )
-def test_another_workflow_does_not_count(workflow: Workflow, own: OwnSigstore, tmp_path: Path) -> None:
-    what = verified(write(tmp_path, own.attestation(statement_about(DIGEST), workflow)), own)
+def test_another_workflow_is_refused(workflow: Workflow, sigstore: OwnSigstore, tmp_path: Path) -> None:
+    what = verified(write(tmp_path, sigstore.attestation(statement_about(DIGEST), workflow)), sigstore)
     assert str(what).startswith("The attestation is not valid: Certificate's OIDC")
 
 
 @pytest.mark.parametrize("part", ["authority", "certificates", "signatures"])
-def test_made_with_another_key(part: str, own: OwnSigstore, tmp_path: Path) -> None:
+def test_forged_key(part: str, sigstore: OwnSigstore, tmp_path: Path) -> None:
     """A forger lacks the key of the authority, of the log of certificates, or of the log of signatures."""
-    forged = own.with_other(part).attestation(statement_about(DIGEST))
-    assert isinstance(verified(write(tmp_path, forged), own), str)
+    forged = sigstore.with_other(part).attestation(statement_about(DIGEST))
+    assert isinstance(verified(write(tmp_path, forged), sigstore), str)
 
 
-def test_logged_after_the_certificate_had_ended(own: OwnSigstore, tmp_path: Path) -> None:
-    late = own.attestation(statement_about(DIGEST), logged_after_minutes=11)
-    assert isinstance(verified(write(tmp_path, late), own), str)
+def test_logged_after_certificate_expired(sigstore: OwnSigstore, tmp_path: Path) -> None:
+    late = sigstore.attestation(statement_about(DIGEST), logged_after_minutes=11)
+    assert isinstance(verified(write(tmp_path, late), sigstore), str)
 
 
-def other_payload(bundle: dict[str, Any]) -> None:
+def replace_payload(bundle: dict[str, Any]) -> None:
     bundle["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement_about("cd" * 32)).encode()).decode()
 
 
-def other_time(bundle: dict[str, Any]) -> None:
+def shift_time(bundle: dict[str, Any]) -> None:
     entry = bundle["verificationMaterial"]["tlogEntries"][0]
     entry["integratedTime"] = str(int(entry["integratedTime"]) + 60)
 
 
-def no_entry(bundle: dict[str, Any]) -> None:
+def remove_entry(bundle: dict[str, Any]) -> None:
     bundle["verificationMaterial"]["tlogEntries"] = []
 
 
-def other_proof(bundle: dict[str, Any]) -> None:
+def replace_proof(bundle: dict[str, Any]) -> None:
     proof = bundle["verificationMaterial"]["tlogEntries"][0]["inclusionProof"]
     proof["hashes"] = [base64.b64encode(bytes(32)).decode()]
 
 
-def two_signatures(bundle: dict[str, Any]) -> None:
+def repeat_signature(bundle: dict[str, Any]) -> None:
     bundle["dsseEnvelope"]["signatures"] *= 2
 
 
-@pytest.mark.parametrize("change", [other_payload, other_time, no_entry, other_proof, two_signatures])
-def test_changed_afterwards(change: Callable[[dict[str, Any]], None], own: OwnSigstore, tmp_path: Path) -> None:
-    bundle = own.attestation(statement_about(DIGEST))
+@pytest.mark.parametrize("change", [replace_payload, shift_time, remove_entry, replace_proof, repeat_signature])
+def test_changed_afterwards(change: Callable[[dict[str, Any]], None], sigstore: OwnSigstore, tmp_path: Path) -> None:
+    bundle = sigstore.attestation(statement_about(DIGEST))
     change(bundle)
-    assert isinstance(verified(write(tmp_path, bundle), own), str)
+    assert isinstance(verified(write(tmp_path, bundle), sigstore), str)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"\xff", b'{"verificationMaterial": 3}', b"[" * 9999])
-def test_a_file_that_is_not_an_attestation(content: bytes, own: OwnSigstore, tmp_path: Path) -> None:
+def test_invalid_attestation_file(content: bytes, sigstore: OwnSigstore, tmp_path: Path) -> None:
     path = tmp_path / "attestation.json"
     path.write_bytes(content)
-    assert isinstance(verified(path, own), str)
+    assert isinstance(verified(path, sigstore), str)
 
 
 def verify(
-    capsys: pytest.CaptureFixture[str], folder: Path, own: OwnSigstore, zipped: Path, *flags: object, **changes: Any
+    capsys: Capture, folder: Path, sigstore: OwnSigstore, zipped: Path, *flags: object, **changes: Any
 ) -> tuple[int, str]:
     """Verify a bundle with an attestation of it, from a workflow with some changes."""
     digest = changes.pop("digest", hashlib.sha256(zipped.read_bytes()).hexdigest())
-    path = write(folder, own.attestation(statement_about(digest), Workflow(**changes)))
+    path = write(folder, sigstore.attestation(statement_about(digest), Workflow(**changes)))
     root = folder / "root.json"
-    root.write_text(json.dumps(own.trusted_root))
+    root.write_text(json.dumps(sigstore.trusted_root))
     with pytest.raises(SystemExit) as ended:
         command.main([str(each) for each in ("verify", zipped, "--attestation", path, "--trusted-root", root, *flags)])
     captured = capsys.readouterr()
@@ -141,20 +142,20 @@ def verify(
 
 
 @pytest.mark.parametrize("file", ["zip", "manifest"])
-def test_a_run_of_a_workflow_is_verified(
-    file: str, own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_attested_run_is_verified(
+    file: str, sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     attested = zipped.read_bytes() if file == "zip" else contents(zipped)["runs/demo-1/run_manifest.json"]
     digest = hashlib.sha256(attested).hexdigest()
-    code, out = verify(capsys, tmp_path, own, zipped, "--repository", "ada/runs", commit=commit, digest=digest)
+    code, out = verify(capsys, tmp_path, sigstore, zipped, "--repository", "ada/runs", commit=commit, digest=digest)
     made = f"Made by a workflow of ada/runs at commit {commit[:12]}, on a machine of GitHub."
     assert code == 0, out
-    assert f"  demo-1: verified (seen by a witness). Checked by GitHub on {own.begun:%Y-%m-%d}: {made} " in out
+    assert f"  demo-1: verified (seen by a witness). Checked by GitHub on {sigstore.begun:%Y-%m-%d}: {made} " in out
     assert f"  attestation.jsonl: {made} https://github.com/ada/runs/actions/runs/1/attempts/1\n" in out
 
 
-def test_of_another_file_or_commit_or_repository_it_fails(
-    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_file_commit_or_repository_fails(
+    sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     flags = ("--repository", "ada/runs")
     for changes, error in [
@@ -162,15 +163,15 @@ def test_of_another_file_or_commit_or_repository_it_fails(
         ({"commit": "f" * 40}, "error TP863: "),
         ({"commit": commit, "repository": "eve/runs"}, "error TP863: "),
     ]:
-        code, out = verify(capsys, tmp_path, own, zipped, *flags, **changes)
+        code, out = verify(capsys, tmp_path, sigstore, zipped, *flags, **changes)
         assert (code, error in out, "demo-1: consistent." in out) == (1, True, True)
 
 
-def test_without_a_trusted_repository_or_root_nothing_is_checked(
-    own: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_unchecked_without_repository_or_root(
+    sigstore: OwnSigstore, zipped: Path, commit: str, tmp_path: Path, capsys: Capture
 ) -> None:
     """A forger has a repository too, and its workflows attest what they like."""
-    code, out = verify(capsys, tmp_path, own, zipped, commit=commit)
+    code, out = verify(capsys, tmp_path, sigstore, zipped, commit=commit)
     assert (code, "demo-1: consistent." in out) == (0, True)
     assert "  attestation.jsonl was not checked. Pass the repository whose workflow should have made it: " in out
     path = str(tmp_path / "attestation.jsonl")
@@ -181,10 +182,8 @@ def test_without_a_trusted_repository_or_root_nothing_is_checked(
     assert found["attestation"]["unchecked"].endswith("Pass a trusted root: `--trusted-root FILE`.")
 
 
-def test_a_file_that_is_not_a_root(
-    own: OwnSigstore, zipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_root(sigstore: OwnSigstore, zipped: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "other.json").write_text('{"mediaType": "x"}')
     flags = ("--repository", "ada/runs", "--trusted-root", tmp_path / "other.json")
-    code, out = verify(capsys, tmp_path, own, zipped, *flags)
+    code, out = verify(capsys, tmp_path, sigstore, zipped, *flags)
     assert (code, out[:11]) == (2, "error TP859")

@@ -39,7 +39,7 @@ def verified(response: bytes, *authorities: Authority, data: bytes = DATA, reque
     return verify_timestamp(stamp, roots, requested=requested)
 
 
-def test_a_time_stamp_is_valid_here_and_for_openssl(authority: Authority, response: bytes, tmp_path: Path) -> None:
+def test_openssl_agrees(authority: Authority, response: bytes, tmp_path: Path) -> None:
     sentence, is_refuted = verified(response, authority)
     assert sentence.startswith("The zip existed before 20")
     assert sentence.endswith(" UTC, according to a time authority whose root certificate you trust (own).")
@@ -49,7 +49,7 @@ def test_a_time_stamp_is_valid_here_and_for_openssl(authority: Authority, respon
     assert authority.agrees(tmp_path / "data", tmp_path / "response")
 
 
-def test_without_a_root_it_proves_nothing(response: bytes, tmp_path: Path) -> None:
+def test_unknown_authority_proves_nothing(response: bytes, tmp_path: Path) -> None:
     sentence, is_refuted = verified(response)
     assert (sentence[-25:], is_refuted) == ("it proves nothing to you.", False)
     foreign = new_authority(tmp_path / "foreign")
@@ -58,9 +58,7 @@ def test_without_a_root_it_proves_nothing(response: bytes, tmp_path: Path) -> No
     assert ("The root certificate foreign does not confirm it: " in sentence, is_refuted) == (True, True)
 
 
-def test_a_stamp_that_is_for_other_content_changed_or_expired_is_refuted(
-    authority: Authority, response: bytes, tmp_path: Path
-) -> None:
+def test_invalid_stamps(authority: Authority, response: bytes, tmp_path: Path) -> None:
     sentence, is_refuted = verified(response, authority, data=b"something else", requested=False)
     assert ("It is for the hash " in sentence, is_refuted) == (True, True)
     changed = response[:-5] + bytes([response[-5] ^ 1]) + response[-4:]
@@ -83,7 +81,7 @@ def refusal(address: str) -> tuple[str, int]:
     return problem.what, refused.value.exit_code
 
 
-def test_answers_that_are_not_the_time_stamp_are_refused(authority: Authority) -> None:
+def test_invalid_answers_are_refused(authority: Authority) -> None:
     recorded, rejection = (authority.answer(authority.query(DATA, flag)) for flag in ("-sha256", "-sha384"))
     cases: list[tuple[bytes | int, str]] = [
         (recorded, "The time authority answered another request: "),  # its nonce is that of an earlier request

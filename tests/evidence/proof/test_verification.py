@@ -15,8 +15,15 @@ from synthetic import write_run
 from evidence.grade import Grade
 from evidence.index.index import RunIndex, check_paths
 from evidence.layout import MANIFEST, RECEIPTS
-from evidence.proof.coverage import Coverage, RunExtent, load_extent, measure_coverage, merge_segments
-from evidence.proof.receipts import own_receipts_folder, save_receipt
+from evidence.proof.receipts import (
+    Coverage,
+    RunExtent,
+    load_extent,
+    measure_coverage,
+    merge_segments,
+    own_receipts_folder,
+    save_receipt,
+)
 from evidence.report import report_text
 
 IDENTICAL = "Checked by you on 2026-11-23: 5 of 5 segments are identical."
@@ -35,7 +42,7 @@ def grade(run: Path) -> Grade:
     return check_paths([run]).runs[0].grade
 
 
-def test_a_receipt_of_this_user_makes_a_consistent_run_verified(run: Path) -> None:
+def test_own_receipt_verifies_a_run(run: Path) -> None:
     assert grade(run).name == "consistent"
     index = RunIndex(run.parent)
     assert [summary.grade for summary in index.refresh()] == ["consistent"]
@@ -51,7 +58,7 @@ def test_a_receipt_of_this_user_makes_a_consistent_run_verified(run: Path) -> No
     assert grade(run).name == "consistent"  # a receipt is for the run as it was
 
 
-def test_a_receipt_that_came_with_the_run_is_a_claim(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_receipt_from_the_run_folder_is_a_claim(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     shutil.copytree(save_receipt(receipt(run)).parent, run / RECEIPTS)
     assert grade(run).name == "verified"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another"))
@@ -59,7 +66,7 @@ def test_a_receipt_that_came_with_the_run_is_a_claim(run: Path, tmp_path: Path, 
     assert (grade(run).name, grade(run).reasons[-1]) == ("consistent", claim)
 
 
-def test_a_negative_receipt_counts_and_an_edited_one_does_not(run: Path) -> None:
+def test_negative_and_edited_receipts(run: Path) -> None:
     kept = save_receipt(receipt(run, result="different", said="Step 3 differs."))
     assert (grade(run).name, grade(run).reasons[0]) == ("consistent", "Checked by you on 2026-11-23: Step 3 differs.")
     kept.write_text(json.dumps(json.loads(kept.read_text()) | {"result": "identical", "said": "All is identical."}))
@@ -71,14 +78,14 @@ def test_a_negative_receipt_counts_and_an_edited_one_does_not(run: Path) -> None
 
 
 @pytest.mark.parametrize("change", ["damaged", "another run"])
-def test_a_receipt_that_is_damaged_or_of_another_run_is_ignored(change: str, run: Path) -> None:
+def test_damaged_and_foreign_receipts_are_ignored(change: str, run: Path) -> None:
     (run / RECEIPTS).mkdir()
     text = "{" if change == "damaged" else json.dumps(receipt(run, run_sha256="0" * 64))
     (run / RECEIPTS / "replay.json").write_text(text)
     assert not any("claim" in reason for reason in grade(run).reasons)
 
 
-def not_tried(run: Path) -> dict[str, Any]:
+def untried(run: Path) -> dict[str, Any]:
     document = receipt(run)
     for segment in document["covered"]["segments"]:
         segment["verdict"] = "not tried"
@@ -97,7 +104,7 @@ NOT_ENOUGH: dict[str, tuple[Any, str]] = {
         "12 of the untrained one. Training partly reproduced: 2 of 20 steps, without its end. Not every answer",
     ),
     "no answers": (lambda run: receipt(run, trained=0), "Score not reproduced: 0 of 12 answers of the trained model"),
-    "no steps": (not_tried, "Training not reproduced: 0 of 20 steps."),
+    "no steps": (untried, "Training not reproduced: 0 of 20 steps."),
     "a challenge": (challenge, "Score reproduced: 12 of 12 answers of the trained model"),
     "half the steps, not drawn": (
         lambda run: receipt(run, segments=SEGMENTS),
@@ -112,25 +119,25 @@ NOT_ENOUGH: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", NOT_ENOUGH)
-def test_what_is_missing_for_verified_is_said(name: str, run: Path) -> None:
+def test_insufficient_coverage(name: str, run: Path) -> None:
     make, expected = NOT_ENOUGH[name]
     save_receipt(make(run))
     assert grade(run).name == "consistent"
     assert expected in " ".join(grade(run).reasons)
 
 
-def test_enough_drawn_steps_with_the_end_verify(run: Path) -> None:
+def test_enough_drawn_steps(run: Path) -> None:
     save_receipt(drawn_receipt(run, 0.96, SEGMENTS))
     assert grade(run).words == "verified (score: 12 of 12 answers; training: 10 of 20 steps)"
 
 
-def test_a_challenge_and_a_replay_complete_each_other(run: Path) -> None:
+def test_challenge_and_replay_add_up(run: Path) -> None:
     save_receipt(challenge(run))
     save_receipt(receipt(run, trained=0, made_at=LATER))
     assert grade(run).name == "verified"
 
 
-def test_overlapping_segments_count_once_and_only_within_the_run(run: Path) -> None:
+def test_overlapping_segments_count_once(run: Path) -> None:
     of = RunExtent(first_step=0, last_step=10)
     assert merge_segments([(2, 6), (0, 4), (8, 9), (9, 9), (5, 99)], of) == ((0, 10),)
     assert merge_segments([(0, 4), (2, 6), (8, 9)], of) == ((0, 6), (8, 9))
@@ -138,7 +145,7 @@ def test_overlapping_segments_count_once_and_only_within_the_run(run: Path) -> N
     assert (coverage.steps, coverage.is_end_reached) == (20, False)
 
 
-def test_a_run_that_was_not_evaluated_cannot_be_verified() -> None:
+def test_unevaluated_run_is_not_verified() -> None:
     whole = Coverage(of=RunExtent(last_step=12), segments=((0, 12),))
     assert "Training reproduced: 12 of 12 steps, including its end." in whole.description
     assert list(whole.missing()) == ["The run was not evaluated, so there is no score to reproduce."]

@@ -1,4 +1,4 @@
-"""Change one value of a real run and recompute every hash; docs/verify/detection.md lists what is not found.
+"""Change one value of a real run and recompute every hash; benchmarks/results/rules.json lists what is not found.
 
 Tests every nineteenth change of the sweep of `benchmarks/rules.py`.
 """
