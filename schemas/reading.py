@@ -349,6 +349,11 @@ def _too_deep(file: str, line: int | None = None) -> Problem:
 
 
 def _not_json(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
+    if error.msg.startswith(
+        "Illegal trailing comma"
+    ):  # Python 3.13 points to the comma, earlier versions to the bracket
+        after = text[error.pos + 1 :]
+        error = json.JSONDecodeError("Expecting value", text, len(text) - len(after.lstrip()))
     what, advice = _explain_json(text, error)
     what = f"This is not JSON: {what} at column {error.colno}."
     return problem_of("TP107", file=file, line=error.lineno, what=what, why=None, next=advice)
@@ -390,7 +395,6 @@ _JSON_MESSAGES = (
     ("Invalid \\", "an invalid escape", "Write a backslash in a string as \\\\."),
     ("Expecting ',' delimiter", "a comma or a closing bracket is missing", "Add it there."),
     ("Expecting ':' delimiter", "a colon is missing after a key", "Add it there."),
-    ("Illegal trailing comma", "one comma is too many", "Delete the comma: the last item has none after it."),
 )
 _JSON_MISTAKES = (
     (("'",), "a single quotation mark", 'Write strings and keys in double quotation marks: "text".'),

@@ -85,8 +85,8 @@ def test_bundle_of_a_later_version_is_refused_in_plain_words(version: str, tmp_p
     assert not verdict.ok
     assert as_text([each for each in verdict.findings if each.code == "TP115"]) == (
         "error TP115: bundle_manifest.json at /schema_version (line 1): "
-        f"The document follows version {version} of the schema; nothing else was checked.\n"
-        "  What its fields mean may differ there, so that a guess could be wrong without a sign.\n"
+        f"The document has schema version {version}; nothing else was checked.\n"
+        "  The meaning of its fields may differ.\n"
         '  Expected: "1.0", "1.1" or "1.2".\n'
         "  Next: Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.\n"
     )

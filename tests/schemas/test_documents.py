@@ -15,7 +15,7 @@ from schemas.reading import parse_json
 SCHEMAS = all_schemas()
 
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
-ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-late", "x-before"}
+ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since", "x-late", "x-before", "x-recorded"}
 APPLICATORS = {"properties", "items", "if", "then", "else", "$ref", "additionalProperties", "unevaluatedProperties"}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.problems import pointer_to
-from schemas.reading import MOST_CHARACTERS, MOST_LEVELS, parse_json, parse_yaml, scan, write_yaml
+from schemas.reading import MOST_CHARACTERS, MOST_LEVELS, parse_json, parse_yaml, read_json, scan, write_yaml
 
 TEXT = st.text(st.characters(), max_size=6)  # with lone surrogates, which st.text() alone leaves out
 JSON_VALUES = st.recursive(
@@ -304,3 +304,15 @@ def test_encodings_are_handled_as_in_json(data, code):
 def test_a_byte_order_mark_is_allowed_in_yaml():
     parsed = parse_yaml(b"\xef\xbb\xbfa: 1", file="c.yaml")
     assert (parsed.value, parsed.problems, parsed.lines("/a")) == ({"a": 1}, (), 1)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1,\n}', "[1, 2 , ]"])
+def test_a_trailing_comma_is_explained_alike_by_every_python(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 has a message of its own for it, at the place of the comma."""
+    [found] = read_json(text, file="a.json").problems
+
+    def refuse(*_: object, **__: object) -> None:
+        raise json.JSONDecodeError("Illegal trailing comma before end of object", text, text.rindex(","))
+
+    monkeypatch.setattr(json.JSONDecoder, "decode", refuse)
+    assert read_json(text, file="a.json").problems == (found,)

@@ -132,7 +132,7 @@ def test_one_form_at_a_time(root: Path) -> None:
 def test_sarif_explains_the_codes_that_occur(root: Path) -> None:
     log = json.loads(report_as(check_paths([root]), ["sarif"]))
     rules = {rule["id"]: rule["shortDescription"]["text"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
-    assert rules == {"TP310": "Result that does not follow from the rows", "TP513": "Run was killed"}
+    assert rules == {"TP310": "Result does not follow from the rows", "TP513": "Run was killed"}
 
 
 def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
