@@ -349,9 +349,8 @@ def _too_deep(file: str, line: int | None = None) -> Problem:
 
 
 def _not_json(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
-    if error.msg.startswith(
-        "Illegal trailing comma"
-    ):  # Python 3.13 points to the comma, earlier versions to the bracket
+    if error.msg.startswith("Illegal trailing comma"):
+        # Python 3.13 points to the comma, earlier versions to the bracket.
         after = text[error.pos + 1 :]
         error = json.JSONDecodeError("Expecting value", text, len(text) - len(after.lstrip()))
     what, advice = _explain_json(text, error)
