@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from evidence import layout
 from evidence.grade import RunJudgement
+from evidence.index import codec
 from evidence.index.summary import RunSummary
 from evidence.lock import is_alive
 from evidence.seal import user_folder
@@ -100,49 +100,17 @@ class IndexEntry:
 
 
 def encode(entry: IndexEntry) -> bytes | None:
-    """Return an entry as msgpack, or None if it contains a number or surrogate that msgpack cannot represent."""
-    try:
-        return _encoder().encode(entry)
-    except (OverflowError, UnicodeEncodeError):
-        return None
+    """Return an entry as JSON in one line, or None if it contains a lone surrogate."""
+    return codec.encode(entry)
 
 
 def decode(data: bytes) -> IndexEntry | None:
-    """Return an entry from msgpack, or None if the data is not valid."""
+    """Return an entry from JSON, or None if the data is not valid."""
     try:
-        return _decoder().decode(data)
-    except msgspec.MsgspecError:
+        entry: IndexEntry = codec.decode(IndexEntry, data)
+    except ValueError:
         return None
-
-
-@cache
-def _encoder() -> msgspec.msgpack.Encoder:
-    return msgspec.msgpack.Encoder(enc_hook=os.fsencode)
-
-
-@cache
-def _decoder() -> msgspec.msgpack.Decoder[IndexEntry]:
-    return msgspec.msgpack.Decoder(IndexEntry, dec_hook=_decode_path)
-
-
-def _decode_path(kind: type, value: Any) -> Path:
-    if kind is not Path or not isinstance(value, bytes):
-        what = f"{kind} cannot be read"
-        raise TypeError(what)
-    return _path(value)
-
-
-@lru_cache(maxsize=1)
-def _path(name: bytes) -> Path:
-    """Return a path; an entry contains the same one many times."""
-    return Path(os.fsdecode(name))
-
-
-class _CacheFile(msgspec.Struct, frozen=True):
-    """Cache of one folder of runs: the version of the code, and by folder name a digest and an entry."""
-
-    maker: str
-    entries: dict[str, tuple[str, bytes]]
+    return entry
 
 
 def default_folder() -> Path:
@@ -158,16 +126,19 @@ def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
         root: Folder of runs.
         entries: Name of each run folder, digest of its state, and entry.
     """
-    encoded = {name: (digest, data) for name, digest, entry in entries if (data := encode(entry)) is not None}
+    lines = [_maker().encode()]
+    for name, digest, entry in entries:
+        if (data := encode(entry)) is not None:
+            lines.append(b"\t".join([json.dumps(name).encode(), digest.encode(), data]))
     # Without a cache the next process reads everything again: slower, but right.
-    with contextlib.suppress(OSError, UnicodeEncodeError):
-        content = msgspec.msgpack.encode(_CacheFile(maker=_maker(), entries=encoded))
+    with contextlib.suppress(OSError):
+        content = b"\n".join(lines)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             target = _file_of(folder, root)
             (Path(part) / target.name).write_bytes(content)
             (Path(part) / target.name).replace(target)
-        newest_first = sorted(folder.glob("*.msgpack"), key=lambda path: -path.stat().st_mtime_ns)
+        newest_first = sorted(folder.glob("*.jsonl"), key=lambda path: -path.stat().st_mtime_ns)
         for path in newest_first[MOST_ROOTS:]:
             path.unlink()
 
@@ -175,16 +146,24 @@ def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
 def load(folder: Path, root: Path, digests: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the cached entries whose digests still match, by folder name."""
     try:
-        found = msgspec.msgpack.decode(_file_of(folder, root).read_bytes(), type=_CacheFile)
-    except (OSError, msgspec.MsgspecError):
+        maker, *lines = _file_of(folder, root).read_bytes().split(b"\n")
+    except OSError:
         return {}
-    if found.maker != _maker():
+    if maker != _maker().encode():
         return {}
-    return {
-        name: entry
-        for name, (digest, data) in found.entries.items()
-        if digests.get(name) == digest and (entry := decode(data)) is not None
-    }
+    found = {}
+    for line in lines:
+        parts = line.split(b"\t", 2)
+        if len(parts) == 3 and (name := _name(parts[0])) in digests and digests[name].encode() == parts[1]:
+            found[name] = decode(parts[2])
+    return {name: entry for name, entry in found.items() if entry is not None}
+
+
+def _name(data: bytes) -> str:
+    try:
+        return str(json.loads(data))
+    except ValueError:
+        return ""
 
 
 @cache
@@ -201,4 +180,4 @@ def _maker() -> str:
 
 
 def _file_of(folder: Path, root: Path) -> Path:
-    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.msgpack"
+    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.jsonl"

@@ -457,7 +457,7 @@ def test_other_code_reads_again(root: Path, read: list[str], tmp_path: Path, mon
     assert len(read) == 4
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00", b"not msgpack", None])
+@pytest.mark.parametrize("damage", [b"", b"\x00", b"not an entry", None])
 def test_a_damaged_file_is_as_none(root: Path, read: list[str], tmp_path: Path, damage: bytes | None) -> None:
     folder = tmp_path / "kept"
     summaries = RunIndex(root, entries_in=folder).refresh()
@@ -465,7 +465,7 @@ def test_a_damaged_file_is_as_none(root: Path, read: list[str], tmp_path: Path, 
     file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
     read.clear()
     assert RunIndex(root, entries_in=folder).refresh() == summaries
-    assert len(read) == 4
+    assert len(read) == (1 if damage is None else 4), "a cut file loses its last entry alone"
 
 
 def test_an_entry_that_is_not_one_is_read_again(root: Path, tmp_path: Path) -> None:
@@ -477,7 +477,10 @@ def test_an_entry_that_is_not_one_is_read_again(root: Path, tmp_path: Path) -> N
     huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800"))
     kept_entries.save(tmp_path / "kept", root, [("huge", "s", huge), ("half", "s", half), ("run-0", "s", entry)])
-    assert list(kept_entries.load(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == ["run-0"]
+    assert list(kept_entries.load(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == [
+        "huge",
+        "run-0",
+    ]
 
 
 def test_names_that_are_not_utf_8_survive(root: Path, tmp_path: Path) -> None:

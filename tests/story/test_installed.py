@@ -100,12 +100,12 @@ def test_a_run_of_an_installed_copy_is_worth_as_much_as_one_from_a_checkout(
 def test_edited_added_and_missing_files_make_the_code_dirty(copy: Installed, tmp_path: Path) -> None:
     before = copy.code()
     edit(copy.site / "trainer/run.py")
-    (copy.site / "evidence/judge/added.py").write_text("")
+    (copy.site / "evidence/index/added.py").write_text("")
     (copy.site / "launch/jobs/output.py").unlink()
     after = copy.code()
     assert (after["dirty"], after["differs"]) == (
         True,
-        ["evidence/judge/added.py", "launch/jobs/output.py", "trainer/run.py"],
+        ["evidence/index/added.py", "launch/jobs/output.py", "trainer/run.py"],
     )
     assert len(after["diff_sha256"]) == 64
     assert after["installed_sha256"] != before["installed_sha256"]

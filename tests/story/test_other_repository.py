@@ -184,7 +184,7 @@ def test_a_verb_without_its_extra_says_what_to_install(
         2,
         "",
         f"error TP095: `trainproof {verb.split()[0]}` needs packages that are not installed: {lacking}.\n"
-        "  They are large, and judging a run works without them; so they come with an extra.\n"
+        "  The command needs a program or a package that is not installed.\n"
         f'  Next: Install them: pip install "{product}[{extras}]".\n',
     )
 
