@@ -15,8 +15,9 @@ from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import end_token_id
-from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
-from trainer.evaluation.evaluate import stated_form
+from trainer.evaluation.recorded import read_config
+from trainer.evaluation.evaluable import refuse_without_checkpoint
+from trainer.evaluation.recorded import read_form
 from trainer.generate.language_model import LanguageModel, generate, load_model
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
@@ -51,7 +52,7 @@ def export_run(
         ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
     target = output or default_target(folder, adapter=adapter, gguf=gguf)
-    config = config_of_run(folder)
+    config = read_config(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
@@ -66,7 +67,7 @@ def export_run(
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
         return target
     params = export_params(combine(state.trained, frozen), task)
-    form = stated_form(folder)
+    form = read_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     written = partial(export, target) if gguf is None else partial(export_gguf, target, form=gguf)
     with StopRequest(max_minutes=None) as stop:

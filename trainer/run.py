@@ -20,8 +20,8 @@ from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
 from trainer.data.source import batch_size_of
 from trainer.evaluation.evaluate import ModelAnswers
-from trainer.evaluation.evaluator import Evaluator, evaluator_of
-from trainer.evaluation.held_out import held_out_of
+from trainer.evaluation.evaluate import Evaluator, build_evaluator
+from trainer.evaluation.evaluate import build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.headroom import record_headroom
@@ -103,7 +103,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
         record_headroom(read.rollouts, data.source.examples, states[0], of_model, recorder, memory)
-        evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
+        evaluator = build_evaluator(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         hashed = frozen_sha256(task, frozen, recorder)
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
@@ -119,7 +119,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             wait=wait,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
             rollouts=read.rollouts,
-            held_out=held_out_of(task, data),
+            held_out=build_held_out(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
             beside=devices.platform != "cpu",
             ideal_seconds=ideal_seconds(task, as_target(devices)),

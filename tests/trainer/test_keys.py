@@ -21,7 +21,7 @@ from schemas.catalog import schema
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.sampler import sampler_of
+from trainer.evaluation.answers import sampler_of
 from trainer.loop import effective
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
@@ -474,7 +474,7 @@ def test_how_answers_are_drawn(tmp_path: Path):
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_the_evaluation(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import trainer.evaluation.sampler as module
+    import trainer.evaluation.answers as module
 
     asked = []
     real = module.generate

@@ -10,18 +10,18 @@ from typing import Any
 from evidence import layout
 from schemas.reading import read_rows
 from schemas.validate import read_document
-from trainer.challenge_run import form_stated
+from trainer.evaluation.recorded import read_form
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from
 from trainer.data.chat_template import has_template, rendered_at
 from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluate_run import scoring_for
-from trainer.evaluation.bundled_params import no_params, param_readers, shipped_params, source_of
-from trainer.evaluation.evaluable import config_of_run
-from trainer.evaluation.late_evaluation import manifest_of
-from trainer.evaluation.regenerate import set_of
-from trainer.evaluation.sampler import Sampler
+from trainer.evaluation.recorded import read_run_scoring
+from trainer.evaluation.recorded import missing_params, param_readers, load_run_params, find_model
+from trainer.evaluation.recorded import read_config
+from trainer.evaluation.recorded import read_manifest
+from trainer.evaluation.recorded import recorded_items
+from trainer.evaluation.answers import Sampler
 from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
 from trainer.loop.mesh import build_mesh
 from trainer.loop.state import initial_params
@@ -60,19 +60,19 @@ def trained_entrant(folder: Path, devices: Devices) -> Entrant:
         ProblemError: exit code 2; the run, its model or its rows cannot be read. Exit code 3: it holds no parameters,
             or the tokenizer here is another one.
     """
-    config, manifest = config_of_run(folder), manifest_of(folder)
-    source = source_of(folder, config, None)
+    config, manifest = read_config(folder), read_manifest(folder)
+    source = find_model(folder, config, None)
     refuse_other_tokenizer(manifest, source, file=str(folder))
     task = Task.of(config, source, build_mesh(devices.list))
     places = [where for where, _ in param_readers(folder, task)]
     if not places:
-        raise no_params(folder, task)
+        raise missing_params(folder, task)
     stated, items = asked_of(folder, config)
 
     def load() -> Params:
         if stated is None:
             refuse_other_base(manifest, task, file=str(folder), trains=False)
-        return shipped_params(folder, task, manifest, stated_sha256=stated).params
+        return load_run_params(folder, task, manifest, stated_sha256=stated).params
 
     return Entrant(
         name=folder.resolve().name,
@@ -91,7 +91,7 @@ def untrained_entrant(trained: Entrant) -> Entrant:
     Raises:
         ProblemError: exit code 2; the files are not there.
     """
-    config, manifest = trained.task.config, manifest_of(trained.folder)
+    config, manifest = trained.task.config, read_manifest(trained.folder)
     # Not the run's own export, which stands for its base where the base is not here.
     source = resolve(config.model.name, config.model.revision)
     task = Task.of(config, source, trained.task.mesh)
@@ -137,7 +137,7 @@ def asked_of(folder: Path, config: Config) -> tuple[str | None, RowFile | None]:
     """Return the hash of the parameters that gave a run's stated answers, and the set it was asked; None for each."""
     summary, rows = stated_answers(folder)
     if summary is not None and rows:
-        return summary["checkpoint"]["params_sha256"], set_of(summary, rows)
+        return summary["checkpoint"]["params_sha256"], recorded_items(summary, rows)
     name = config.evaluation.eval_set
     return None, None if name is None else read_eval_set(name)
 
@@ -158,9 +158,9 @@ def sampler_of(folder: Path, config: Config, task: Task, items: RowFile | None) 
     nothing = RowFile(name="", path=folder, rows=(), lines=(), sha256="", warnings=())
     return Sampler(
         settings=config.evaluation,
-        form=form_stated(folder, config),
-        scoring=scoring_for(folder, config, items or nothing),
-        tokenizer=task.model.source.tokenizer(rendered_at(manifest_of(folder))),
+        form=read_form(folder, config),
+        scoring=read_run_scoring(folder, config, items or nothing),
+        tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
         seed=config.seed,

@@ -13,8 +13,8 @@ from evidence.scores.reading import accepted_answers
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
-from trainer.evaluate_run import devices_here
-from trainer.evaluation.evaluable import config_of_run
+from trainer.evaluation.late import available_devices
+from trainer.evaluation.recorded import read_config
 from trainer.generate.stream import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
@@ -96,10 +96,10 @@ def open_entrants(
     """
     if folder is None:
         config = Config(model=ModelConfig(name=model or ""))
-        devices = devices_here(config, watch)
+        devices = available_devices(config, watch)
         first = bare_entrant(config, devices)
     else:
-        devices = devices_here(config_of_run(folder), watch)
+        devices = available_devices(read_config(folder), watch)
         first = trained_entrant(folder, devices)
     entrants = [first, *([untrained_entrant(first)] if untrained else [])]
     if beside is not None:

@@ -11,7 +11,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import read_json
 from trainer.data.prompts import Asked
 from trainer.data.rows import RowFile
-from trainer.evaluation.evaluate import unanswered_row
+from trainer.evaluation.answers import unanswered_row
 from trainer.play.entrant import Entrant
 
 FROM_INPUT = "standard input"

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.evaluation.held_out import held_out_of
+from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.base import refuse_other_base
 from trainer.loop.programs import compiled_steps
 from trainer.loop.rollouts import rollouts_of
@@ -108,7 +108,7 @@ def carried_out(
         steps=steps,
         source=data.source,
         rollouts=rollouts_of(task, data),
-        held_out=held_out_of(task, data),
+        held_out=build_held_out(task, data),
         states=states,
         stop=stop,
         is_exact=place.fitness.is_exact,

@@ -12,7 +12,7 @@ from schemas.formats import format_value
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of
-from trainer.evaluation.sampler import sampler_of
+from trainer.evaluation.answers import sampler_of
 from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState

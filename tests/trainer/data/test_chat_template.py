@@ -20,7 +20,7 @@ from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.render import PromptForm, form_of, texts_of
 from trainer.data.rows import read_dataset
 from trainer.data.special_tokens import special_token_problems
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch

@@ -22,7 +22,7 @@ from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
