@@ -15,10 +15,8 @@ from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import end_token_id
-from trainer.evaluation.recorded import read_config
-from trainer.evaluation.evaluable import refuse_without_checkpoint
-from trainer.evaluation.recorded import read_form
-from trainer.generate.language_model import LanguageModel, generate, load_model
+from trainer.evaluation.recorded import logged_form, read_config, require_checkpoint
+from trainer.generate.api import LanguageModel, generate, load_model
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
 from trainer.loop.restoring import restored_state
@@ -53,7 +51,7 @@ def export_run(
     """
     target = output or default_target(folder, adapter=adapter, gguf=gguf)
     config = read_config(folder)
-    refuse_without_checkpoint(folder)
+    require_checkpoint(folder)
     refuse_taken(target)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
@@ -67,7 +65,7 @@ def export_run(
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
         return target
     params = export_params(combine(state.trained, frozen), task)
-    form = read_form(folder)
+    form = logged_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     written = partial(export, target) if gguf is None else partial(export_gguf, target, form=gguf)
     with StopRequest(max_minutes=None) as stop:

@@ -19,9 +19,7 @@ from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
 from trainer.data.source import batch_size_of
-from trainer.evaluation.evaluate import ModelAnswers
-from trainer.evaluation.evaluate import Evaluator, build_evaluator
-from trainer.evaluation.evaluate import build_held_out
+from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.headroom import record_headroom
@@ -103,7 +101,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
         record_headroom(read.rollouts, data.source.examples, states[0], of_model, recorder, memory)
-        evaluator = build_evaluator(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
+        evaluator = build_evaluator(task, data, recorder, stop, watch, on_start=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         hashed = frozen_sha256(task, frozen, recorder)
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)

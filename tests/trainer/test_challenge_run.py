@@ -20,7 +20,6 @@ from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -33,8 +32,7 @@ from trainer.config.tree import (
     OptimizerConfig,
 )
 from trainer.data.rows import RowFile, read_dataset
-from trainer.evaluation.challenge import ChallengeResult
-from trainer.evaluation.challenge import Questions
+from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run
 from trainer.loop.trained_params import kept_params
 from trainer.model.files.source import resolve
@@ -108,8 +106,8 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
     assert (score["questions"]["source"], score["questions"]["seed"]) == ("generated", 3)
     assert len(score["failures"]) == 20
     assert receipt["said"] == (
-        "Scored 0.000 (0.000 to 0.088) on 40 new questions, and states 0.000 (0.000 to 0.071) on eval_v1: the stated "
-        "score can be true. Of 50 stated answers: 6 written anew, identical, 44 followed in one pass, as stated."
+        "Scored 0.000 (0.000 to 0.088) on 40 new questions; it states 0.000 (0.000 to 0.071) on eval_v1, which is "
+        "plausible. Of 50 stated answers: 6 generated again, identical, 44 scored in one pass, as stated."
     )
 
 

@@ -13,8 +13,8 @@ import trainer.run as story
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.planning.devices import choose_devices
 from trainer.play.entrant import trained_entrant

@@ -13,7 +13,6 @@ from evidence.hashes import sha256_file
 from evidence.index.index import check_document
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -25,10 +24,11 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.files.export import export
 from trainer.model.files.export_gguf import export_gguf
 from trainer.model.files.source import resolve

@@ -26,7 +26,7 @@ from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys
-from trainer.generate.sampling import DrawKeys, Sampling, sampling_of
+from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
 from trainer.loop.task import Task
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params
@@ -88,7 +88,7 @@ class Sampler:
     @property
     def sampling(self) -> Sampling | None:
         """Sampling parameters, or None for greedy decoding."""
-        return sampling_of(self.settings)
+        return evaluation_sampling(self.settings)
 
     def encode_prompts(self, items: RowFile) -> list[list[int]]:
         """Return the token ids of each item's prompt.

@@ -243,9 +243,7 @@ def build_held_out(task: Task, data: Data) -> HeldOut | None:
     )
 
 
-def answer_losses(
-    sampler: Sampler, params: Params, items: RowFile, prompts: Sequence[Sequence[int]]
-) -> list[float]:
+def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Sequence[Sequence[int]]) -> list[float]:
     """Return the mean loss in nats of each expected answer that fits into the model's positions."""
     template = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
     texts = []

@@ -33,10 +33,11 @@ from trainer.evaluation.recorded import (
     read_manifest,
     read_run_scoring,
     read_summary,
+    require_checkpoint,
 )
 from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.mesh import build_mesh
-from trainer.loop.restoring import latest_step, no_checkpoint, restored_state
+from trainer.loop.restoring import latest_step, restored_state
 from trainer.loop.session_limit import SessionLimit
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -74,8 +75,7 @@ def evaluate_run(
             answered. In each case the run is unchanged.
     """
     config, name = _config_to_evaluate(folder, eval_set)
-    if latest_step(folder) is None:
-        raise ProblemError([no_checkpoint(folder)], exit_code=2)
+    require_checkpoint(folder)
     devices = available_devices(config, watch)
     model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
     refuse_other_tokenizer(manifest := read_manifest(folder), model.source, file=str(folder))
@@ -103,7 +103,7 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
     config = read_config(folder)
     _refuse_second_evaluation(folder)
     declared = config.evaluation.eval_set
-    at = {"file": str(folder / layout.CONFIG), "pointer": "/evaluation/eval_set", "why": None}
+    at: dict[str, Any] = {"file": str(folder / layout.CONFIG), "pointer": "/evaluation/eval_set", "why": None}
     name = eval_set or declared
     if name is None:
         problem = problem_of("TP071", **at, what="The run's configuration names no evaluation set.")
@@ -140,7 +140,9 @@ def _refuse_other_step(folder: Path, config: Config) -> None:
 
 def _refuse_second_evaluation(folder: Path) -> None:
     if is_evaluated(folder):
-        problem = problem_of("TP070", file=str(folder / layout.EVAL_SUMMARY), what="The run has been evaluated already.")
+        problem = problem_of(
+            "TP070", file=str(folder / layout.EVAL_SUMMARY), what="The run has been evaluated already."
+        )
         raise ProblemError([problem], exit_code=2)
 
 

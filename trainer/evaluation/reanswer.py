@@ -28,7 +28,7 @@ from evidence.scores.recompute import iter_answers, majority_fields
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items, item_fields, unanswered_row
 from trainer.generate.decode import padded
-from trainer.generate.sampling import DrawKeys, Sampling, draw_noise, kept_logits
+from trainer.generate.sampling import DrawKeys, Sampling, gumbel_noise, mask_logits
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 from trainer.recorder.processor import CompilerOptions
@@ -99,6 +99,7 @@ def verify_answers(
     """
     by_id = {item["id"]: item for item in items.rows}
     prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
+    allowed = allowed_margin(sampler.compute_dtype, platforms)
     found: dict[str, VerifiedAnswer] = {}
     scored = []
     for row in stated:
@@ -108,11 +109,13 @@ def verify_answers(
         if not sampler.has_room(prompt):
             if is_same(row, unanswered_row(item, len(prompt), sampler)):
                 found[row["id"]] = _followed(row)
-        elif not _changed_item(row, item_fields(item)) and not changed_score(row, sampler.scoring, sampler.settings.stop):
+        elif not _changed_item(row, item_fields(item)) and not changed_score(
+            row, sampler.scoring, sampler.settings.stop
+        ):
             scored.append(row)
     traces = trace_answers(scored, prompts, sampler, params)
     for row in scored:
-        if row["id"] in traces and not _improbable_token(traces[row["id"]], sampler, platforms):
+        if row["id"] in traces and not _improbable_token(traces[row["id"]], allowed):
             found[row["id"]] = _followed(row)
             progress(len(found), len(stated))
     left, before = [row for row in stated if row["id"] not in found], len(found)
@@ -170,7 +173,15 @@ def regenerate_answers(
     others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
     traces = trace_answers(others, prompts, sampler, params)
     return tuple(
-        compare_answer(row, found.get(row["id"]), traces.get(row["id"], ()), sampler, platforms) for row in stated
+        compare_answer(
+            row,
+            found.get(row["id"]),
+            traces.get(row["id"], ()),
+            allowed=allowed_margin(sampler.compute_dtype, platforms),
+            scoring=sampler.scoring,
+            stop=sampler.settings.stop,
+        )
+        for row in stated
     )
 
 
@@ -178,8 +189,10 @@ def compare_answer(
     stated: dict[str, Any],
     found: dict[str, Any] | None,
     traces: Sequence[AnswerTrace],
-    sampler: Sampler,
-    platforms: Collection[str],
+    *,
+    allowed: float,
+    scoring: Scoring,
+    stop: str | None = None,
 ) -> VerifiedAnswer:
     """Compare a recorded answer with the one generated now.
 
@@ -187,18 +200,20 @@ def compare_answer(
         stated: Prediction row of the run.
         found: Prediction row of now, or None if the set has no such item.
         traces: Pass over each recorded sample; empty if the rows are the same or the text cannot be the model's tokens.
-        sampler: Sampler of the run.
-        platforms: Where the answers were given and where this runs.
+        allowed: Largest accepted logit gap; see `allowed_margin`.
+        scoring: How answers are read.
+        stop: Text that ends an answer.
     """
     verdict: Verdict = "identical"
     why = ""
     if found is None or not is_same(stated, found):
-        why = (
-            ("The evaluation set has no item of this id." if found is None else _changed_item(stated, item_fields(found)))
-            or changed_score(stated, sampler.scoring, sampler.settings.stop)
-            or ("" if traces else "The stated answer is not one that the model's tokens can be.")
-            or _improbable_token(traces, sampler, platforms)
-        )
+        if found is None:
+            why = "The evaluation set has no item of this id."
+        else:
+            why = _changed_item(stated, item_fields(found)) or changed_score(stated, scoring, stop)
+        if not why and not traces:
+            why = "The stated answer is not one that the model's tokens can be."
+        why = why or _improbable_token(traces, allowed)
         verdict = "different" if why else "within tolerance"
     return VerifiedAnswer(
         id=stated["id"],
@@ -239,9 +254,8 @@ def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = N
     return ""
 
 
-def _improbable_token(traces: Sequence[AnswerTrace], sampler: Sampler, platforms: Collection[str]) -> str:
+def _improbable_token(traces: Sequence[AnswerTrace], allowed: float) -> str:
     """Return which token the model would not have chosen, or an empty text."""
-    allowed = allowed_margin(sampler.compute_dtype, platforms)
     for trace in traces:
         at, worst = int(trace.margins.argmax()), float(trace.margins.max())
         if worst > allowed:
@@ -384,9 +398,7 @@ def trace_batch(
             return jnp.max(logits, axis=-1) - named, losses
         return _sampled_margins(logits, chosen, key[0], sampling), losses
 
-    found: tuple[Array, Array] = jax.lax.map(
-        trace_row, (hidden, answers) if keys is None else (hidden, answers, keys)
-    )
+    found: tuple[Array, Array] = jax.lax.map(trace_row, (hidden, answers) if keys is None else (hidden, answers, keys))
     return found
 
 
@@ -398,8 +410,8 @@ def _sampled_margins(
     A token outside top-k or top-p is also at least as far off as its logit is below the smallest one inside.
     """
     scaled = logits / jnp.float32(sampling.temperature)
-    noise = jax.vmap(lambda number: draw_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
-    kept = kept_logits(scaled, sampling)
+    noise = jax.vmap(lambda number: gumbel_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
+    kept = mask_logits(scaled, sampling)
 
     def named(values: Array) -> Array:
         taken: Array = jnp.take_along_axis(values, chosen[:, None], axis=-1)[:, 0]

@@ -26,7 +26,7 @@ from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import item_fields
 from trainer.evaluation.evaluate import EVALUATED
 from trainer.loop.base import other_base
-from trainer.loop.restoring import latest_step, restored_state
+from trainer.loop.restoring import latest_step, no_checkpoint, restored_state
 from trainer.loop.state import initial_params, some_params, with_shardings
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params, params_bytes
@@ -57,6 +57,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if read.value is None or any(problem.severity == "error" for problem in read.problems):
         raise ProblemError(read.problems, exit_code=2)
     return read.value
+
+
+def require_checkpoint(folder: Path) -> None:
+    """Raise `ProblemError` with exit code 2 if a run folder has no checkpoint."""
+    if latest_step(folder) is None:
+        raise ProblemError([no_checkpoint(folder)], exit_code=2)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
@@ -94,8 +100,13 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def read_form(folder: Path, config: Config) -> PromptForm:
     """Return how prompts were rendered in training, from the run's log or else from its training rows."""
+    return logged_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
+
+
+def logged_form(folder: Path) -> PromptForm | None:
+    """Return how prompts were rendered according to the run's log, or None if the log does not say."""
     if not (logged := _logged(folder, FORM)):
-        return form_of(read_training_rows(config)[1], config.data.template)
+        return None
     conversation, system = logged[-1].get("conversation") is True, logged[-1].get("system")
     template = logged[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
     thinks = logged[-1].get("thinks")

@@ -10,18 +10,23 @@ from typing import Any
 from evidence import layout
 from schemas.reading import read_rows
 from schemas.validate import read_document
-from trainer.evaluation.recorded import read_form
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_from
 from trainer.data.chat_template import has_template, rendered_at
 from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.recorded import read_run_scoring
-from trainer.evaluation.recorded import missing_params, param_readers, load_run_params, find_model
-from trainer.evaluation.recorded import read_config
-from trainer.evaluation.recorded import read_manifest
-from trainer.evaluation.recorded import recorded_items
 from trainer.evaluation.answers import Sampler
+from trainer.evaluation.recorded import (
+    find_model,
+    load_run_params,
+    missing_params,
+    param_readers,
+    read_config,
+    read_form,
+    read_manifest,
+    read_run_scoring,
+    recorded_items,
+)
 from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
 from trainer.loop.mesh import build_mesh
 from trainer.loop.state import initial_params
@@ -49,7 +54,7 @@ class Entrant:
 
     def likes(self, items: RowFile | None) -> list[list[int]]:
         """Return the prompts of a set that leave room for an output, in token ids; none of no set."""
-        prompts = [] if items is None else self.sampler.prompts_of(items)
+        prompts = [] if items is None else self.sampler.encode_prompts(items)
         return [prompt for prompt in prompts if self.sampler.has_room(prompt)]
 
 
@@ -72,7 +77,7 @@ def trained_entrant(folder: Path, devices: Devices) -> Entrant:
     def load() -> Params:
         if stated is None:
             refuse_other_base(manifest, task, file=str(folder), trains=False)
-        return load_run_params(folder, task, manifest, stated_sha256=stated).params
+        return load_run_params(folder, task, manifest, sha256=stated).params
 
     return Entrant(
         name=folder.resolve().name,
@@ -118,15 +123,11 @@ def bare_entrant(config: Config, devices: Devices) -> Entrant:
         with explain_full_device(config.model.name):
             return initial_params(task)
 
-    sampler = Sampler(
-        settings=config.evaluation,
+    sampler = Sampler.for_task(
+        task,
         form=PromptForm(conversation=has_template(tokenizer), thinks=None),
         scoring=scoring_from(config.evaluation, (), ()),
         tokenizer=tokenizer,
-        graphdef=task.model.graphdef,
-        max_positions=source.spec.max_positions,
-        seed=config.seed,
-        options=task.compiler_options,
     )
     where = source.name if task.model.reads_weights else f"seed {config.seed}"
     name, folder = Path(source.name).name, Path(config.model.name)
@@ -154,15 +155,10 @@ def stated_answers(folder: Path) -> tuple[dict[str, Any] | None, Sequence[dict[s
 
 
 def sampler_of(folder: Path, config: Config, task: Task, items: RowFile | None) -> Sampler:
-    """Return how a run's model is asked and read."""
-    nothing = RowFile(name="", path=folder, rows=(), lines=(), sha256="", warnings=())
-    return Sampler(
-        settings=config.evaluation,
+    """Return the sampler of a run's model."""
+    return Sampler.for_task(
+        task,
         form=read_form(folder, config),
-        scoring=read_run_scoring(folder, config, items or nothing),
+        scoring=read_run_scoring(folder, config, items),
         tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
-        graphdef=task.model.graphdef,
-        max_positions=task.model.source.spec.max_positions,
-        seed=config.seed,
-        options=task.compiler_options,
     )

@@ -15,7 +15,7 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.data.prompts import Asked
 from trainer.evaluation.late import available_devices
 from trainer.evaluation.recorded import read_config
-from trainer.generate.stream import stream_tokens
+from trainer.generate.decode import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
 from trainer.planning.devices import REFUSED, Devices

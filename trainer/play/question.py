@@ -34,12 +34,9 @@ class PlayQuestion:
         """
         one = RowFile(name="", path=Path("--prompt"), rows=(dict(self.row),), lines=(1,), sha256="", warnings=())
         sampler = entrant.sampler
-        [prompt] = sampler.prompts_of(one)
+        [prompt] = sampler.encode_prompts(one)
         if not sampler.has_room(prompt):
-            most = sampler.max_prompt_tokens
-            row = unanswered_row(
-                {"id": "", "expected": "", **self.row}, prompt_tokens=len(prompt), max_prompt_tokens=most
-            )
+            row = unanswered_row({"id": "", "expected": "", **self.row}, len(prompt), sampler)
             what = f"{entrant.name} cannot answer: {row['error']}."
             raise ProblemError([problem_of("TP118", file="--prompt", what=what)], exit_code=2)
         return prompt

@@ -10,10 +10,9 @@ from evidence import layout
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems import ProblemError
 from trainer.data.rows import RowFile
-from trainer.evaluation.reanswer import verify_answers, receipt_items
-from trainer.evaluation.reanswer import VerifiedAnswer
+from trainer.evaluation.answers import Sampler
+from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import recorded_items
-from trainer.evaluation.answers import sampler_of
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params
@@ -81,8 +80,8 @@ def answered_again(
     """
     if not stated:
         return ()
-    sampler = sampler_of(task, data, asked.scoring)
-    return verify_answers(sampler, params, stated, asked.items, anew=anew, progress=progress)
+    sampler = Sampler.for_task(task, form=data.form, scoring=asked.scoring, tokenizer=data.tokenizer)
+    return verify_answers(sampler, params, stated, asked.items, regenerate=anew, progress=progress)
 
 
 def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:

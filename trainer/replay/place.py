@@ -19,8 +19,7 @@ from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
 from trainer.data.chat_template import rendered_at
 from trainer.data.rows import RowFile
-from trainer.evaluation.recorded import logged_scoring
-from trainer.evaluation.recorded import recorded_items
+from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
 from trainer.model.files.source import of_somebody_else

@@ -20,7 +20,6 @@ from evidence.hashes import sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, describe_run_gain
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -32,8 +31,9 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import describe_summary
+from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.reanswer import changed_score
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run

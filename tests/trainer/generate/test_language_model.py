@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.problems import ProblemError
-from trainer.generate.language_model import generate, load_model
+from trainer.generate.api import generate, load_model
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 
