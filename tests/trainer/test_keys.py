@@ -463,7 +463,7 @@ def test_how_answers_are_drawn(tmp_path: Path):
             Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer), settings=of
         )
         [answers] = sampler.answer(params, {item["id"]: data.items.prompts[0]})
-        return [sampler.text_of(each.tokens) for each in answers]
+        return [sampler.decode_answer(each.tokens) for each in answers]
 
     assert len(texts()) == 1
     drawn = texts(samples=4)

@@ -38,7 +38,7 @@ EVALUATION_STREAM = 0x65766C
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Everything besides the parameters that decides how a model answers a prompt."""
+    """Tokenizer, prompt form, structure and settings with which a model answers prompts."""
 
     settings: EvaluationConfig
     form: PromptForm
@@ -82,7 +82,7 @@ class Sampler:
 
     @cached_property
     def prompt_template(self) -> str:
-        """Rendered prompt with `{prompt}` in place of an item's prompt."""
+        """Rendered prompt with the placeholder `{prompt}`."""
         return self.form.render("{prompt}", self.tokenizer)
 
     @property
@@ -120,7 +120,7 @@ class Sampler:
         Args:
             params: Parameters by name.
             prompts: Token ids by item id.
-            like: Prompts of the whole set if `prompts` is a part of it; see `generate`.
+            like: Prompts of the whole set if `prompts` is a subset; see `generate`.
         """
         sampling = self.sampling
         completions = generate(
@@ -152,7 +152,7 @@ class Sampler:
             range(len(tokens) + 1), 1, key=lambda count: stop in self.tokenizer.decode([*tokens[:count]])
         )
 
-    def text_of(self, tokens: Sequence[int]) -> str:
+    def decode_answer(self, tokens: Sequence[int]) -> str:
         """Decode an answer without its end token, up to and including the stop text."""
         ended = bool(tokens) and tokens[-1] == self.stop_token_id
         text, stop = str(self.tokenizer.decode(list(tokens[:-1] if ended else tokens))), self.settings.stop
@@ -188,7 +188,7 @@ def answer_items(
         params: Parameters by name.
         items: Evaluation items, with unique ids.
         prompts: Token ids of each item.
-        like: Prompts of the whole set if `items` is a part of it; see `generate`.
+        like: Prompts of the whole set if `items` is a subset; see `generate`.
     """
     with_room = {item["id"]: prompt for item, prompt in zip(items, prompts, strict=True) if sampler.has_room(prompt)}
     completions = sampler.answer(params, with_room, like=[prompt for prompt in like if sampler.has_room(prompt)])
@@ -202,8 +202,8 @@ def answer_items(
 def prediction_row(item: dict[str, Any], completions: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:
     """Return the row of an answered item.
 
-    With several samples, the row's own fields are those of the first one: a single draw, as a user gets it, so its
-    score is an unbiased pass@1. The majority vote has no text of its own and stands in separate fields.
+    With several samples, the row's own fields describe the first one: a single draw, as a user gets it, so its score
+    is an unbiased pass@1. The majority vote has separate fields.
     """
     first, *others = (sample_fields(item, completion, sampler) for completion in completions)
     row = item_fields(item) | first | {"error": None}
@@ -215,7 +215,7 @@ def prediction_row(item: dict[str, Any], completions: Sequence[Completion], samp
 
 def sample_fields(item: dict[str, Any], completion: Completion, sampler: Sampler) -> dict[str, Any]:
     """Return the fields of one answer: text, verdict, length and tokens."""
-    text = sampler.text_of(completion.tokens)
+    text = sampler.decode_answer(completion.tokens)
     return {
         "output_text": text,
         **sampler.scoring.verdict(text, completion.finish_reason, accepted_answers(item), stop=sampler.settings.stop),
@@ -226,7 +226,7 @@ def sample_fields(item: dict[str, Any], completion: Completion, sampler: Sampler
 
 
 def unanswered_row(item: dict[str, Any], prompt_tokens: int, sampler: Sampler) -> dict[str, Any]:
-    """Return the row of an item whose prompt has no token or leaves no room for an answer."""
+    """Return the row of an item whose prompt is empty or too long to leave room for an answer."""
     why = f"the prompt has {prompt_tokens} tokens; at most {sampler.max_prompt_tokens} leave room for an output"
     if prompt_tokens == 0:
         why = "the tokenizer finds no token in the prompt, so there is nothing to continue"

@@ -110,7 +110,7 @@ class ChallengeResult:
     """Answers of the run."""
 
     @property
-    def found(self) -> ExactMatch:
+    def on_questions(self) -> ExactMatch:
         """Exact match on the questions."""
         return ExactMatch(correct=sum(row["correct"] for row in self.answers), n=len(self.answers))
 
@@ -125,8 +125,8 @@ class ChallengeResult:
         Example: 83 of 100 correct with 57 left out count as 140 of 157 against a stated 94 of 100: a probability of
         0.14, where 83 of 100 alone would have 0.012.
         """
-        left_out = min(self.questions.in_training or 0, self.found.n)
-        as_drawn = ExactMatch(correct=self.found.correct + left_out, n=self.found.n + left_out)
+        left_out = min(self.questions.in_training or 0, self.on_questions.n)
+        as_drawn = ExactMatch(correct=self.on_questions.correct + left_out, n=self.on_questions.n + left_out)
         return fisher_exact_less(self.stated, as_drawn)
 
     @property
@@ -151,7 +151,7 @@ class ChallengeResult:
                 "eval_set": self.stated_set,
                 "stated": self.stated.document(),
                 "questions": self.questions.document(),
-                "found": self.found.document(),
+                "found": self.on_questions.document(),
                 "chance": self.chance,
                 "level": REFUTATION_LEVEL,
                 "can_be_true": self.can_be_true,
@@ -164,7 +164,7 @@ class ChallengeResult:
     def describe(self) -> str:
         """Return the outcome in one or two sentences."""
         stated = f"it states {_score_text(self.stated)} on {self.stated_set}"
-        text = f"Scored {_score_text(self.found)} on {quantity(len(self.answers), 'new question')}; {stated}"
+        text = f"Scored {_score_text(self.on_questions)} on {quantity(len(self.answers), 'new question')}; {stated}"
         if self.can_be_true:
             text += ", which is plausible."
         else:
@@ -184,14 +184,14 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     """Challenge a run and return the receipt, not sealed yet.
 
     Raises:
-        ProblemError: exit code 2; the run states no score, or a file cannot be read. Exit code 3: the run has no
-            parameters. Exit code 1: it has others than those that gave its answers.
+        ProblemError: exit code 2; the run states no score, or a file cannot be read. Exit code 3: the parameters are
+            missing. Exit code 1: it has others than those that gave its answers.
     """
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
     claimed = summary["metrics"]["exact_match"]
     if claimed["value"] is None or not rows:
-        problem = problem_of("TP083", file=str(folder), what="The run's evaluation has no answer.")
+        problem = problem_of("TP083", file=str(folder), what="The run's evaluation contains no answer.")
         raise ProblemError([problem], exit_code=2)
     config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
     digest = run_sha256(folder) or ""
@@ -256,13 +256,13 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
     """Generate questions of the kinds in a run's evaluation set, or else in its dataset.
 
     Raises:
-        ProblemError: exit code 2; there is no generator for these kinds, or it has fewer new questions.
+        ProblemError: exit code 2; these kinds cannot be generated, or there are fewer new questions.
     """
     training, name = _training_questions(config), config.evaluation.eval_set
     try:
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
     except ValueError as error:
-        what = f"{count:,} questions were asked for, and the generator has fewer that are new: {error}"
+        what = f"--generate is {count:,}, and the generator has fewer new questions: {error}"
         raise ProblemError([problem_of("TP059", file="--generate", what=what)], exit_code=2) from error
     if drawn is None:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."

@@ -116,7 +116,7 @@ class Evaluator:
         return trained.complete
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
-        """Answer every item in order until the run is told to stop, and append each row to `file` at once."""
+        """Answer every item in order until the run is told to stop, and append each row to `file` immediately."""
         params = apart_on_devices(combine(state.trained, frozen))
         self.on_start()
         started_at, path = now(), self.folder / file

@@ -1,6 +1,6 @@
 """Add an evaluation to a run that has ended: completely or not at all, wherever the process is killed.
 
-Answers and summary are written beside the files that they replace. The manifest that lists them is the seal: until it
+Answers and summary are written to temporary files in the run folder. The manifest that lists them is the seal: until it
 is written they do not count; afterwards they only have to be moved, which the next command does if this one was killed.
 """
 
@@ -112,7 +112,7 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
         problem = problem_of(
             "TP074",
             **at,
-            what=f"The run's configuration declares {declared}, and {name} was asked for.",
+            what=f"The run's configuration declares {declared}, and --eval-set is {name}.",
             next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
         )
         raise ProblemError([problem], exit_code=2)
@@ -166,8 +166,8 @@ def _evaluate_and_seal(folder: Path, evaluator: Evaluator, task: Task, *, by: st
 
 
 def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
-    """Answer the set into a file beside the run's own, and return the summary."""
-    trained = evaluator.answers(state, frozen, file=_beside(folder, layout.PREDICTIONS).name, what="evaluation")
+    """Write the answers to a temporary file in the run folder and return the summary."""
+    trained = evaluator.answers(state, frozen, file=_temporary(folder, layout.PREDICTIONS).name, what="evaluation")
     if not trained.complete:
         raise _stopped(folder, evaluator.stop.reason())
     for problem in evaluator.unread_answers(trained):
@@ -178,13 +178,13 @@ def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fr
     return summary | {"baseline": (read_summary(folder) or {}).get("baseline")}
 
 
-def _beside(folder: Path, name: str) -> Path:
+def _temporary(folder: Path, name: str) -> Path:
     return folder / f".{name}.tmp"
 
 
 def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
-    """Take the answers that lie beside the run's files, and their summary, into the run."""
-    write_json(_beside(folder, layout.EVAL_SUMMARY), summary)
+    """Move the temporary answer and summary files into the run and seal it again."""
+    write_json(_temporary(folder, layout.EVAL_SUMMARY), summary)
     manifest = read_manifest(folder) | {"finished_at": now()}
     if manifest["status"] == "running":  # killed after its last step
         ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
@@ -198,7 +198,7 @@ def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
     }
     with RowWriter(folder / layout.LOG) as log:
         log.append(sealed)
-    instead = {name: _beside(folder, name) for name in ADDED_FILES}
+    instead = {name: _temporary(folder, name) for name in ADDED_FILES}
     write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder, instead=instead)})
     for name, path in instead.items():
         path.replace(folder / name)
@@ -209,18 +209,18 @@ def finish_or_undo(folder: Path) -> None:
 
     The caller holds the lock of the run.
     """
-    left = [name for name in ADDED_FILES if _beside(folder, name).exists()]
+    left = [name for name in ADDED_FILES if _temporary(folder, name).exists()]
     sealed = {artifact["path"]: artifact["sha256"] for artifact in read_manifest(folder)["artifacts"]}
-    complete = [name for name in left if sha256_file(_beside(folder, name)) == sealed.get(name)]
+    complete = [name for name in left if sha256_file(_temporary(folder, name)) == sealed.get(name)]
     for name in complete:
-        _beside(folder, name).replace(folder / name)
+        _temporary(folder, name).replace(folder / name)
     if complete != left:
         log = folder / layout.LOG
         lines = log.read_bytes().splitlines(keepends=True)
         if lines and SEALED_AGAIN.encode() in lines[-1]:
             os.truncate(log, sum(map(len, lines[:-1])))
     for name in left:
-        _beside(folder, name).unlink(missing_ok=True)
+        _temporary(folder, name).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def _undone_unless_finished(folder: Path) -> Iterator[None]:
 
 
 def available_devices(config: Config, watch: Watch) -> Devices:
-    """Return the devices that a run was trained on, or else those of this machine, with a message.
+    """Return the kind of devices that a run was trained on, or else the devices of this machine, with a message.
 
     Training never falls back to other devices; a checkpoint may be used on any.
     """

@@ -37,7 +37,7 @@ MAX_DIFFERENCES = 20
 """Differences that a receipt lists."""
 
 MARGINS: Mapping[str, float] = {"float32": 0.001, "bfloat16": 0.1, "float16": 0.02}
-"""Largest accepted gap between the largest logit and that of a recorded token, by dtype of the matrix products.
+"""Largest accepted gap between the largest logit and the logit of a recorded token, by dtype of the matrix products.
 
 At least twice what the same weights showed on other hardware (`benchmarks/results/fingerprints.json`); an edited token
 was never less than 1.7 below. See docs/decisions/fingerprints.md.
@@ -70,7 +70,7 @@ class AnswerTrace:
     """Teacher-forced pass over one answer."""
 
     margins: NDArray[np.float32]
-    """`[tokens]`: gap between the largest logit and that of the answer's token; 0 where it is the largest. For sampled
+    """`[tokens]`: gap between the largest logit and the answer token's; 0 where it is the largest. For sampled
     answers, of the logits with the noise of each draw."""
     losses: NDArray[np.float32]
     """`[tokens]`: loss of each token, in nats."""
@@ -198,7 +198,7 @@ def compare_answer(
 
     Args:
         stated: Prediction row of the run.
-        found: Prediction row of now, or None if the set has no such item.
+        found: Prediction row of now, or None if the set lacks the item.
         traces: Pass over each recorded sample; empty if the rows are the same or the text cannot be the model's tokens.
         allowed: Largest accepted logit gap; see `allowed_margin`.
         scoring: How answers are read.
@@ -208,7 +208,7 @@ def compare_answer(
     why = ""
     if found is None or not is_same(stated, found):
         if found is None:
-            why = "The evaluation set has no item of this id."
+            why = "The evaluation set lacks an item with this id."
         else:
             why = _changed_item(stated, item_fields(found)) or changed_score(stated, scoring, stop)
         if not why and not traces:
@@ -238,7 +238,7 @@ def _changed_item(stated: Mapping[str, Any], item: Mapping[str, Any]) -> str:
 
 
 def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = None) -> str:
-    """Return how the recorded verdicts differ from those of the recorded text, or an empty text."""
+    """Return how the recorded verdicts differ from the verdicts on the recorded text, or an empty string."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
     answers, accepted = list(iter_answers(stated)), accepted_answers(stated)
@@ -255,7 +255,7 @@ def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = N
 
 
 def _improbable_token(traces: Sequence[AnswerTrace], allowed: float) -> str:
-    """Return which token the model would not have chosen, or an empty text."""
+    """Return which token the model would not have chosen, or an empty string."""
     for trace in traces:
         at, worst = int(trace.margins.argmax()), float(trace.margins.max())
         if worst > allowed:
@@ -327,7 +327,7 @@ def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> li
         complete = tokens.index(end) == len(tokens) - 1 and stopped in (None, len(tokens))
     else:
         complete = end not in tokens and len(tokens) == sampler.settings.max_new_tokens and stopped is None
-    return tokens if complete and sampler.text_of(tokens) == row["output_text"] else None
+    return tokens if complete and sampler.decode_answer(tokens) == row["output_text"] else None
 
 
 def trace_texts(
@@ -413,13 +413,13 @@ def _sampled_margins(
     noise = jax.vmap(lambda number: gumbel_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
     kept = mask_logits(scaled, sampling)
 
-    def named(values: Array) -> Array:
+    def logit(values: Array) -> Array:
         taken: Array = jnp.take_along_axis(values, chosen[:, None], axis=-1)[:, 0]
         return taken
 
     least = jnp.min(jnp.where(jnp.isfinite(kept), kept, jnp.inf), axis=-1)
-    behind = jnp.max(kept + noise, axis=-1) - named(scaled + noise)
-    margins: Array = jnp.maximum(behind, least - named(scaled)) * jnp.float32(sampling.temperature)
+    behind = jnp.max(kept + noise, axis=-1) - logit(scaled + noise)
+    margins: Array = jnp.maximum(behind, least - logit(scaled)) * jnp.float32(sampling.temperature)
     return margins
 
 

@@ -60,13 +60,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_checkpoint(folder: Path) -> None:
-    """Raise `ProblemError` with exit code 2 if a run folder has no checkpoint."""
+    """Raise `ProblemError` with exit code 2 if a run folder lacks a checkpoint."""
     if latest_step(folder) is None:
         raise ProblemError([no_checkpoint(folder)], exit_code=2)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Return eval_summary.json, empty if it is not a JSON object, or None if there is no such file."""
+    """Return eval_summary.json, empty if it is not a JSON object, or None if the file does not exist."""
     document = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
     return document.value or {} if (folder / layout.EVAL_SUMMARY).exists() else None
 
@@ -86,10 +86,10 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the summary of a run's evaluation and its prediction rows.
 
     Raises:
-        ProblemError: exit code 2; the run has no evaluation, or it is not valid.
+        ProblemError: exit code 2; the evaluation is missing or not valid.
     """
     if not (folder / layout.EVAL_SUMMARY).is_file():
-        raise ProblemError([problem_of("TP083", file=str(folder), what="The run has no evaluation.")], exit_code=2)
+        raise ProblemError([problem_of("TP083", file=str(folder), what="The run was not evaluated.")], exit_code=2)
     summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
     rows = read_rows(folder / layout.PREDICTIONS, "prediction_row")
     errors = [each for each in (*summary.problems, *rows.problems) if each.severity == "error"]
@@ -182,7 +182,7 @@ def load_run_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sh
         sha256: Hash of the parameters according to the evaluation, or None to accept the first that are found.
 
     Raises:
-        ProblemError: exit code 3; there are no parameters, or the base model is another one. Exit code 1: only
+        ProblemError: exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
             parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
             of memory.
     """
@@ -193,7 +193,7 @@ def load_run_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sh
             found = params_sha256(params)
             if sha256 in (None, found):
                 return RunParams(params=params, where=where)
-            others.append(f"those of {where} have {found[:12]}…")
+            others.append(f"{where} has {found[:12]}…")
     if not others:
         raise missing_params(folder, task)
     if task.model.frozen and "frozen_sha256" not in manifest["model"]:
@@ -208,8 +208,8 @@ def load_run_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sh
 def missing_params(folder: Path, task: Task) -> ProblemError:
     """Return the error for a run folder without parameters."""
     what = (
-        f"The run holds no parameters: there is no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, {layout.EXPORT}/ or "
-        f"{layout.ADAPTER}/ in it. What it trained has {size(params_bytes(task.model.trained))}."
+        f"The run folder lacks parameters: it contains no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, "
+        f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(params_bytes(task.model.trained))}."
     )
     return ProblemError([problem_of("TP057", file=str(folder), what=what)], exit_code=3)
 

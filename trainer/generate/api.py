@@ -99,7 +99,7 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     """
     source = resolve(str(path_or_name))
     if source.weights == "builtin":
-        what = f"{path_or_name} is a built-in model, which has no parameters."
+        what = f"{path_or_name} is a built-in model without parameters."
         raise ProblemError([problem_of("TP064", file=str(path_or_name), what=what)], exit_code=2)
     chosen: dict[str, Any] = {"params_dtype": dtype, "compute_dtype": dtype, "remat": "none"}
     graphdef, wanted = flatten(abstract(source.spec, **chosen))

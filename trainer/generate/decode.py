@@ -98,7 +98,7 @@ def generate(
         max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
         stop_token_id: Token that ends a completion.
         batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
-        like: Prompts of the whole set if `prompts` is a part of it. The part then uses the program of the whole set, so
+        like: Prompts of the whole set if `prompts` is a subset. The subset then uses the program of the whole set, so
             that on the same machine each completion has the same bits.
         drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
         options: Compiler options.
@@ -109,7 +109,7 @@ def generate(
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
     samples = 1 if drawing is None else drawing.keys.shape[1]
-    over = rows_sharding_of(params)
+    over = find_rows_sharding(params)
     devices = 1 if over is None else over.mesh.size
     at_a_time = prompts_at_a_time(batch_size, samples, devices)
     rows = prompt_rows(at_a_time, max(len(prompts), len(like)), devices)
@@ -151,7 +151,7 @@ def stream_tokens(
         max_new_tokens: Most new tokens, stop token included; at least 1.
         stop_token_id: Token that ends the completion.
         batch_size: Batch size of `generate`.
-        like: Prompts of the whole set if this one is a part of it; see `generate`.
+        like: Prompts of the whole set if this one belongs to a set; see `generate`.
         options: Compiler options.
     """
     width = padded(max(map(len, (prompt, *like))))
@@ -181,7 +181,7 @@ def prompt_rows(at_a_time: int, prompts: int, devices: int) -> int:
     return -(-min(at_a_time, prompts) // devices) * devices
 
 
-def rows_sharding_of(params: Params) -> NamedSharding | None:
+def find_rows_sharding(params: Params) -> NamedSharding | None:
     """Return the sharding of rows over the devices that hold the parameters, or None for one device."""
     for value in params.values():
         sharding = getattr(value, "sharding", None)

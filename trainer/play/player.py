@@ -145,7 +145,7 @@ def write_answer(number: int, entrant: Entrant, params: Params, question: PlayQu
             text = str(sampler.tokenizer.decode(tokens)).rstrip(UNFINISHED)
             yield {"event": "text", "model": number, "text": text}
     finish_reason = "stop" if tokens[-1] == sampler.stop_token_id else "length"
-    text = sampler.text_of(tokens)
+    text = sampler.decode_answer(tokens)
     answer = {"event": "answer", "model": number, "text": text, "tokens": len(tokens), "finish_reason": finish_reason}
     if question.items is not None:
         verdict = sampler.scoring.verdict(

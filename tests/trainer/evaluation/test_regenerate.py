@@ -82,7 +82,7 @@ def test_what_was_edited_is_named(change: dict[str, Any], why: str):
 
 
 def test_an_item_that_the_set_does_not_have_is_named():
-    assert judged(ROW, None).why == "The evaluation set has no item of this id."
+    assert judged(ROW, None).why == "The evaluation set lacks an item with this id."
 
 
 def test_fewer_bits_allow_more():
