@@ -41,10 +41,10 @@ from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, as_target, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
 from trainer.planning.step_work import ideal_seconds
+from trainer.recorder.environment import level_of
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
-from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe

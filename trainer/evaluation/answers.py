@@ -30,7 +30,7 @@ from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
 from trainer.loop.task import Task
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params
-from trainer.recorder.processor import CompilerOptions
+from trainer.recorder.environment import CompilerOptions
 
 EVALUATION_STREAM = 0x65766C
 """Folded into the run's seed, so that evaluation samples are independent of every other use of the seed."""

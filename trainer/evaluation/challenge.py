@@ -38,8 +38,8 @@ from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.objectives.data import read_training_rows
+from trainer.recorder.manifest import build_receipt
 from trainer.recorder.progress import Watch
-from trainer.recorder.receipt import receipt_of
 
 OnEvent = Callable[[dict[str, Any]], None]
 """Receives progress events, objects with the key `event`."""
@@ -249,7 +249,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
         again=again,
         items=len(rows),
     )
-    return receipt_of(folder, "challenge", device=devices.document(), **result.receipt_groups())
+    return build_receipt(folder, "challenge", device=devices.document(), **result.receipt_groups())
 
 
 def generate_questions(config: Config, count: int, seed: int) -> Questions:

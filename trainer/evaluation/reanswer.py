@@ -31,7 +31,7 @@ from trainer.generate.decode import padded
 from trainer.generate.sampling import DrawKeys, Sampling, gumbel_noise, mask_logits
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
-from trainer.recorder.processor import CompilerOptions
+from trainer.recorder.environment import CompilerOptions
 
 MAX_DIFFERENCES = 20
 """Differences that a receipt lists."""

@@ -23,7 +23,7 @@ from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens
 from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
-from trainer.recorder.processor import CompilerOptions
+from trainer.recorder.environment import CompilerOptions
 
 PROMPT_BUCKET = 32
 """Prompts are padded to a multiple of this, so that sets with similar longest prompts share a program."""

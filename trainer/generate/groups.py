@@ -24,7 +24,7 @@ from trainer.generate.decode import Completion, DecodeState, Draws, completion, 
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
-from trainer.recorder.processor import CompilerOptions
+from trainer.recorder.environment import CompilerOptions
 
 CHUNK_TOKENS = 32
 """New tokens between two checks how many rows have ended."""

@@ -26,8 +26,7 @@ from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import environment
-from trainer.recorder.processor import NATIVE, Level, level_of
+from trainer.recorder.environment import NATIVE, Level, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 
 DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")

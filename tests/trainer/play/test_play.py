@@ -225,7 +225,7 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
     here = player_module.available_devices
     small = {"memory_bytes": 1000, "memory_source": "of a test"}
     monkeypatch.setattr(player_module, "available_devices", lambda *given: replace(here(*given), **small))
-    for name in ("shipped_params", "initial_params"):
+    for name in ("load_run_params", "initial_params"):
         monkeypatch.setattr(entrant_module, name, loaded)
     from trainproof.orders.play import PlayFlags, play_on
 
