@@ -46,9 +46,8 @@ from trainer.data.source import HostBatch
 from trainer.generate.decode import pad_left
 from trainer.generate.groups import row_keys
 from trainer.inputs import read_inputs
-from trainer.loop.drawing import StepCompletions
 from trainer.loop.programs import train_program
-from trainer.loop.rollouts import Rollouts, rollouts_of, text_of
+from trainer.loop.rollouts import Rollouts, StepCompletions, build_rollouts, completion_text
 from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.methods.method import combine
@@ -85,7 +84,7 @@ def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> d
         row = rows[number // ANSWERS]
         attempt = Attempt(
             prompt=row["prompt"],
-            text=text_of(each.written, rollouts.tokenizer),
+            text=completion_text(each.written, rollouts.tokenizer),
             row=row,
             finished=each.written.finish_reason == "stop",
         )
@@ -147,7 +146,7 @@ def train_arm(arm: str, seed: int, steps: int) -> tuple[TrainState, Params, Roll
     config = configured(seed, max(steps, 1))
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices)
-    rollouts = rollouts_of(task, data)
+    rollouts = build_rollouts(task, data)
     assert rollouts is not None, "the demo learns from rewards"
     [state], frozen = initial_state(task)
     if arm == "more":

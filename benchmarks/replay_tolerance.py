@@ -72,10 +72,10 @@ def config_of(model: str, compute: str) -> Config:
 def trained(model: str, compute: str) -> list[dict[str, Any]]:
     """Return the rows of a training in this process."""
     from trainer.inputs import read_inputs
+    from trainer.loop.loop import Loop
     from trainer.loop.programs import compiled_steps
+    from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
-    from trainer.loop.stop import StopRequest
-    from trainer.loop.train import Loop
     from trainer.planning.devices import choose_devices
     from trainer.replay.repetition import RepeatedRows
 

@@ -17,10 +17,10 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.recorded import logged_form, read_config, require_checkpoint
 from trainer.generate.api import LanguageModel, generate, load_model
+from trainer.loop.checkpoints import restored_state
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
-from trainer.loop.restoring import restored_state
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import combine
 from trainer.model.adapters.writing import write_adapter

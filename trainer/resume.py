@@ -20,7 +20,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.recorded import is_evaluated
-from trainer.loop.restoring import no_checkpoint, steps_of
+from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
 from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name
 
@@ -41,7 +41,7 @@ def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -
     """
     if resume is None:
         return None
-    steps = steps_of(resume) if step is None else [step]
+    steps = checkpoint_steps(resume) if step is None else [step]
     if not steps:
         raise ProblemError([no_checkpoint(resume)], exit_code=2)
     step = steps[0]

@@ -21,20 +21,15 @@ from trainer.data.chat_template import rendered_at
 from trainer.data.source import batch_size_of
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
 from trainer.inputs import read_inputs
-from trainer.loop.disk import refuse_no_room
+from trainer.loop.chain import describe_saved_artifacts, save_trained_params, select_kept_states
+from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
 from trainer.loop.headroom import record_headroom
-from trainer.loop.kept_states import kept_said, kept_states
-from trainer.loop.profiled import with_trace
+from trainer.loop.loop import Loop, Outcome, train, with_trace
 from trainer.loop.record import record_program
-from trainer.loop.restoring import restore, restored_state
-from trainer.loop.rollouts import Rollouts, rollouts_of
-from trainer.loop.saving import Checkpoints
-from trainer.loop.session_limit import SessionLimit, closing_seconds
+from trainer.loop.rollouts import Rollouts, build_rollouts
+from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
 from trainer.loop.state import initial_state, state_shapes
-from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
-from trainer.loop.train import Loop, Outcome, train
-from trainer.loop.trained_params import keep_params
 from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
@@ -85,7 +80,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     read = read_all(request, watch)
     devices, memory, task, data = read.devices, read.memory, read.task, read.data
     programs, plan = compiled_plan(task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say)
-    refuse_no_room(request.folder, task)
+    check_disk_space(request.folder, task)
     # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
     if begun is not None and resume is not None and (step := int(begun[0][0].step)) != read.first_step:
@@ -118,8 +113,8 @@ def run(request: RunRequest, watch: Watch) -> int:
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
             rollouts=read.rollouts,
             held_out=build_held_out(task, data),
-            kept=kept_states(task, recorder.folder, first=read.first_step),
-            beside=devices.platform != "cpu",
+            kept=select_kept_states(task, recorder.folder, first=read.first_step),
+            asynchronous=devices.platform != "cpu",
             ideal_seconds=ideal_seconds(task, as_target(devices)),
         )
         stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
@@ -128,7 +123,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
             with memory.during("save"):
-                keep_params(recorder.folder, outcome.state.trained, task)
+                save_trained_params(recorder.folder, outcome.state.trained, task)
         recorder.update("result", observed_memory=memory.document())
         message, code = None if outcome.status == "succeeded" else outcome.because, EXIT_CODES[outcome.status]
         recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
@@ -137,10 +132,12 @@ def run(request: RunRequest, watch: Watch) -> int:
 
 
 def say_end(request: RunRequest, outcome: Outcome, read: RunInputs, watch: Watch) -> None:
-    """Stamp the sealed run where a time authority is set, and show what it keeps for judges and where it lies."""
-    said = stamp_end(request.folder, request.config.recording.time_authority)
-    kept = "" if outcome.status == "failed" else f"for judges: {kept_said(read.task, first=read.first_step)}"
-    for line in filter(None, (said, kept, f"run folder: {request.folder}")):
+    """Request a time stamp of the sealed run, and show what it saves for judges and its folder."""
+    stamped = stamp_end(request.folder, request.config.recording.time_authority)
+    saved = ""
+    if outcome.status != "failed":
+        saved = f"saved for verification: {describe_saved_artifacts(read.task, first=read.first_step)}"
+    for line in filter(None, (stamped, saved, f"run folder: {request.folder}")):
         watch.say(line)
 
 
@@ -197,7 +194,7 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
         parent = parent_of(request.resume, config, step=step)
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
     return RunInputs(
-        parent=parent, devices=devices, memory=memory, task=task, data=data, rollouts=rollouts_of(task, data)
+        parent=parent, devices=devices, memory=memory, task=task, data=data, rollouts=build_rollouts(task, data)
     )
 
 
@@ -212,7 +209,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         ProblemError: as `read_all`.
     """
     read = read_all(request, watch)
-    refuse_no_room(request.folder, read.task)
+    check_disk_space(request.folder, read.task)
     data = read.data
     asked = "" if data.items is None else f", {quantity(len(data.items.prompts), 'evaluation item')}"
     watch.say(f"It can begin: {quantity(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")

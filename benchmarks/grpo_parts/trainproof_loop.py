@@ -33,7 +33,7 @@ from trainer.config.tree import (
 )
 from trainer.inputs import read_inputs
 from trainer.loop.programs import train_program
-from trainer.loop.rollouts import rollouts_of
+from trainer.loop.rollouts import build_rollouts
 from trainer.loop.state import initial_state
 from trainer.planning.devices import choose_devices
 
@@ -80,7 +80,7 @@ def main(size: str, tokenizer: str) -> None:
     with TemporaryDirectory() as folder:
         task, data = read_inputs(config_of(size, Path(tokenizer), Path(folder)), choose_devices("cpu", 1))
         state, frozen = initial_state(task)
-    found = rollouts_of(task, data)
+    found = build_rollouts(task, data)
     assert found is not None
     # No token ends a completion, so that all have the same length.
     rollouts = found if size == "uneven" else replace(found, programs=replace(found.programs, stop_token_id=-1))

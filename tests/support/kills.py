@@ -45,8 +45,8 @@ from trainer import run as trainer
 from trainer.evaluation import evaluate
 from trainer.evaluation import late as evaluation
 from trainer.evaluation.evaluate import Evaluator
-from trainer.loop.restoring import latest_step
-from trainer.loop.stop import StopRequest
+from trainer.loop.checkpoints import latest_step
+from trainer.loop.session import StopRequest
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now

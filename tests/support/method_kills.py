@@ -18,7 +18,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 from kills import finished, forked, killed, train
 
 from evidence import layout
-from trainer.loop.checkpoint_format import HASH
+from trainer.loop.checkpoints import STATE_HASH
 
 CONFIG = """
 name: killed
@@ -51,7 +51,7 @@ def rows_of(folder: Path) -> list[list[Any]]:
 def state_of(folder: Path) -> str:
     """Return the hash over every bit of the last state: step, parameters, optimizer, loss scale."""
     metadata = json.loads((folder / layout.CHECKPOINTS / "8" / "_CHECKPOINT_METADATA").read_text())
-    return str(metadata["custom_metadata"][HASH])
+    return str(metadata["custom_metadata"][STATE_HASH])
 
 
 def outcome_of(method: str, root: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from trainer.config.tree import (
 from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run
-from trainer.loop.trained_params import kept_params
+from trainer.loop.chain import load_trained_params
 from trainer.model.files.source import resolve
 from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
@@ -166,7 +166,9 @@ def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_pa
     shutil.copy(other / layout.TRAINED_PARAMS, folder)
     forge_answers(folder, lambda number, row: row)
     assert refused(folder) == (1, ["TP058"])
-    forge_answers(folder, lambda number, row: row, params_sha256=params_sha256(kept_params(folder, task_of(TINY))))
+    forge_answers(
+        folder, lambda number, row: row, params_sha256=params_sha256(load_trained_params(folder, task_of(TINY)))
+    )
     receipt = challenged(folder)
     assert receipt["result"] == "different"
     assert receipt["covered"]["items"]["different"] > 40

@@ -15,7 +15,7 @@ from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, ref
 
 from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, OptimizerConfig
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import StopRequest
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.objectives.data import Data
@@ -91,10 +91,7 @@ def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
     order = order_of(more, "more", resume=finished(config))
     assert carried_out(order) == 0
     [said] = logged(order.folder, "baseline_left_out")
-    assert said["message"] == (
-        "the untrained model is not asked: this run begins after step 2; what it answered stands in the run that began "
-        "at step 0, if it was asked there"
-    )
+    assert said["message"] == ("baseline evaluation skipped (resumed at step 2); see the run that began at step 0")
     assert errors_of(order.folder) == []
 
 
@@ -309,7 +306,7 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr("trainer.loop.restoring.restore_checkpoint", full)
+    monkeypatch.setattr("trainer.loop.checkpoints.restore_checkpoint", full)
     order = order_of(replace(config, limits=LimitsConfig(steps=3)), "more", resume=parent)
     assert refusal(order) == (
         4,

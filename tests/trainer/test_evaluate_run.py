@@ -24,7 +24,7 @@ from trainer.evaluation import late as module
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import StopRequest
 from trainer.model.files import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -41,7 +41,7 @@ def folder(finished: Callable[[Config], Path], config: Config, tmp_path: Path) -
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test in which a checkpoint is read."""
-    monkeypatch.setattr("trainer.loop.restoring.restore", lambda *_: pytest.fail("the checkpoint was read first"))
+    monkeypatch.setattr("trainer.loop.checkpoints.restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
 def refusal(work: Callable[[], object]) -> str:

@@ -25,9 +25,9 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps, train_program
-from trainer.loop.rollouts import MOST_WORTHLESS, Rollouts, draw_numbers, rollouts_of
+from trainer.loop.rollouts import MAX_FAILED, Rollouts, build_rollouts, draw_numbers
+from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
-from trainer.loop.stop import StopRequest
 from trainer.objectives.contradictions import contradictions
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -113,7 +113,7 @@ def drawer(config: Config) -> tuple[Rollouts, object, object, object]:
     """Return what draws, the source, the first state and what is frozen."""
     task, data = inputs_of(config)
     [state], frozen = initial_state(task)
-    rollouts = rollouts_of(task, data)
+    rollouts = build_rollouts(task, data)
     assert rollouts is not None
     return rollouts, data.source, state, frozen
 
@@ -146,7 +146,7 @@ def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order
     order = order_of(rewarded)
     assert run(order, QUIET) == 0
     recorded, (task, data) = read_recorded(order.folder), inputs_of(rewarded)
-    steps, rollouts = compiled_steps(task, data.source.lengths_in_use), rollouts_of(task, data)
+    steps, rollouts = compiled_steps(task, data.source.lengths_in_use), build_rollouts(task, data)
     drawn_otherwise = {"loss": 0.5, "reward_mean": 0.25, "entropy": 1.0}
     for changed, is_exact, verdicts in (
         (drawn_otherwise, False, ["identical", "not tried"]),
@@ -319,7 +319,7 @@ def test_groups_without_spread_are_left_out_and_stop_a_run_that_is_to_stop(
     assert run(order, QUIET) == 5
     manifest = json.loads((order.folder / layout.MANIFEST).read_text())
     assert manifest["training"]["steps_done"] == 20
-    assert "no spread" in manifest["result"]["stopped_because"]
+    assert "equal rewards" in manifest["result"]["stopped_because"]
     assert {row["flat_groups"] for row in rows(order.folder)} == {1.0}
     assert {row["grad_norm"] for row in rows(order.folder)} == {0.0}
     assert not any(row["is_used"] for row in rows(order.folder, layout.ROLLOUTS))
@@ -332,7 +332,7 @@ def test_rewards_that_raise_end_a_run_with_the_prompt(rewarded: Config, order_of
         run(order, QUIET)
     assert caught.value.problems[0].code == "TP926"
     assert "What is" in caught.value.problems[1].what
-    assert 0 < MOST_WORTHLESS < 1
+    assert 0 < MAX_FAILED < 1
 
 
 def test_a_row_that_stands_twice_in_a_step_draws_twice():

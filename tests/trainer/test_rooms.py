@@ -17,7 +17,7 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
-from trainer.loop.restoring import restored_state
+from trainer.loop.checkpoints import restored_state
 from trainer.methods import METHODS
 from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES

@@ -24,9 +24,9 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
+from trainer.loop.loop import Loop
 from trainer.loop.record import record_program
-from trainer.loop.stop import StopRequest
-from trainer.loop.train import Loop
+from trainer.loop.session import StopRequest
 from trainer.recorder.recorder import Recorder
 from trainer.run import RunRequest
 
@@ -63,18 +63,18 @@ def test_a_run_folder_that_goes_away_is_named(
     how: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     order = order_of(replace(config, checkpoint=CheckpointConfig(save_every_steps=1), limits=LimitsConfig(steps=3)))
-    place, log = order.folder.with_name("place"), Loop.log
+    place, metric = order.folder.with_name("place"), Recorder.metric
 
-    def goes(loop: Loop, done: int, *given: object) -> None:
-        log(loop, done, *given)
-        if done == 2:
+    def goes(recorder: Recorder, row: dict) -> None:
+        metric(recorder, row)
+        if row["step"] == 2:
             order.folder.rename(place)
             if how == "removed":
                 shutil.rmtree(place)
             elif how == "another in its place":
                 (order.folder / "mine").mkdir(parents=True)
 
-    monkeypatch.setattr(Loop, "log", goes)
+    monkeypatch.setattr(Recorder, "metric", goes)
     with pytest.raises(ProblemError) as raised:
         carried_out(order)
     [problem] = raised.value.problems
@@ -266,7 +266,7 @@ def replace_program(loop: Loop, wrap: Callable) -> Loop:
     [
         (OSError(28, "No space left on device", "metrics.jsonl"), "disk_full", 4, "The disk is full"),
         (KeyError("loss"), "KeyError", 4, "an error inside trainproof: KeyError"),
-        (KeyboardInterrupt(), "cancelled", 5, "stopped at once by a second signal"),
+        (KeyboardInterrupt(), "cancelled", 5, "stopped by a second signal"),
     ],
 )
 def test_an_exception_seals_the_run_and_is_explained(

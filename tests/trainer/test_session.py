@@ -15,8 +15,15 @@ from evidence.targets import targets
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
 from trainer.evaluation.late import evaluate_run
-from trainer.loop.session_limit import BUNDLE_SECONDS, SESSIONS, STARTED, SessionLimit, closing_seconds, session_limit
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import (
+    BUNDLE_SECONDS,
+    SESSION_STARTED,
+    SESSIONS,
+    SessionLimit,
+    StopRequest,
+    closing_seconds,
+    session_limit,
+)
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest
 from trainproof.verbs.options import SessionName
@@ -39,9 +46,9 @@ def ending_in(seconds: float, name: str = "kaggle-tpu") -> SessionLimit:
 
 @pytest.mark.parametrize(("name", "hours"), [("kaggle-tpu", 9), ("kaggle-gpu", 12)])
 def test_the_hours_count_from_the_start_that_is_stated_else_from_the_start_of_the_process(name, hours, monkeypatch):
-    monkeypatch.setenv(STARTED, f"{time.time() - 3600:.3f}")
+    monkeypatch.setenv(SESSION_STARTED, f"{time.time() - 3600:.3f}")
     assert session_limit(name).left_seconds == pytest.approx((hours - 1) * 3600 - BUNDLE_SECONDS, abs=5)
-    monkeypatch.delenv(STARTED)
+    monkeypatch.delenv(SESSION_STARTED)
     started = float(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
     lived = float(Path("/proc/uptime").read_text().split()[0]) - started
     assert session_limit(name).left_seconds == pytest.approx(hours * 3600 - lived - BUNDLE_SECONDS, abs=5)
@@ -55,11 +62,11 @@ def test_the_command_takes_the_sessions_of_the_table():
 def test_what_is_left_is_said_with_whether_the_steps_fit():
     for steps, words in (
         (100, "training takes 1.7 h to 3.3 h, which fits"),
-        (300, "training takes 5.0 h to 10.0 h, which may fit; the next session goes on with --resume auto"),
-        (900, "training takes 15.0 h to 30.0 h, which does not fit; the next session goes on with --resume auto"),
+        (300, "training takes 5.0 h to 10.0 h, which may fit; the next session continues with --resume auto"),
+        (900, "training takes 15.0 h to 30.0 h, which does not fit; the next session continues with --resume auto"),
     ):
-        assert ending_in(8 * 3600 + 1).in_words(PLAN, steps=steps) == (
-            "--session kaggle-tpu: 8.0 h of 9 h are left, 30 min of it for the last save, the evaluation and the "
+        assert ending_in(8 * 3600 + 1).describe(PLAN, steps=steps) == (
+            "--session kaggle-tpu: 8.0 h of 9 h left, 30 min reserved for the last save, the evaluation and the "
             f"bundle; {words}"
         )
 

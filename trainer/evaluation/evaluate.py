@@ -25,9 +25,9 @@ from trainer.data.prompts import unwritable_items
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items
 from trainer.evaluation.reanswer import trace_texts
-from trainer.loop.held_out import HeldOutPoint
+from trainer.loop.loop import HeldOutPoint
+from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
-from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import combine
 from trainer.model.params import Params, params_sha256

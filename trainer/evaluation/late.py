@@ -36,11 +36,10 @@ from trainer.evaluation.recorded import (
     require_checkpoint,
 )
 from trainer.loop.base import refuse_other_tokenizer
+from trainer.loop.checkpoints import latest_step, restored_state
 from trainer.loop.mesh import build_mesh
-from trainer.loop.restoring import latest_step, restored_state
-from trainer.loop.session_limit import SessionLimit
+from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.step import TrainState
-from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve

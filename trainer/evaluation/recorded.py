@@ -26,10 +26,10 @@ from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import item_fields
 from trainer.evaluation.evaluate import EVALUATED
 from trainer.loop.base import other_base
-from trainer.loop.restoring import latest_step, no_checkpoint, restored_state
+from trainer.loop.chain import load_trained_params, params_bytes
+from trainer.loop.checkpoints import latest_step, no_checkpoint, restored_state
 from trainer.loop.state import initial_params, some_params, with_shardings
 from trainer.loop.task import Task, without_reference
-from trainer.loop.trained_params import kept_params, params_bytes
 from trainer.methods.method import combine
 from trainer.model.adapters.config import modules
 from trainer.model.adapters.reading import read_adapter
@@ -218,7 +218,7 @@ def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], 
     """Yield each file or folder of a run that holds its parameters with a function that loads it, smallest first."""
     adapter, exported = folder / layout.ADAPTER, folder / layout.EXPORT
     if (folder / layout.TRAINED_PARAMS).is_file():
-        yield layout.TRAINED_PARAMS, lambda: _with_frozen(kept_params(folder, task), task)
+        yield layout.TRAINED_PARAMS, lambda: _with_frozen(load_trained_params(folder, task), task)
     if task.model.adapters and adapter.is_dir():
         yield f"{layout.ADAPTER}/", lambda: _with_frozen(_adapter_params(adapter, task), task)
     if not task.model.adapters and exported.is_dir():

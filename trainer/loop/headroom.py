@@ -16,8 +16,7 @@ from schemas.render import as_sentence
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.render import prompt_of
 from trainer.generate.groups import row_keys
-from trainer.loop.rolling_out import rollout_size
-from trainer.loop.rollouts import Rollouts, text_of, worth_of
+from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import without_reference
 from trainer.methods.method import combine
@@ -120,9 +119,9 @@ def measure_headroom(
             row = rollouts.rows[examples[each].row]
             group = []
             for one in drawn[place * size.group_size : (place + 1) * size.group_size]:
-                text, ended = text_of(one.written, rollouts.tokenizer), one.written.finish_reason == "stop"
+                text, ended = completion_text(one.written, rollouts.tokenizer), one.written.finish_reason == "stop"
                 attempt = Attempt(prompt=prompt_of(row), text=text, row=row, finished=ended)
-                group.append(worth_of(rollouts.rewards, attempt)[:2])
+                group.append(reward_attempt(rollouts.rewards, attempt)[:2])
             groups.append(group)
     main = decisive(rollouts.rewards)
     ends = (main.low, main.high, None)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from trainer.loop.coded_moments import CodedMoment
+from trainer.loop.moments import CodedMoment
 
 AXIS = "devices"
 

@@ -1,12 +1,12 @@
-"""The optimizer and its learning rate, built from the configuration with optax.
+"""Build optimizer and learning rate schedule from the configuration, with optax.
 
-What does not stand here: gradient clipping by global norm, which `step.py` does, since it needs the norm for the
-metrics anyway.
+Gradient clipping is part of `step.py`, which needs the norm for the metrics.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -15,16 +15,15 @@ import numpy as np
 import optax
 
 from trainer.config.tree import OptimizerConfig
-from trainer.loop.narrow_adam import scale_by_narrow_adam
+from trainer.loop.moments import scale_by_narrow_adam
 from trainer.model.stacking import is_stack
 
 
 def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
     """Return the learning rate of each step, counted from 0.
 
-    Warm-up is linear: step s of w uses peak · (s + 1) / w, so the first step already learns and step w − 1 uses the
-    peak. After it, with p going from 0 at step w to 1 at the last step:
-    linear `peak · (1 − (1 − f) p)`, cosine `peak · (f + (1 − f) (1 + cos πp) / 2)`, f the final fraction.
+    Warm-up is linear: step s of w uses peak · (s + 1) / w. After it, with p from 0 at step w to 1 at the last step and
+    the final fraction f: linear `peak · (1 − (1 − f) p)`, cosine `peak · (f + (1 − f) (1 + cos πp) / 2)`.
     For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
     """
     peak = optimizer.learning_rate
@@ -46,32 +45,38 @@ def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
 
 
 def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
-    """Return the learning rate that the update of step `step`, counted from 0, uses.
+    """Return the learning rate of a step, counted from 0, as the shortest decimal of its float32 value.
 
-    Schedules compute in float32, where 0.001 is 0.0010000000474974513 when written as a float64; the shortest decimal
-    that names the same float32 is what a user set.
+    It is computed on the CPU if there is a CPU backend, so that it does not wait for the step that an accelerator runs.
     """
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with _cpu_if_available(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         return float(str(np.float32(schedule(jnp.int32(step)))))
+
+
+def _cpu_if_available() -> AbstractContextManager[Any]:
+    try:
+        cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return nullcontext()
+    return cpu
 
 
 def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.GradientTransformation:
     """Return AdamW (Loshchilov & Hutter, arXiv 1711.05101) or Adafactor (Shazeer & Stern, arXiv 1804.04235).
 
-    Weight decay applies to matrices alone: decaying norms and biases only weakens them. Of either optimizer it removes
-    learning rate · weight decay · p in each step: at a rate of 0.01 and a decay of 0.1 a thousandth of every weight.
-    Adafactor runs without momentum and scales each update by its parameter's root mean square, as its paper does, so
-    its learning rate is relative: 1e-3 moves a parameter by about a thousandth of its size.
+    Weight decay applies to matrices only and subtracts learning rate · weight decay · p in each step. Adafactor runs
+    without momentum and scales each update by its parameter's root mean square, as in its paper, so its learning rate
+    is relative: 1e-3 moves a parameter by about a thousandth of its size.
     """
     schedule = build_schedule(optimizer, steps=steps)
     if optimizer.name == "adamw" and optimizer.state != "float32":
-        # As `optax.adamw` is put together.
+        # The parts of `optax.adamw`.
         adamw = optax.chain(
             scale_by_narrow_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon, kind=optimizer.state),
-            optax.add_decayed_weights(optimizer.weight_decay, mask=matrices),
+            optax.add_decayed_weights(optimizer.weight_decay, mask=weight_decay_mask),
             optax.scale_by_learning_rate(schedule),
         )
-        return with_implicit_promotion(adamw)
+        return allow_type_promotion(adamw)
     if optimizer.name == "adamw":
         adamw = optax.adamw(
             schedule,
@@ -79,33 +84,30 @@ def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.Gradient
             b2=optimizer.beta2,
             eps=optimizer.epsilon,
             weight_decay=optimizer.weight_decay,
-            mask=matrices,
+            mask=weight_decay_mask,
         )
-        return with_implicit_promotion(adamw)
-    return with_implicit_promotion(build_adafactor(schedule, weight_decay=optimizer.weight_decay))
+        return allow_type_promotion(adamw)
+    return allow_type_promotion(build_adafactor(schedule, weight_decay=optimizer.weight_decay))
 
 
 def build_adafactor(schedule: optax.Schedule, *, weight_decay: float) -> optax.GradientTransformation:
-    """Return Adafactor, with the weight decay of AdamW if there is any.
+    """Return Adafactor with AdamW's weight decay.
 
-    optax's own `weight_decay_rate` is a share of the weights in each step, whatever the learning rate: 0.1 takes them
-    to nothing within a hundred steps.
+    optax's own `weight_decay_rate` does not depend on the learning rate: 0.1 shrinks weights to nothing within 100
+    steps.
     """
     if not weight_decay:
         return optax.adafactor(schedule, momentum=None)
     return optax.chain(
         optax.adafactor(None, momentum=None),
-        # What comes in points down the gradient already, so the decay is taken off it, and the rate keeps the sign.
-        optax.add_decayed_weights(-weight_decay, mask=matrices),
+        # Adafactor's updates already point downhill, so decay is subtracted and the learning rate keeps the sign.
+        optax.add_decayed_weights(-weight_decay, mask=weight_decay_mask),
         optax.scale_by_learning_rate(schedule, flip_sign=False),
     )
 
 
-def with_implicit_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Return the optimizer with JAX's ordinary type promotion inside it.
-
-    Our own code runs under strict promotion in the tests; optax raises a float to an integer step, which that forbids.
-    """
+def allow_type_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Allow type promotion inside an optimizer; tests run under strict promotion, which optax does not support."""
 
     def init(params: Any) -> Any:
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -118,18 +120,17 @@ def with_implicit_promotion(optimizer: optax.GradientTransformation) -> optax.Gr
     return optax.GradientTransformation(init, update)
 
 
-def matrices(params: Any) -> Any:
-    """Return a tree that is true where a parameter has two axes or more, the axis of a stack's layers not counted."""
+def weight_decay_mask(params: Any) -> Any:
+    """Return a tree with True for parameters of two or more axes, not counting the axis of stacked layers."""
     return jax.tree_util.tree_map_with_path(lambda path, leaf: jnp.ndim(leaf) - _is_of_stack(path) >= 2, params)
 
 
 def _is_of_stack(path: tuple[Any, ...]) -> bool:
-    """Return whether a place in a tree is the name of a stack."""
     return any(isinstance(part, jax.tree_util.DictKey) and is_stack(str(part.key)) for part in path)
 
 
-def recognised_optimizer(opt_state: Any) -> str:
-    """Return the optimizer's name as the structure of its state shows it: what runs, whatever was configured."""
+def detect_optimizer(opt_state: Any) -> str:
+    """Return the name of the optimizer that runs, according to the structure of its state."""
     kinds = {type(node).__name__ for node in nodes_of(opt_state)}
     if "ScaleByAdamState" in kinds:
         return "adamw"
@@ -139,8 +140,8 @@ def recognised_optimizer(opt_state: Any) -> str:
     raise AssertionError(message)
 
 
-def recognised_state(opt_state: Any) -> str:
-    """Return the type of an optimizer's numbers, that of most: float32, bfloat16 or int8, whose codes are `uint8`."""
+def detect_state_dtype(opt_state: Any) -> str:
+    """Return the most common dtype of an optimizer state: float32, bfloat16 or int8 (stored as uint8)."""
     sizes = Counter[str]()
     for leaf in jax.tree.leaves(opt_state):
         sizes[str(leaf.dtype)] += leaf.size
@@ -149,7 +150,7 @@ def recognised_state(opt_state: Any) -> str:
 
 
 def nodes_of(tree: Any) -> list[Any]:
-    """Return the named tuples in a tree of optax states, outermost first."""
+    """Return the named tuples of an optax state, outermost first."""
     if not isinstance(tree, tuple):
         return []
     here = [tree] if hasattr(tree, "_fields") else []

@@ -30,7 +30,7 @@ from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_a
 from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.mesh import batch_sharding, rows_sharding
-from trainer.loop.rolling_out import rollout_programs
+from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
     Beginning,
     compiled_beginning,

@@ -18,7 +18,7 @@ from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
 from trainer.loop import effective
 from trainer.loop.compilation import Compiled
-from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer, recognised_state
+from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_state_dtype, learning_rate_at
 from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
@@ -120,8 +120,8 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
     return {
         "method": task.model.method.kind,
         "optimizer": {
-            "name": recognised_optimizer(state.opt_state),
-            "state": recognised_state(state.opt_state),
+            "name": detect_optimizer(state.opt_state),
+            "state": detect_state_dtype(state.opt_state),
             "state_bytes": state_bytes,
             "state_bytes_per_parameter": state_bytes / parameter_count(state.trained),
         },

@@ -16,10 +16,9 @@ import optax
 
 from trainer.config.tree import OptimizerConfig
 from trainer.loop.compilation import Compiled, Program, jitted
-from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
+from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps, uses_loss_scale
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.skipped_update import no_skipped_steps
 from trainer.loop.step import TrainState, first_state
 from trainer.loop.task import Task, reference_of
 from trainer.methods.method import partition
@@ -56,7 +55,7 @@ def unplaced_state(task: Task) -> TrainState:
     """Return the shapes and types of a run's state, wherever it lies."""
     config = task.config
     shapes = tuple(task.trained.items())
-    return _state_of_shapes(config.optimizer, config.limits.steps, shapes, scaled=is_scaled(config.precision))
+    return _state_of_shapes(config.optimizer, config.limits.steps, shapes, scaled=uses_loss_scale(config.precision))
 
 
 @lru_cache(maxsize=64)
@@ -79,12 +78,12 @@ def _state_of_shapes(
 def first_state_of(task: Task, trained: Params) -> TrainState:
     """Return the state before a run's first step."""
     config = task.config
-    return _init_state(config.optimizer, config.limits.steps, trained, scaled=is_scaled(config.precision))
+    return _init_state(config.optimizer, config.limits.steps, trained, scaled=uses_loss_scale(config.precision))
 
 
 def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
-    scale = first_loss_scale() if scaled else None
-    skipped = None if optimizer.max_nonfinite_steps is None else no_skipped_steps()
+    scale = initial_loss_scale() if scaled else None
+    skipped = None if optimizer.max_nonfinite_steps is None else initial_skipped_steps()
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale, skipped)
 
 

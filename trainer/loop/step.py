@@ -1,10 +1,9 @@
-"""One optimizer step: gradient, clip, update, new state, in that order.
+"""One optimizer step: gradient, clipping, update.
 
-The law of accumulation: the gradient of a step is the gradient of the mean loss per unit of weight (a supervised token,
-say) over *all* its microbatches. They have different weights, so a mean of their means would be wrong; sums are added
-and divided once by the total. The step knows no model, no objective and no method: it is given a function from
-parameters and a microbatch to sums. Where the state has a loss scale, gradients are those of float16
-(`loss_scale.py`).
+With gradient accumulation, the gradient is that of the mean loss per unit of weight (for example per supervised token)
+over all microbatches. Their weights differ, so sums are added and divided once by the total; a mean of means would be
+wrong. The step is independent of model, objective and method: it takes a function from parameters and a microbatch to
+sums.
 """
 
 from __future__ import annotations
@@ -17,47 +16,56 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int32, Key
 
-from trainer.loop.loss_scale import NAME, LossScale, next_loss_scale
-from trainer.loop.rounding import round_like
-from trainer.loop.skipped_update import BEYOND, IN_A_ROW, SKIPPED, SkippedSteps, next_skipped_steps, update_where
+from trainer.loop.moments import round_like
+from trainer.loop.nonfinite import (
+    LOSS_SCALE,
+    SKIPPED,
+    SKIPPED_BEYOND,
+    SKIPPED_IN_A_ROW,
+    LossScale,
+    SkippedSteps,
+    conditional_update,
+    next_loss_scale,
+    next_skipped_steps,
+)
 from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any
-"""A tree of arrays; its structure is the model's own."""
+"""A tree of arrays."""
 
 Batch = Mapping[str, Array]
-"""What one optimizer step learns from: arrays by name, `[accum batch …]`, as an objective describes them."""
+"""Batch of one optimizer step: arrays by name, `[accum batch …]`, as the objective describes them."""
 
 LossFn = Callable[[Params, Params, Microbatch, Key[Array, ""]], LossSums]
-"""The sums of `(trained, frozen, microbatch, key)`; the key is for what is drawn at random."""
+"""Function from `(trained, frozen, microbatch, key)` to sums; the key is for dropout."""
 
-DRAWS = 0x6472_6F70
-"""Sets the keys of draws in the loss apart from those of rounding, which are made of the step alone."""
+LOSS_STREAM = 0x6472_6F70
+"""Separates the keys of the loss from those of stochastic rounding."""
 
 
 class TrainState(NamedTuple):
-    """All that changes from step to step, and all that a checkpoint holds. Frozen parameters are not part of it."""
+    """Everything that changes from step to step and is saved in checkpoints; frozen parameters are not included."""
 
     step: Int32[Array, ""]
     """Optimizer steps done."""
     trained: Params
-    """The parameters that learn."""
+    """Trained parameters."""
     opt_state: Any
     loss_scale: LossScale | None = None
-    """What the loss is multiplied by. None: it is not, for gradients have the range of float32."""
+    """Loss scale, or None if gradients have the range of float32."""
     skipped: SkippedSteps | None = None
-    """How many steps were skipped. None: none is, but for the sake of the loss scale."""
+    """Skipped steps, or None if non-finite steps are not counted (float16 runs skip via the loss scale)."""
 
 
 class StepMetrics(NamedTuple):
-    """What one step measured, before its update."""
+    """Metrics of a step, of the parameters before its update."""
 
     loss: Float[Array, ""]
-    """Mean loss per unit of weight; of supervised learning, cross-entropy per supervised token in nats."""
+    """Mean loss per unit of weight; in supervised learning, cross-entropy per supervised token in nats."""
     grad_norm: Float[Array, ""]
-    """Global L2 norm before clipping."""
+    """Global L2 norm of the gradient before clipping."""
     named: dict[str, Float[Array, ""]]
-    """The objective's further figures, each a mean or the largest; and the loss scale, if there is one."""
+    """Further metrics of the objective, each a mean or a maximum, and the loss scale if there is one."""
 
 
 def first_state(
@@ -66,8 +74,8 @@ def first_state(
     loss_scale: LossScale | None = None,
     skipped: SkippedSteps | None = None,
 ) -> TrainState:
-    """Return the state before the first step. The optimizer's own numbers are float32 even where params are not."""
-    opt_state = optimizer.init(in_float32(trained))
+    """Return the state before the first step; the optimizer state is float32 even if the parameters are not."""
+    opt_state = optimizer.init(cast_to_fp32(trained))
     return TrainState(step=jnp.int32(0), trained=trained, opt_state=opt_state, loss_scale=loss_scale, skipped=skipped)
 
 
@@ -82,20 +90,19 @@ def build_step(
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
     Args:
-        loss_fn: the sums of a microbatch.
-        optimizer: from `build_optimizer`.
-        max_grad_norm: largest global norm of the gradient that is used. None: no clipping.
-        seed: decides stochastic rounding and draws in the loss; those of step k depend on seed and k alone.
-        max_nonfinite_steps: how many steps in a row are skipped where a number is not finite. None: none, and the state
-            has no count of them.
+        loss_fn: Sums of a microbatch.
+        optimizer: Optimizer from `build_optimizer`.
+        max_grad_norm: Clip the gradient to this global norm, or None.
+        seed: Seed of dropout and stochastic rounding; the noise of step k depends on seed and k alone.
+        max_nonfinite_steps: Skip at most this many non-finite steps in a row, or None to skip none.
     """
 
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
         root = jax.random.key(seed)
-        draws = jax.random.fold_in(jax.random.fold_in(root, DRAWS), state.step)
+        draws = jax.random.fold_in(jax.random.fold_in(root, LOSS_STREAM), state.step)
         scale = None if state.loss_scale is None else state.loss_scale.scale
         sums, gradient = gradient_of_sum(loss_fn, state.trained, frozen, batch, draws, scale=scale)
-        weight = divisor(sums.weight)
+        weight = safe_denominator(sums.weight)
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
         grad_norm = optax.tree.norm(gradient)
         if max_grad_norm is not None:
@@ -104,59 +111,58 @@ def build_step(
         loss, rounding = sums.loss / weight, jax.random.fold_in(root, state.step)
 
         def update(trained: Params, opt_state: Any) -> tuple[Params, Any]:
-            updates, opt_state = optimizer.update(gradient, opt_state, in_float32(trained))
-            return with_updates(trained, updates, rounding), opt_state
+            updates, opt_state = optimizer.update(gradient, opt_state, cast_to_fp32(trained))
+            return apply_updates(trained, updates, rounding), opt_state
 
         if state.loss_scale is None and max_nonfinite_steps is None:
             trained, opt_state = update(state.trained, state.opt_state)
         else:
-            taken = is_taken(state, loss, grad_norm, max_nonfinite_steps)
-            trained, opt_state = update_where(taken, update, state.trained, state.opt_state)
-        # The figures belong to the params before the update: it is what this batch was asked with.
+            condition = should_update(state, loss, grad_norm, max_nonfinite_steps)
+            trained, opt_state = conditional_update(condition, update, state.trained, state.opt_state)
         named = {name: total / weight for name, total in sums.named.items()}
-        named |= {name: total / divisor(count) for name, (total, count) in sums.means.items()} | sums.largest
+        named |= {name: total / safe_denominator(count) for name, (total, count) in sums.means.items()} | sums.largest
         metrics = StepMetrics(loss=loss, grad_norm=grad_norm, named=named)
         after = TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state)
-        return with_counts(state, after, metrics, max_nonfinite_steps)
+        return update_counters(state, after, metrics, max_nonfinite_steps)
 
     return train_step
 
 
-def divisor(weight: Float[Array, ""]) -> Float[Array, ""]:
-    """Return a weight, 1 for none: a batch whose rows are all cut to their prompts then has the loss 0, not NaN."""
+def safe_denominator(weight: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the weight, or 1 if it is 0, so that a batch without supervised tokens has loss 0 instead of NaN."""
     return jnp.where(weight > 0, weight, jnp.float32(1))
 
 
-def is_taken(
-    state: TrainState, loss: Float[Array, ""], grad_norm: Float[Array, ""], most: int | None
+def should_update(
+    state: TrainState, loss: Float[Array, ""], grad_norm: Float[Array, ""], limit: int | None
 ) -> Bool[Array, ""]:
-    """Return whether a step changes the parameters.
+    """Return whether to apply the update of a step.
 
-    A loss that is not finite is not a matter of the gradient's range; loss scaling cannot fix it. Where steps are
-    skipped for its sake alone that step is not, so that it spoils the parameters and the run ends.
+    Loss scaling cannot fix a non-finite loss. If steps are skipped for loss scaling only, such a step is applied, and
+    the run ends.
     """
     finite = jnp.isfinite(grad_norm)
-    if state.skipped is None or most is None:
+    if state.skipped is None or limit is None:
         return finite | ~jnp.isfinite(loss)
-    taken: Array = finite & jnp.isfinite(loss) & (state.skipped.in_a_row <= jnp.int32(most))
-    return taken
+    condition: Array = finite & jnp.isfinite(loss) & (state.skipped.in_a_row <= jnp.int32(limit))
+    return condition
 
 
-def with_counts(
-    before: TrainState, after: TrainState, metrics: StepMetrics, most: int | None
+def update_counters(
+    before: TrainState, after: TrainState, metrics: StepMetrics, limit: int | None
 ) -> tuple[TrainState, StepMetrics]:
-    """Return state and figures of a step with its loss scale and the count of skipped steps, if there are any."""
+    """Update loss scale and counters of skipped steps, if there are any, and add them to the metrics."""
     finite = jnp.isfinite(metrics.grad_norm)
     named = dict(metrics.named)
     if before.loss_scale is not None:
         after = after._replace(loss_scale=next_loss_scale(before.loss_scale, finite=finite))
-        named[NAME] = before.loss_scale.scale
-        finite = jnp.isfinite(metrics.loss)  # a gradient beyond float16 is a matter of the scale
-    if before.skipped is not None and most is not None:
-        skipped = next_skipped_steps(before.skipped, finite=finite & jnp.isfinite(metrics.loss), most=most)
+        named[LOSS_SCALE] = before.loss_scale.scale
+        finite = jnp.isfinite(metrics.loss)  # a non-finite gradient only changes the scale
+    if before.skipped is not None and limit is not None:
+        skipped = next_skipped_steps(before.skipped, finite=finite & jnp.isfinite(metrics.loss), limit=limit)
         after = after._replace(skipped=skipped)
-        beyond = jnp.maximum(skipped.in_a_row - jnp.int32(most), jnp.int32(0))
-        named |= {SKIPPED: skipped.total, IN_A_ROW: skipped.in_a_row, BEYOND: beyond}
+        beyond = jnp.maximum(skipped.in_a_row - jnp.int32(limit), jnp.int32(0))
+        named |= {SKIPPED: skipped.total, SKIPPED_IN_A_ROW: skipped.in_a_row, SKIPPED_BEYOND: beyond}
     return after, metrics._replace(named=named)
 
 
@@ -169,17 +175,17 @@ def gradient_of_sum(
     *,
     scale: Float[Array, ""] | None = None,
 ) -> tuple[LossSums, Params]:
-    """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up.
+    """Return the sums over all microbatches and the gradient of the summed loss, accumulated in float32.
 
-    With a scale each microbatch's mean loss is multiplied by it, and its gradient divided by as much in float32.
+    With a loss scale, the mean loss of each microbatch is multiplied by it and its gradient divided in float32.
     """
 
-    def of_microbatch(microbatch: Microbatch, number: Array) -> tuple[LossSums, Params]:
+    def grad_of_microbatch(microbatch: Microbatch, number: Array) -> tuple[LossSums, Params]:
         def loss(params: Params) -> tuple[Array, tuple[LossSums, Array | None]]:
             sums = loss_fn(params, frozen, microbatch, jax.random.fold_in(key, number))
             if scale is None:
                 return sums.loss, (sums, None)
-            # The mean, as its gradient does not grow with the number of tokens.
+            # The gradient of the mean does not grow with the number of tokens.
             factor = jax.lax.stop_gradient(scale / jnp.maximum(sums.weight, jnp.float32(1)))
             return sums.loss * factor, (sums, factor)
 
@@ -188,15 +194,15 @@ def gradient_of_sum(
             gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / factor, gradient)
         return sums, gradient
 
-    # One microbatch takes no loop, so the compiler may apply each layer's update as soon as its gradient exists and
-    # never hold all gradients together.
+    # Without a loop the compiler can apply each layer's update as soon as its gradient exists, and never holds all
+    # gradients together.
     first = {name: array[0] for name, array in batch.items()}
     numbers = jnp.arange(len(next(iter(batch.values()))))
     if len(numbers) == 1:
-        return of_microbatch(first, numbers[0])
+        return grad_of_microbatch(first, numbers[0])
 
     def add(carry: tuple[LossSums, Params], numbered: tuple[Microbatch, Array]) -> tuple[tuple[LossSums, Params], None]:
-        sums, gradient = of_microbatch(*numbered)
+        sums, gradient = grad_of_microbatch(*numbered)
         added, gradients = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
         largest = jax.tree.map(jnp.maximum, carry[0].largest, sums.largest)
         return (added._replace(largest=largest), gradients), None
@@ -209,8 +215,8 @@ def gradient_of_sum(
     return total
 
 
-def with_updates(params: Params, updates: Params, key: Array) -> Params:
-    """Return params plus updates, each leaf in its own stored type, with its own draw for stochastic rounding."""
+def apply_updates(params: Params, updates: Params, key: Array) -> Params:
+    """Add updates to parameters; bfloat16 leaves are rounded stochastically, each with its own key."""
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(key, len(leaves))
     changed = [
@@ -220,6 +226,6 @@ def with_updates(params: Params, updates: Params, key: Array) -> Params:
     return jax.tree.unflatten(structure, changed)
 
 
-def in_float32(params: Params) -> Params:
-    """Return every leaf in float32; leaves that are float32 already are not copied."""
+def cast_to_fp32(params: Params) -> Params:
+    """Cast every leaf to float32; float32 leaves are not copied."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)

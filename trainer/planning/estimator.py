@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.formats import size
 from trainer.data.prompts import Asked
-from trainer.loop.rolling_out import rollout_programs
+from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequest, CompilerError

@@ -18,7 +18,7 @@ from trainer.data.prompts import Asked
 from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation
 from trainer.loop.programs import RunPrograms, compiled_run
-from trainer.loop.session_limit import SessionLimit
+from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
@@ -202,7 +202,7 @@ def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit 
     level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
     recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
     if session is not None:
-        said = session.in_words(plan, steps=steps)
+        said = session.describe(plan, steps=steps)
         recorder.log("info", "session", said, name=session.name, left_seconds=session.left_seconds)
 
 

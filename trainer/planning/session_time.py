@@ -9,7 +9,7 @@ from evidence.targets import Target
 from schemas.formats import quantity
 from trainer.config.tree import Config
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.kept_states import chained_every
+from trainer.loop.chain import chain_interval
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.roofline import dispatch_seconds, floor_seconds, step_band
@@ -138,7 +138,7 @@ def save_part(config: Config, checkpoint: int, *, beside: bool) -> SessionPart:
     """
     last, every = config.limits.steps, config.checkpoint.save_every_steps
     saved = {*range(every, last, every), last} if every else {last}
-    entries = len({*range(0, last, chained_every(config)), *saved})
+    entries = len({*range(0, last, chain_interval(config)), *saved})
     written = copy_part("save", bytes_each=checkpoint, bytes_per_second=DISK, times=1 if beside else len(saved))
     hashed = copy_part("save", bytes_each=checkpoint, bytes_per_second=HASHED, times=1 if beside else entries)
     seconds, because = written.seconds.plus(hashed.seconds), f"{written.because}; {entries} entries of the chain "

@@ -12,9 +12,9 @@ import jax
 from evidence.targets import Target
 from schemas.formats import size
 from schemas.problems import Problem, problem_of
-from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
-from trainer.loop.disk import most_at_once
-from trainer.loop.kept_states import kept_said
+from trainer.loop.chain import describe_saved_artifacts
+from trainer.loop.checkpoints import max_checkpoints
+from trainer.loop.checkpoints import state_bytes as state_bytes_of
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.roofline import band_document
@@ -71,14 +71,14 @@ def spending_of(
     predicted = predicted_step(subject.task, target, programs, measured=measured, work=work)
     step = predicted.band
     checkpoint = state_bytes_of(state_shapes(subject.task))
-    kept = most_at_once(subject.task.config)
+    kept = max_checkpoints(subject.task.config)
     disk = {
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
         "because": f"a checkpoint of {size(checkpoint)}"
         if kept == 1
         else f"{kept} checkpoints of {size(checkpoint)}, the one being written among them",
-        "kept": kept_said(subject.task),
+        "kept": describe_saved_artifacts(subject.task),
     }
     around = None if target.platform == "cpu" else host_need(subject.task, checkpoint)
     compiled = compile_part(subject.task, programs, measured=measured, took=compiling)
@@ -172,7 +172,7 @@ def run_figures(
         group_scaled=objective.scale_rewards != "none",
         divided=config.mesh.shard_params,
         checkpoint_bytes=checkpoint,
-        checkpoints_on_disk=most_at_once(config),
+        checkpoints_on_disk=max_checkpoints(config),
     )
 
 

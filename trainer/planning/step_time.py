@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.targets import Target
 from schemas.formats import quantity
-from trainer.loop.rolling_out import RolloutSize, rollout_size
+from trainer.loop.rollouts import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured, said_of
 from trainer.planning.duration.roofline import (

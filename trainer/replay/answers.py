@@ -13,9 +13,9 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import recorded_items
+from trainer.loop.chain import load_trained_params
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.loop.trained_params import kept_params
 from trainer.methods.method import combine
 from trainer.model.params import Params, params_sha256
 from trainer.model.stacking import apart_on_devices
@@ -113,7 +113,7 @@ def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -
         if params_sha256(params) == stated:
             return params, "the last checkpoint"
     try:
-        kept = kept_params(run.folder, states.task)
+        kept = load_trained_params(run.folder, states.task)
     except ProblemError as error:
         states.remarks.append(f"{layout.TRAINED_PARAMS} cannot be used: {error.problems[0].what}")
         return None, ""

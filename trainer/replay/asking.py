@@ -9,11 +9,10 @@ from typing import Any
 
 from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.evaluate import build_held_out
-from trainer.loop.kept_states import kept_steps, write_state
+from trainer.loop.chain import saved_state_steps, split_spans, write_state
 from trainer.loop.programs import compiled_steps
-from trainer.loop.rollouts import rollouts_of
-from trainer.loop.segments import parts_of
-from trainer.loop.stop import StopRequest
+from trainer.loop.rollouts import build_rollouts
+from trainer.loop.session import StopRequest
 from trainer.replay.draw import Draw, draw_segments
 from trainer.replay.place import REFUSED, place_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
@@ -59,8 +58,8 @@ class AskedStates:
 
 def states_asked(run: RecordedRun, request: ReplayRequest) -> AskedStates:
     """Return the states that a judge's number names among all parts of a run, its last part's among them."""
-    draw = draw_segments(parts_of(run.segments), None, count=request.segments, number=request.seed or 0)
-    there = {run.first_step, *kept_steps(run.folder)}
+    draw = draw_segments(split_spans(run.segments), None, count=request.segments, number=request.seed or 0)
+    there = {run.first_step, *saved_state_steps(run.folder)}
     steps = tuple(part.first_step for part in draw.order if part.first_step not in there)
     return AskedStates(run_id=run.manifest["run_id"], draw=draw, steps=steps)
 
@@ -101,7 +100,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
             task=place.task,
             steps=compiled_steps(place.task, place.data.source.lengths_in_use),
             source=place.data.source,
-            rollouts=rollouts_of(place.task, place.data),
+            rollouts=build_rollouts(place.task, place.data),
             held_out=build_held_out(place.task, place.data),
             states=states,
             stop=StopRequest(max_minutes=None),

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from trainer.loop.segments import SegmentSpan
+from trainer.loop.chain import SegmentSpan
 
 
 @dataclass(frozen=True, kw_only=True)

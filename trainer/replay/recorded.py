@@ -14,7 +14,7 @@ from evidence.run import Run, read_existing_run
 from schemas.problems import ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.loop.segments import Segment, segments_of
+from trainer.loop.chain import Segment, split_segments
 
 LARGEST_NUMBER = 10**6
 """Below which a number lies that is drawn where the judge gives none: six digits, easily written down."""
@@ -129,7 +129,7 @@ def read_recorded(folder: Path) -> RecordedRun:
         rows=rows,
         states=states,
         params=params_stated(facts, first),
-        segments=segments_of(first, max(rows), states),
+        segments=split_segments(first, max(rows), states),
         summary=facts.eval_summary,
         answers=facts.predictions or [],
         baseline=facts.baseline_predictions or [],

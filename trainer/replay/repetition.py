@@ -9,14 +9,14 @@ from typing import Any
 
 from trainer.data.source import BatchSource
 from trainer.evaluation.evaluate import HeldOut
-from trainer.loop.checkpoint_format import state_sha256, to_stored
+from trainer.loop.chain import Segment
+from trainer.loop.checkpoints import state_sha256, to_stored
+from trainer.loop.loop import Loop
 from trainer.loop.programs import Steps
 from trainer.loop.rollouts import Rollouts
-from trainer.loop.segments import Segment
+from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
-from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
-from trainer.loop.train import Loop
 from trainer.replay.difference import (
     EXACT,
     FieldDifference,

@@ -10,11 +10,11 @@ from typing import Any
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.base import refuse_other_base
+from trainer.loop.chain import Segment, split_spans
 from trainer.loop.programs import compiled_steps
-from trainer.loop.rollouts import rollouts_of
-from trainer.loop.segments import Segment, parts_of
+from trainer.loop.rollouts import build_rollouts
+from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
-from trainer.loop.stop import StopRequest
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.manifest import build_receipt
 from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
@@ -107,7 +107,7 @@ def carried_out(
         task=task,
         steps=steps,
         source=data.source,
-        rollouts=rollouts_of(task, data),
+        rollouts=build_rollouts(task, data),
         held_out=build_held_out(task, data),
         states=states,
         stop=stop,
@@ -166,7 +166,7 @@ def drawn_parts(run: RecordedRun, states: States, request: ReplayRequest) -> Dra
         return None
     starts = states.steps
     among = None if request.states is not None else starts
-    draw = draw_segments(parts_of(run.segments), among, count=request.segments, number=request.seed)
+    draw = draw_segments(split_spans(run.segments), among, count=request.segments, number=request.seed)
     if request.states is not None:
         states.refuse_others()
         if absent := [part.first_step for part in draw.order if part.first_step not in starts]:

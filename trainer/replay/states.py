@@ -11,10 +11,8 @@ from safetensors import SafetensorError
 
 from evidence import layout
 from schemas.problems import ProblemError, problem_of
-from trainer.loop.checkpoint_format import state_sha256, to_stored
-from trainer.loop.kept_states import kept_steps, read_state, state_path
-from trainer.loop.restoring import restore_checkpoint, steps_of
-from trainer.loop.saving import UNREADABLE
+from trainer.loop.chain import read_state, saved_state_steps, state_path
+from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_checkpoint, state_sha256, to_stored
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, reference_of, without_reference
@@ -51,9 +49,9 @@ class States:
         shapes = state_shapes(self.task)
         places = [] if self.answered is None else [(self.answered, "sent")]
         for place, kind in (*places, (self.run.folder, "kept")):
-            for step in kept_steps(place):
+            for step in saved_state_steps(place):
                 yield step, f"the state {kind} of step {step}", partial(read_state, state_path(place, step), shapes)
-        for step in steps_of(self.run.folder):
+        for step in checkpoint_steps(self.run.folder):
             yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, self.run.folder, step, shapes)
         parent = self.run.manifest["parent"]
         if parent is not None:
@@ -88,7 +86,7 @@ class States:
         if self.answered is None:
             return
         problems = []
-        for step in kept_steps(self.answered):
+        for step in saved_state_steps(self.answered):
             path, stated = state_path(self.answered, step), self.run.states.get(step)
             try:
                 found = state_sha256(to_stored(read_state(path, state_shapes(self.task))))

@@ -13,7 +13,7 @@ from evidence.layout import CONFIG, new_run_id
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.loop.session_limit import session_limit
+from trainer.loop.session import session_limit
 from trainer.planning.rehearsing import rehearsed_here
 from trainer.resumable import AUTO
 from trainer.run import RunRequest

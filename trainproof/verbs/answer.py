@@ -18,9 +18,9 @@ def answer(
 ) -> None:
     """Pack the train states that a judge's number names, each found to be the one of the sealed chain."""
     need("answer", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("answer", how="and nothing was written"):
+    with exit_on_interrupt("answer", how="and nothing was written"):
         from trainproof.orders.replay import pack_answer
 
         count = pack_answer(run, states, output)

@@ -20,9 +20,9 @@ def evaluate(
 ) -> None:
     """Answer an evaluation set with a run's newest checkpoint and add the answers to its evidence."""
     need("evaluate", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("evaluate"):
+    with exit_on_interrupt("evaluate"):
         from trainer.evaluation.late import evaluate_run
         from trainer.recorder.progress import Watch
 

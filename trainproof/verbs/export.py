@@ -34,9 +34,9 @@ def export(
     if adapter and gguf is not None:
         message = "A GGUF file holds the whole model: leave --adapter or --gguf out."
         raise typer.BadParameter(message)
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("export"):
+    with exit_on_interrupt("export"):
         from trainer.export_run import export_run
         from trainer.recorder.progress import Watch
 

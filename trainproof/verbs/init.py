@@ -28,9 +28,9 @@ def init(
 ) -> None:
     """Look at a model and rows, and write a first configuration that states why each value stands there."""
     need("init", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("init"):
+    with exit_on_interrupt("init"):
         from evidence.writing import as_json_text
         from trainer.first_config.make import Order, make
         from trainproof.terminal.first_config import made_text

@@ -22,9 +22,9 @@ def merge(
 ) -> None:
     """Add LoRA adapters to a model and write it as a Hugging Face folder."""
     need("merge", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("merge"):
+    with exit_on_interrupt("merge"):
         from trainer.model.adapters.merging import merge_named
 
         merge_named(base, adapters, output, dtype=dtype)

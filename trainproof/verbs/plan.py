@@ -64,9 +64,9 @@ def plan(
         raise typer.BadParameter(message)
     _refuse_what_excludes_each_other(where=where, on=on, grid=grid, max_batch=max_batch, exact=exact, quick=quick)
     need("plan", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("plan", how="early; what a compiler has answered is kept"):
+    with exit_on_interrupt("plan", how="early; what a compiler has answered is kept"):
         from trainproof.orders.plan import PlanFlags, answer_of
 
         flags = PlanFlags(

@@ -32,9 +32,9 @@ def play(
         message = "Name a run, or --model alone; --untrained is the model that a run began with."
         raise typer.BadParameter(message)
     need("play", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("play", how="and nothing was recorded"):
+    with exit_on_interrupt("play", how="and nothing was recorded"):
         from trainproof.orders.play import PlayFlags, play_on
         from trainproof.terminal.playing import as_line, as_text
 

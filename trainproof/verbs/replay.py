@@ -38,10 +38,10 @@ def replay(
 ) -> None:
     """Repeat a run, or parts of it, bit for bit. Exit 1: it differs; 3: it cannot be repeated here."""
     need("replay", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
     from trainer.model.files.hub import nothing_fetched
 
-    with ending_at_once("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
+    with exit_on_interrupt("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
         from trainproof.orders.replay import ReplayFlags, run_replay
 
         flags = ReplayFlags(

@@ -42,9 +42,9 @@ def train(
         message = "--json is for --check; a run records itself in its folder."
         raise typer.BadParameter(message)
     need("train", "train")
-    from trainer.loop.stop import ending_at_once
+    from trainer.loop.session import exit_on_interrupt
 
-    with ending_at_once("train"):
+    with exit_on_interrupt("train"):
         from trainer.recorder.progress import Watch
         from trainproof.orders.continuing import carry_out, check_inputs
         from trainproof.orders.train import TrainFlags

@@ -28,7 +28,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     RecordingConfig,
 )
-from trainer.loop.restoring import steps_of
+from trainer.loop.checkpoints import checkpoint_steps
 from trainer.objectives.contradictions import contradictions
 from trainer.planning.duration.session import evaluate_part
 from trainer.planning.spending_rules import exactly
@@ -121,7 +121,7 @@ def test_the_time_is_no_part_of_the_steps(made: Path):
 def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
     scores = {step: score for step, (score, _) in points_of(made).items()}
     best = min(step for step in scores if scores[step] == max(scores.values()))
-    assert steps_of(made) == sorted({50, best}, reverse=True)
+    assert checkpoint_steps(made) == sorted({50, best}, reverse=True)
     told = [row["fields"] for row in read_rows(made, layout.LOG) if row["event"] == "best_so_far"]
     assert (told[-1]["step"], told[-1]["value"]) == (best, max(scores.values()))
 
@@ -136,9 +136,9 @@ def test_a_continued_run_measures_the_same(made: Path, tmp_path: Path):
     config = config_in(made.parent)
     first = replace(config, limits=LimitsConfig(steps=50, max_minutes=None))
     begun = shutil.copytree(made, tmp_path / "watched-1")
-    for step in steps_of(begun)[:-1]:
+    for step in checkpoint_steps(begun)[:-1]:
         shutil.rmtree(begun / layout.CHECKPOINTS / str(step))
-    [from_step] = steps_of(begun)
+    [from_step] = checkpoint_steps(begun)
     folder = carried_out(RunRequest(config=first, folder=tmp_path / "on", command=["trainproof"], resume=begun))
     assert points_of(folder) == {step: each for step, each in points_of(made).items() if step > from_step}
     assert errors_of(folder) <= {"TP408"}

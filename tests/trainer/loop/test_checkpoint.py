@@ -16,8 +16,8 @@ from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop import saving
-from trainer.loop.checkpoint_format import HASH
+from trainer.loop import checkpoints
+from trainer.loop.checkpoints import STATE_HASH
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -33,11 +33,13 @@ def made() -> dict[Config, Path]:
 @pytest.fixture
 def folder(config: Config, made: dict[Config, Path], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
     """Return a run of its own for a test, with checkpoints at steps 2 and 4."""
-    saving = replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
-    if saving not in made:
-        made[saving] = tmp_path_factory.mktemp("saved") / "run"
-        assert run(RunRequest(config=saving, folder=made[saving], command=["trainproof", "train"]), QUIET) == 0
-    return shutil.copytree(made[saving], tmp_path / "run")
+    checkpoints = replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
+    if checkpoints not in made:
+        made[checkpoints] = tmp_path_factory.mktemp("saved") / "run"
+        assert (
+            run(RunRequest(config=checkpoints, folder=made[checkpoints], command=["trainproof", "train"]), QUIET) == 0
+        )
+    return shutil.copytree(made[checkpoints], tmp_path / "run")
 
 
 def newest(folder: Path) -> Path:
@@ -194,8 +196,8 @@ OTHER_NAMES = ("a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf")
 @pytest.mark.parametrize("name", ["a [b]", *(pytest.param(each, marks=pytest.mark.slow) for each in OTHER_NAMES)])
 def test_a_run_is_saved_and_read_in_folders_of_every_name(name: str, folder: Path, config: Config, tmp_path: Path):
     made = tmp_path / name / "run"
-    saving = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=4))
-    assert run(RunRequest(config=saving, folder=made, command=["-"]), QUIET) == 0
+    checkpoints = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=4))
+    assert run(RunRequest(config=checkpoints, folder=made, command=["-"]), QUIET) == 0
     assert [path.name for path in (made / layout.CHECKPOINTS).iterdir()] == ["4"]
     export_run(made, tmp_path / "export", QUIET)
     export_run(folder, tmp_path / "other", QUIET)
@@ -206,7 +208,7 @@ def test_a_run_is_saved_and_read_in_folders_of_every_name(name: str, folder: Pat
 def test_a_checkpoint_that_cannot_be_read_back_is_not_announced_and_the_one_before_it_stays(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    write = saving.ocp.CheckpointManager.save
+    write = checkpoints.ocp.CheckpointManager.save
 
     def loses_the_second(manager, step: int, **given: Any) -> bool:
         saved = write(manager, step, **given)
@@ -214,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced_and_the_one_befo
             (Path(manager.directory) / "4" / "default" / "manifest.ocdbt").unlink()
         return saved
 
-    monkeypatch.setattr(saving.ocp.CheckpointManager, "save", loses_the_second)
+    monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "save", loses_the_second)
     settings = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=6))
     watch = Listening()
     with pytest.raises(ProblemError) as caught:
@@ -230,6 +232,6 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced_and_the_one_befo
 def test_a_checkpoint_from_before_there_were_hashes_is_taken(folder: Path):
     [metadata] = newest(folder).glob("_CHECKPOINT_METADATA")
     content = json.loads(metadata.read_text())
-    assert len(content["custom_metadata"].pop(HASH)) == 64
+    assert len(content["custom_metadata"].pop(STATE_HASH)) == 64
     metadata.write_text(json.dumps(content))
     assert export_run(folder, None, QUIET) == folder / layout.EXPORT

@@ -15,11 +15,10 @@ from evidence import layout
 from evidence.hashes import Chain
 from schemas.problems import ProblemError
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
-from trainer.loop.checkpoint_format import state_sha256, to_stored
-from trainer.loop.entries import Entries
-from trainer.loop.saving import Checkpoints
+from trainer.loop.chain import StateWriter
+from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
+from trainer.loop.loop import Loop
 from trainer.loop.step import TrainState
-from trainer.loop.train import Loop
 from trainer.run import RunRequest
 
 
@@ -46,15 +45,17 @@ class HeldRecorder:
 def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken():
     recorder = HeldRecorder()
     position = {3: 12}.__getitem__
-    entries = Entries(recorder=recorder, checkpoints=None, kept=None, memory=None, position=position, beside=True)
+    entries = StateWriter(
+        recorder=recorder, checkpoints=None, kept=None, memory=None, data_position=position, asynchronous=True
+    )
     state = TrainState(step=jnp.int32(3), trained={"a": jnp.arange(4.0)}, opt_state=(jnp.ones((2, 2), jnp.bfloat16),))
     expected = state_sha256(to_stored(state))
     recorder.chain.row(b"one\n")
     then = recorder.chain.rows_so_far()
     with entries:
-        entries.take(state, saved=False)
+        entries.submit(state, saved=False)
         assert recorder.asked.wait(30)
-        entries.look()
+        entries.raise_errors()
         state = jax.jit(lambda held: jax.tree.map(lambda leaf: leaf * 0, held), donate_argnums=0)(state)
         recorder.chain.row(b"two\n")
         assert recorder.chain.entries == []
@@ -74,7 +75,7 @@ def saving(config: Config) -> Config:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"beside": True}))
+    monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"asynchronous": True}))
 
 
 def entries_of(folder: Path) -> list[Any]:

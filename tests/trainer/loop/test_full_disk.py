@@ -30,8 +30,8 @@ from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop import saving
-from trainer.loop.saving import Checkpoints
+from trainer.loop import checkpoints as module
+from trainer.loop.checkpoints import Checkpoints
 from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
@@ -121,7 +121,7 @@ def test_training_whose_checkpoints_have_no_room_is_refused_before_anything_is_s
 def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
     small: Path, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.run.refuse_no_room", lambda *_, **__: None)
+    monkeypatch.setattr("trainer.run.check_disk_space", lambda *_, **__: None)
     folder = small / "run"
     order = RunRequest(
         config=replace(config, checkpoint=CheckpointConfig(save_every_steps=1)), folder=folder, command=["-"]
@@ -151,9 +151,9 @@ def test_checkpoint_that_finds_the_disk_full_leaves_none(small: Path, tmp_path: 
     trial = f"""
 from trainproof.command import main
 from trainer import run
-from trainer.loop import saving
-saving.refuse_full_disk = lambda folder, state: None
-run.refuse_no_room = lambda folder, task: None
+from trainer.loop import checkpoints
+checkpoints.require_space = lambda folder, state: None
+run.check_disk_space = lambda folder, task: None
 main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 """
     done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
@@ -194,7 +194,7 @@ def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capf
 def test_many_writers_of_a_checkpoint_that_fail_are_told_once(
     small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(saving, "refuse_full_disk", lambda folder, state: None)
+    monkeypatch.setattr(module, "require_space", lambda folder, state: None)
     noise = np.random.default_rng(0)
     weights = {f"layer_{number}": jnp.asarray(noise.random((64, 256)), jnp.float32) for number in range(16)}
     checkpoints = Checkpoints(small, keep=1)

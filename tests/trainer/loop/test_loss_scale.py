@@ -18,8 +18,8 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
-from trainer.loop import loss_scale
-from trainer.loop.loss_scale import LossScale, first_loss_scale, next_loss_scale
+from trainer.loop import nonfinite
+from trainer.loop.nonfinite import LossScale, initial_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
 from trainer.methods.model import model_of
@@ -48,7 +48,7 @@ def test_the_scale_is_that_of_torchs_grad_scaler():
         after = next_loss_scale(state, finite=is_finite)
         return after, after.scale
 
-    last, scales = jax.lax.scan(follow, first_loss_scale(), jnp.asarray(finite))
+    last, scales = jax.lax.scan(follow, initial_loss_scale(), jnp.asarray(finite))
     before = np.concatenate([[65536.0], np.asarray(scales)[:-1]])
     changed = np.flatnonzero(np.asarray(scales) != before)
     assert [(step + 1, float(scales[step])) for step in changed] == [
@@ -67,7 +67,7 @@ def steps_of(slopes: list[float], *, max_grad_norm: float | None = None) -> list
     """Return state and figures after each step of a linear schedule that falls from 0.1 to 0."""
     optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, schedule="linear"), steps=len(slopes))
     step = jax.jit(build_step(steep, optimizer, max_grad_norm=max_grad_norm, seed=0))
-    state = first_state({"weight": jnp.ones((1,))}, optimizer, first_loss_scale())
+    state = first_state({"weight": jnp.ones((1,))}, optimizer, initial_loss_scale())
     found = []
     for slope in slopes:
         state, metrics = step(state, {}, {"slope": jnp.full((1, 1), slope)})
@@ -158,7 +158,7 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
         loss_fn, params, batch = supervised(name, compute, tokens)
         optimizer = build_optimizer(OptimizerConfig(learning_rate=3e-3, schedule="constant"), steps=9)
         step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=1.0, seed=0))
-        state = first_state(params, optimizer, first_loss_scale() if compute == "float16" else None)
+        state = first_state(params, optimizer, initial_loss_scale() if compute == "float16" else None)
         found[compute] = []
         for _ in range(8):
             state, metrics = step(state, {}, batch)
@@ -216,7 +216,7 @@ def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order
 def test_a_scale_that_falls_below_one_ends_the_run_by_name(
     half: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loss_scale, "FIRST", 0.5)
+    monkeypatch.setattr(nonfinite, "INITIAL_SCALE", 0.5)
     order = order_of(half)
     assert run(order, QUIET) == 4
     assert rows(order.folder)[-1]["loss_scale"] == 0.5

@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from trainer.config.tree import Config, ModelConfig, OptimizerConfig
-from trainer.loop import narrow_adam
-from trainer.loop.coded_moments import CodedMoment, nearest_codes, scales_shape, values_of
+from trainer.loop import moments
 from trainer.loop.mesh import shapes_mesh, state_shardings
-from trainer.loop.optimizer import build_optimizer, recognised_state, with_implicit_promotion
+from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
+from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
 from trainer.model.stacking import tree_apart
 from trainer.objectives.contradictions import contradictions
 from trainer.resume import changes_of_state
@@ -61,7 +61,7 @@ def after_steps(
 
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_the_values_of_all_codes_are_those_of_bitsandbytes(kind: str):
-    found = values_of(jnp.arange(256, dtype=jnp.uint8), signed=kind == "signed")
+    found = code_values(jnp.arange(256, dtype=jnp.uint8), signed=kind == "signed")
     np.testing.assert_allclose(found, array_of(CASE["values"][kind], "f4"), rtol=3e-7)
 
 
@@ -79,10 +79,10 @@ def test_a_code_is_that_of_the_nearest_value(kind: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", [narrow_adam.PIECE, 3000], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("piece", [moments.CPU_PIECE, 3000], ids=["whole", "in pieces"])
 def test_four_steps_are_those_of_torchao(piece: int, monkeypatch: pytest.MonkeyPatch):
     """A piece of 3,000 cuts the kernel along its outputs and leaves a rest of the table."""
-    monkeypatch.setattr(narrow_adam, "PIECE", piece)
+    monkeypatch.setattr(moments, "CPU_PIECE", piece)
     params, adam = after_steps("int8")
     for name, theirs in THEIRS.items():
         case = CASE["after"][theirs]
@@ -116,7 +116,7 @@ def test_layers_that_lie_stacked_have_the_moments_of_layers_apart(state: str):
 
 
 def test_a_second_moment_in_bfloat16_falls_where_the_nearest_number_would_stand_still():
-    optimizer = with_implicit_promotion(narrow_adam.scale_by_narrow_adam(0.9, 0.999, 1e-8, kind="bfloat16"))
+    optimizer = allow_type_promotion(moments.scale_by_narrow_adam(0.9, 0.999, 1e-8, kind="bfloat16"))
     gradient = {"a": jnp.full((4096,), 1.0)}
     _, state = optimizer.update(gradient, optimizer.init(gradient))
     quiet = jax.tree.map(jnp.zeros_like, gradient)
@@ -155,14 +155,14 @@ def test_the_type_is_recognised(state: str):
         "a.kernel": jax.ShapeDtypeStruct((256, 64), jnp.float32),
         "a.bias": jax.ShapeDtypeStruct((64,), jnp.float32),
     }
-    assert recognised_state(jax.eval_shape(optimizer.init, shapes)) == state
+    assert detect_state_dtype(jax.eval_shape(optimizer.init, shapes)) == state
 
 
 @pytest.mark.compiles_anew
 @pytest.mark.parametrize("state", ["bfloat16", "int8"])
 def test_wide_moments_never_exist_together(state: str, monkeypatch: pytest.MonkeyPatch):
     """Beside its arguments a step takes the changes, 4 bytes for each parameter, and a piece of one array."""
-    monkeypatch.setattr(narrow_adam, "PIECE", 1 << 14)
+    monkeypatch.setattr(moments, "CPU_PIECE", 1 << 14)
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
 
     @partial(jax.jit, donate_argnums=(0, 1))

@@ -18,11 +18,9 @@ from evidence import layout
 from evidence.targets import load_target
 from trainer.config.tree import Config, OptimizerConfig
 from trainer.loop import programs, step
-from trainer.loop.loss_scale import first_loss_scale
+from trainer.loop.checkpoints import restore
+from trainer.loop.nonfinite import find_nonfinite, initial_loss_scale, initial_skipped_steps
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.restoring import restore
-from trainer.loop.skipped_update import no_skipped_steps
-from trainer.loop.spoiled import spoiled_by
 from trainer.loop.state import state_shapes
 from trainer.loop.step import build_step, first_state
 from trainer.objectives.objective import LossSums
@@ -47,13 +45,17 @@ def steps_of(slopes: list[float], *, most: int | None, max_grad_norm: float | No
     """Return state and figures after each step of a linear schedule from 0.1 to 0."""
     optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, schedule="linear"), steps=len(slopes))
     built = build_step(sloped, optimizer, max_grad_norm=max_grad_norm, seed=0, max_nonfinite_steps=most)
-    skipped = None if most is None else no_skipped_steps()
-    state = first_state({"weight": jnp.ones((1,))}, optimizer, first_loss_scale() if scaled else None, skipped)
+    skipped = None if most is None else initial_skipped_steps()
+    state = first_state({"weight": jnp.ones((1,))}, optimizer, initial_loss_scale() if scaled else None, skipped)
     found, jitted = [], jax.jit(built)
     for slope in slopes:
         state, metrics = jitted(state, {}, {"slope": jnp.full((1, 1), slope)})
         found.append((state, metrics))
     return found
+
+
+def failure(metrics: Any, *, step: int, rows: Any = lambda step: []) -> Any:
+    return find_nonfinite(float(metrics.loss), float(metrics.grad_norm), metrics.named, step=step, rows=rows)
 
 
 def adam(state: Any) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def test_a_skipped_step_is_as_if_it_were_not_there_but_for_its_learning_rate(wil
     assert [int(state.step) for state, _ in found] == [1, 2, 3]
     assert [int(metrics.named["skipped_steps"]) for _, metrics in found] == [0, 1, 1]
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 1, 0]
-    assert [spoiled_by(metrics, step=1) for _, metrics in found] == [None] * 3
+    assert [failure(metrics, step=1) for _, metrics in found] == [None] * 3
 
 
 def test_a_step_that_is_taken_has_the_bits_of_one_that_is_never_skipped():
@@ -85,7 +87,7 @@ def test_a_step_that_is_taken_has_the_bits_of_one_that_is_never_skipped():
 def test_one_skipped_step_too_many_is_named_even_when_it_is_seen_later():
     """Beyond the limit every step is skipped, so the state is that of before the first of them, whenever one looks."""
     found = steps_of([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
-    said = [spoiled_by(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)]
+    said = [failure(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)]
     assert said[:4] == [None] * 4
     assert {each.error for each in said[4:]} == {"non_finite_steps"}
     [because] = {each.because for each in said[4:]}
@@ -98,7 +100,7 @@ def test_one_skipped_step_too_many_is_named_even_when_it_is_seen_later():
 
 def test_of_many_rows_the_first_are_named():
     [(_, metrics)] = steps_of([float("nan")], most=0)
-    assert spoiled_by(metrics, step=1, rows=lambda step: range(1040)).because.endswith(
+    assert failure(metrics, step=1, rows=lambda step: range(1040)).because.endswith(
         "step 1 learned from the rows " + ", ".join(map(str, range(32))) + " and 1,008 more, counted from 0"
     )
 
@@ -113,11 +115,11 @@ def test_in_float16_a_gradient_beyond_its_range_is_a_matter_of_the_scale_and_a_l
 
 def test_without_a_limit_the_first_gradient_that_is_not_finite_ends_the_run_and_has_spoiled_the_state():
     [(state, metrics)] = steps_of([KINK], most=None)
-    assert spoiled_by(metrics, step=1).error == "non_finite_gradient"
+    assert failure(metrics, step=1).error == "non_finite_gradient"
     assert not np.isfinite(state.trained["weight"][0])
 
 
-def memory(update_where: Any, skip: int | None, device: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+def memory(update: Any, skip: int | None, device: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return the bytes of a compiled step of AdamW over four matrices of 1 MiB."""
 
     def loss_fn(params: Any, frozen: Any, batch: Any, key: Any) -> LossSums:
@@ -130,11 +132,11 @@ def memory(update_where: Any, skip: int | None, device: Any, monkeypatch: pytest
         place = SingleDeviceSharding(device)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), tree)
 
-    monkeypatch.setattr(step, "update_where", update_where)
+    monkeypatch.setattr(step, "conditional_update", update)
     optimizer = build_optimizer(OptimizerConfig(), steps=9)
     built = build_step(loss_fn, optimizer, max_grad_norm=1.0, seed=0, max_nonfinite_steps=skip)
     params = {f"w{number}": jax.ShapeDtypeStruct((512, 512), jnp.float32) for number in range(4)}
-    skipped = None if skip is None else no_skipped_steps()
+    skipped = None if skip is None else initial_skipped_steps()
     state = jax.eval_shape(lambda params: first_state(params, optimizer, None, skipped), params)
     batch = {"x": jax.ShapeDtypeStruct((1, 2, 512), jnp.float32)}
     compiled = jax.jit(built, donate_argnums=0).lower(placed(state), {}, placed(batch)).compile()
@@ -162,7 +164,7 @@ MIB = 2**20
 def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.MonkeyPatch):
     """State and gradients are 4 × 4 MiB; what `jnp.where` holds besides shows that the measure can fail."""
     [device] = jax.devices("cpu")[:1]
-    real = step.update_where
+    real = step.conditional_update
     plain = memory(real, None, device, monkeypatch)
     assert plain == pytest.approx(16 * MIB, rel=0.02)
     assert memory(real, 0, device, monkeypatch) - plain < 0.1 * MIB
@@ -173,7 +175,7 @@ def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.Monke
 def test_they_take_no_more_on_a_card_where_a_conditional_would(monkeypatch: pytest.MonkeyPatch):
     card = description_of(load_target("t4"))
     [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
-    real = step.update_where
+    real = step.conditional_update
     plain = memory(real, None, device, monkeypatch)
     assert memory(real, 0, device, monkeypatch) - plain < 0.1 * MIB
     assert memory(by_cond, 0, device, monkeypatch) - plain > 4 * MIB

@@ -9,8 +9,8 @@ import pytest
 from tasks import inputs_of, task_of
 
 from trainer.config.tree import Config, MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
-from trainer.loop.restoring import restored_state
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.model.files.export import export
 from trainer.recorder.progress import Watch

@@ -7,8 +7,8 @@ import optax
 import pytest
 
 from trainer.config.tree import OptimizerConfig
-from trainer.loop.optimizer import build_optimizer, build_schedule, learning_rate_at, recognised_optimizer
-from trainer.loop.rounding import stochastic_round
+from trainer.loop.moments import stochastic_round
+from trainer.loop.optimizer import build_optimizer, build_schedule, detect_optimizer, learning_rate_at
 from trainer.loop.step import Batch, build_step, first_state
 from trainer.objectives.cross_entropy import next_token_targets
 from trainer.objectives.objective import LossSums
@@ -106,7 +106,7 @@ def test_bfloat16_params_keep_a_float32_optimizer_state():
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
 def test_the_optimizer_is_recognised_by_its_state(name: str):
     optimizer = build_optimizer(OptimizerConfig(name=name), steps=10)
-    assert recognised_optimizer(optimizer.init(table())) == name
+    assert detect_optimizer(optimizer.init(table())) == name
 
 
 def test_adamw_is_the_papers_on_a_hand_worked_step():
@@ -160,7 +160,7 @@ def test_adafactors_weight_decay_is_a_share_per_unit_of_learning_rate():
     }
     params = {name: jnp.asarray(value, jnp.float32) for name, value in first.items()}
     opt_state = optimizer.init(params)
-    assert recognised_optimizer(opt_state) == "adafactor"
+    assert detect_optimizer(opt_state) == "adafactor"
     for step in range(5):
         gradient = {name: jnp.asarray(value, jnp.float32) for name, value in gradients[step].items()}
         updates, opt_state = optimizer.update(gradient, opt_state, params)

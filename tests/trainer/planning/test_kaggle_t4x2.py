@@ -9,7 +9,7 @@ from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
-from trainer.loop.disk import most_at_once
+from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
@@ -65,7 +65,7 @@ def test_its_session_has_no_finding(task: Task, config: Config):
         run_seconds=step.times(config.limits.steps).plus(Band(low=900, likely=1500, high=3000)),
         compute_type=config.precision.compute,
         checkpoint_bytes=checkpoint,
-        checkpoints_on_disk=most_at_once(config),
+        checkpoints_on_disk=max_checkpoints(config),
     )
     assert findings(run, T4X2) == ()
     assert config.limits.max_minutes is not None

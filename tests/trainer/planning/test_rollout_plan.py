@@ -21,7 +21,7 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.loop.mesh import build_mesh
-from trainer.loop.rolling_out import rollout_programs
+from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
 from trainer.planning.estimate.part import total_bytes

@@ -8,7 +8,7 @@ import pytest
 
 from evidence.targets import load_target
 from trainer.config.load import load_config
-from trainer.loop.disk import most_at_once
+from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
@@ -42,7 +42,7 @@ def test_it_fits_and_uses_most_of_a_chip(task: Task):
 def test_its_checkpoints_fit_on_kaggles_disk(task: Task):
     state_bytes = 8 * sum(part.bytes for part in estimate(task, platform="tpu") if part.name in ("params", "opt_state"))
     assert state_bytes == pytest.approx(5.0e9, rel=0.01)
-    assert most_at_once(task.config) * state_bytes < KAGGLE_WORKING_BYTES
+    assert max_checkpoints(task.config) * state_bytes < KAGGLE_WORKING_BYTES
 
 
 def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):

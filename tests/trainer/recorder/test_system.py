@@ -19,7 +19,7 @@ from evidence import layout
 from evidence.run import read_run
 from evidence.writing import RowWriter
 from schemas.reading import read_rows
-from trainer.loop.stopwatch import TimedSource
+from trainer.loop.loop import TimedSource
 from trainer.recorder.sensors import DataWait, GpuSensor, HostSensor, SystemWatch
 
 

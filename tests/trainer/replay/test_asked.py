@@ -34,7 +34,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.loop.kept_states import kept_steps, steps_to_keep
+from trainer.loop.chain import saved_state_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -112,7 +112,7 @@ def without_states(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest: Path):
-    assert kept_steps(honest) == [2, 5, 8, 11]
+    assert saved_state_steps(honest) == [2, 5, 8, 11]
     listed = {each["path"] for each in read_manifest(honest)["artifacts"]}
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)

@@ -6,12 +6,12 @@ from math import comb
 
 import pytest
 
-from trainer.loop.segments import Segment, SegmentSpan, parts_of, segments_of
+from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
 from trainer.replay.draw import Draw, chance_said, draw_segments
 
 
 def of_tens(count: int) -> tuple[SegmentSpan, ...]:
-    return parts_of(segments_of(0, 10 * count, range(0, 10 * count, 10)))
+    return split_spans(split_segments(0, 10 * count, range(0, 10 * count, 10)))
 
 
 def named(draw: Draw) -> tuple[int, ...]:
@@ -19,16 +19,16 @@ def named(draw: Draw) -> tuple[int, ...]:
 
 
 def test_segments_of_one_step_are_drawn_together():
-    parts = parts_of(segments_of(0, 2800, range(2800)))
+    parts = split_spans(split_segments(0, 2800, range(2800)))
     assert [(part.first_step, part.last_step) for part in parts] == [(n, n + 140) for n in range(0, 2800, 140)]
     assert sum(len(part.segments) for part in parts) == 2800
 
 
 def test_a_rest_that_is_short_belongs_to_the_last_part():
-    parts = parts_of(segments_of(0, 103, [50, 100]))
+    parts = split_spans(split_segments(0, 103, [50, 100]))
     assert [(part.first_step, part.last_step) for part in parts] == [(0, 50), (50, 103)]
-    assert len(parts_of(segments_of(4, 8, [5, 6, 7]))) == 4
-    assert len(parts_of(segments_of(0, 1, []))) == 1
+    assert len(split_spans(split_segments(4, 8, [5, 6, 7]))) == 4
+    assert len(split_spans(split_segments(0, 1, []))) == 1
 
 
 def test_a_number_draws_every_choice_and_always_the_same():
@@ -43,7 +43,7 @@ def test_a_number_draws_every_choice_and_always_the_same():
 
 def test_a_step_is_drawn_with_the_same_chance_wherever_it_lies():
     """A part of 300 steps is drawn first three times as often as one of 100: 3,000 numbers, four standard errors."""
-    parts = parts_of(segments_of(0, 600, [100, 200, 500]))
+    parts = split_spans(split_segments(0, 600, [100, 200, 500]))
     first = Counter(named(draw_segments(parts, None, count=1, number=number))[0] for number in range(3000))
     assert set(first) == {100, 200}
     assert abs(first[200] / 3000 - 0.75) < 4 * (0.75 * 0.25 / 3000) ** 0.5

@@ -28,7 +28,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import read_recorded
 from trainer.replay.repetition import Repetition

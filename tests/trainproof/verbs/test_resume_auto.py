@@ -10,7 +10,7 @@ from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 from evidence import layout
 from evidence.index import index
 from evidence.lock import RunLock
-from trainer.loop.stop import StopRequest
+from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
 from trainproof.orders.continuing import carry_out
 from trainproof.orders.train import TrainFlags

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from trainer.loop.loss_scale import is_scaled
+from trainer.loop.nonfinite import uses_loss_scale
 from trainer.model.blockwise import BLOCK
 from trainer.model.layers import activate
 from trainer.model.spec import Activation, ModelSpec
@@ -166,7 +166,7 @@ def scanned_parts(work: Workload, logits: Part, table_copy: Part) -> Parts:
 def gathered_gradients(work: Workload) -> Part:
     """Return all gradients; those of several microbatches are added to others, and scaled ones divided beside them."""
     count = count_of(work.trained)
-    scaled = is_scaled(work.config.precision)
+    scaled = uses_loss_scale(work.config.precision)
     times = 1 + (work.config.batch.accumulation_steps > 1) + scaled
     if not work.config.memory.donate:
         return Part(name="gradients", bytes=0, because="not donated: they find room in what will be the new state")

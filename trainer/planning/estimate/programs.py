@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.rolling_out import RolloutSize, rollout_size
+from trainer.loop.rollouts import RolloutSize, rollout_size
 from trainer.loop.task import Task
 from trainer.planning.estimate.layers import (
     inside_part,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer.config.tree import Config
-from trainer.loop.loss_scale import is_scaled
+from trainer.loop.nonfinite import uses_loss_scale
 from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
 
@@ -76,7 +76,7 @@ def all_gradients(work: Workload) -> Part | None:
 
 def may_skip(config: Config) -> bool:
     """Return whether a step whose gradient is not finite may be skipped."""
-    return is_scaled(config.precision) or config.optimizer.max_nonfinite_steps is not None
+    return uses_loss_scale(config.precision) or config.optimizer.max_nonfinite_steps is not None
 
 
 def table_gradients(work: Workload) -> Part:

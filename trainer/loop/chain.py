@@ -1,0 +1,456 @@
+"""The chain of a run's states: entries, the segments between them, and what is saved so that judges can verify them.
+
+Judges can replay segments of the training. For that a run saves its trained parameters and a few train states, each
+with the hash of its entry in the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from evidence import layout
+from evidence.hashes import RowsSoFar
+from evidence.writing import write_bytes
+from schemas.formats import quantity, size
+from schemas.problems import ProblemError, problem_of
+from trainer.config.tree import Config
+from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_bytes, state_sha256, to_stored
+from trainer.loop.state import state_shapes, with_shardings
+from trainer.loop.step import TrainState
+from trainer.loop.task import Task
+from trainer.model.params import Params
+from trainer.model.stacking import apart, own_copy
+from trainer.recorder.memory import MemoryWatch
+
+ENTRIES = 10
+"""Entries of a chain between start and end, unless `recording.chain_every_steps` is set."""
+
+SEGMENTS_WITHOUT_CHAIN = 10
+"""Segments of a run without a chain."""
+
+MAX_SPANS = 20
+"""Most spans that a run is divided into for sampling."""
+
+MAX_STATES = 4
+"""Most train states that a run saves for judges."""
+
+MAX_DIGITS = 12
+"""Longest step number in a file name of a stranger's run."""
+
+MAX_HEADER_BYTES = 100 << 20
+"""Largest header of a safetensors file, as the format limits it."""
+
+DTYPES: Mapping[str, Any] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": jnp.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+"""Dtypes of a run's arrays by their safetensors names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """The steps between two entries of a chain."""
+
+    number: int
+    first_step: int
+    """Step after which the segment begins."""
+    last_step: int
+    """Last step of the segment."""
+
+    @property
+    def name(self) -> str:
+        """Name for messages, for example `steps 1 to 280`."""
+        return f"steps {self.first_step + 1} to {self.last_step}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentSpan:
+    """Consecutive segments that are sampled together."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def first_step(self) -> int:
+        """Step after which the span begins."""
+        return self.segments[0].first_step
+
+    @property
+    def last_step(self) -> int:
+        """Last step of the span."""
+        return self.segments[-1].last_step
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.last_step - self.first_step
+
+
+def split_segments(first: int, last: int, chained: Collection[int]) -> tuple[Segment, ...]:
+    """Return the segments of a run, in order.
+
+    Args:
+        first: Step from which the run begins.
+        last: Last step of the run.
+        chained: Steps with an entry in the chain; if empty, the segments have equal length.
+    """
+    inner = chained or range(first, last, max(1, -(-(last - first) // SEGMENTS_WITHOUT_CHAIN)))
+    steps = sorted({first, last, *(step for step in inner if first < step < last)})
+    return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(steps)))
+
+
+def split_spans(segments: Sequence[Segment]) -> tuple[SegmentSpan, ...]:
+    """Group the segments of a run into spans of at least a twentieth of its steps; the rest joins the last span.
+
+    The author of a run chooses the length of segments, so short ones are sampled together. A run of 2,800 steps with an
+    entry at each has spans of 140 steps.
+    """
+    least = -(-(segments[-1].last_step - segments[0].first_step) // MAX_SPANS)
+    groups: list[list[Segment]] = [[]]
+    for segment in segments:
+        if groups[-1] and groups[-1][-1].last_step - groups[-1][0].first_step >= least:
+            groups.append([])
+        groups[-1].append(segment)
+    if len(groups) > 1 and groups[-1][-1].last_step - groups[-1][0].first_step < least:
+        rest = groups.pop()
+        groups[-1] += rest
+    return tuple(SegmentSpan(segments=tuple(each)) for each in groups)
+
+
+def chain_interval(config: Config) -> int:
+    """Return the steps between two entries of the chain."""
+    return config.recording.chain_every_steps or max(1, config.limits.steps // ENTRIES)
+
+
+class StateWriterRecorder(Protocol):
+    """Records entries of the chain and events."""
+
+    def rows_so_far(self) -> RowsSoFar | None:
+        """Return a summary of the rows before the next entry."""
+
+    def link(
+        self,
+        *,
+        step: int,
+        data_position: int,
+        state_sha256: str,
+        params_sha256: str | None = None,
+        rows: RowsSoFar | None = None,
+    ) -> None:
+        """Record an entry of the chain, for the given rows or for all rows so far."""
+
+    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Record an event."""
+
+    def sync(self) -> None:
+        """Flush everything to disk."""
+
+
+@dataclass(kw_only=True)
+class StateWriter:
+    """Writes states: an entry of the chain, a checkpoint, and a file for judges.
+
+    On a CPU this happens in place. Accelerators continue meanwhile: the loop waits until the state is copied to host
+    memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next call.
+    Used as a context manager, it has written everything at the end.
+    """
+
+    recorder: StateWriterRecorder
+    checkpoints: Checkpoints | None
+    kept: KeptStates | None
+    memory: MemoryWatch | None
+    data_position: Callable[[int], int]
+    """Returns the sequences consumed up to a step."""
+    asynchronous: bool
+    _thread: ThreadPoolExecutor | None = None
+    _running: Future[int | None] | None = field(default=None)
+
+    def __enter__(self) -> Self:
+        if self.asynchronous:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="states")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.wait()
+            elif self._running is not None:
+                wait([self._running])  # the first error is the one to report
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+            self._thread, self._running = None, None
+
+    def keep_best(self, step: int) -> None:
+        """Keep the checkpoint of a step besides the newest from now on."""
+        self.wait()
+        if self.checkpoints is not None:
+            self.checkpoints.best_step = step
+
+    def submit(self, state: TrainState, *, saved: bool) -> None:
+        """Write an entry, and a checkpoint if `saved`; return as soon as the state may be donated."""
+        if self._thread is None:
+            self.write(state, saved=saved)
+            return
+        self.wait()
+        self._sync(saved=saved)
+        with self._measured(saved=saved):
+            copy = host_copy(state)
+        rows = self.recorder.rows_so_far()
+        self._running = self._thread.submit(self._write, copy, rows, saved=saved)
+
+    def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
+        """Write an entry, and a checkpoint if `saved`, and wait for it.
+
+        Args:
+            state: Train state.
+            saved: Whether to save a checkpoint.
+            params: Hash of all parameters, if it is known.
+
+        Raises:
+            OSError: The state could not be written, for example because the disk is full.
+        """
+        self.wait()
+        self._sync(saved=saved)
+        self._log(self._write(state, None, saved=saved, params=params))
+
+    def raise_errors(self) -> None:
+        """Raise errors of the thread so far."""
+        if self._running is not None and self._running.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until everything is written; raise OSError if that failed."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._log(running.result())
+
+    def _write(
+        self, state: TrainState, rows: RowsSoFar | None, *, saved: bool, params: str | None = None
+    ) -> int | None:
+        """Write entry, checkpoint and file; return the step if a checkpoint was saved.
+
+        The entry comes first, so that every checkpoint has one when a run is resumed.
+        """
+        step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
+        position = self.data_position(step)
+        self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
+        if saved and self.checkpoints is not None:
+            with self._measured(saved=rows is None):
+                saved_step = self.checkpoints.save(state, sha256=sha256)
+        if self.kept is not None and step in self.kept.steps:
+            write_state(self.kept.folder, state)
+        return saved_step
+
+    def _sync(self, *, saved: bool) -> None:
+        if saved and self.checkpoints is not None:
+            self.recorder.sync()
+
+    def _measured(self, *, saved: bool) -> Any:
+        """Measure the memory of a block as saving; the thread's work is not a phase of the run."""
+        return self.memory.during("save") if saved and self.memory is not None else nullcontext()
+
+    def _log(self, step: int | None) -> None:
+        if step is not None and self.checkpoints is not None:
+            seconds = self.checkpoints.seconds
+            self.recorder.log("info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=seconds)
+
+
+def host_copy(state: TrainState) -> TrainState:
+    """Copy a state to host memory; the copy outlives donation."""
+    copy: TrainState = jax.device_get(state)
+    on_cpu = any(device.platform == "cpu" for device in state.step.devices())
+    # `device_get` of a CPU array is a view.
+    return jax.tree.map(np.array, copy) if on_cpu else copy
+
+
+def params_bytes(params: Params) -> int:
+    """Return the size of parameters, arrays or shapes."""
+    return sum(int(np.prod(value.shape)) * value.dtype.itemsize for value in params.values())
+
+
+def saves_params(task: Task) -> bool:
+    """Return whether a run saves its trained parameters: adapters always, whole models up to `recording.params_mib`."""
+    return bool(task.model.adapters) or params_bytes(task.model.trained) <= task.config.recording.params_mib << 20
+
+
+def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
+    """Write the trained parameters into a run folder, if the run saves them.
+
+    A checkpoint also contains the optimizer state and is about three times as large.
+    """
+    if saves_params(task):
+        arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in apart(trained).items()}
+        write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
+
+
+def load_trained_params(folder: Path, task: Task) -> Params | None:
+    """Load the trained parameters of a run folder, or return None if it has none.
+
+    Raises:
+        ProblemError: exit code 2; the file is not in safetensors format, or its arrays are not those of the run.
+    """
+    path, wanted = folder / layout.TRAINED_PARAMS, with_shardings(task.model.trained, task)
+    if not path.is_file():  # a pipe or device would never end
+        return None
+
+    def invalid(what: str) -> ProblemError:
+        return ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2)
+
+    limit = params_bytes(task.model.trained) + MAX_HEADER_BYTES
+    try:
+        if (found_bytes := path.stat().st_size) > limit:
+            what = f"{layout.TRAINED_PARAMS} has {size(found_bytes)}; what was trained has at most {size(limit)}."
+            raise invalid(what)
+        arrays = _read_safetensors(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, ValueError, KeyError, OverflowError) as error:
+        what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
+        raise invalid(what) from error
+    found, expected = _signatures(arrays), _signatures(wanted)
+    if found != expected:
+        others = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+        what = f"{len(others):,} arrays are not as the configuration has them, the first is {others[0]}."
+        raise invalid(what)
+    return {name: own_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
+
+
+def _read_safetensors(content: bytes) -> Params:
+    """Return the arrays of a safetensors file; the library's own NumPy reader does not support bfloat16.
+
+    Raises:
+        SafetensorError: The file is damaged or has another format.
+        KeyError: An array has an unknown dtype.
+    """
+    return {
+        name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
+        for name, each in deserialize(content)
+    }
+
+
+def _signatures(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
+
+
+class StateFileError(ValueError):
+    """A file that is not a state of the run."""
+
+    def __str__(self) -> str:
+        return "its arrays are not those of a state of this run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptStates:
+    """Steps whose states are saved for judges."""
+
+    folder: Path
+    steps: frozenset[int]
+
+
+def select_kept_states(task: Task, folder: Path, *, first: int) -> KeptStates:
+    """Select the states that a run saves for judges; the run begins at step `first`."""
+    return KeptStates(folder=folder, steps=steps_to_keep(task.config, state_bytes(state_shapes(task)), first=first))
+
+
+def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
+    """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most four.
+
+    The start of the last span comes first; the others are spread evenly before it. Of 2,800 steps in ten spans of 280,
+    with room for four, those of the steps 560, 1,120, 1,680 and 2,520 are saved.
+
+    Args:
+        config: Configuration of the run.
+        state_size: Size of its state in bytes.
+        first: Step from which it begins.
+    """
+    last, every = config.limits.steps, chain_interval(config)
+    starts = [span.first_step for span in split_spans(split_segments(first, last, range(0, last, every)))][1:]
+    count = min(MAX_STATES, (config.recording.states_mib << 20) // max(1, state_size), len(starts))
+    return frozenset(starts[(number + 1) * len(starts) // count - 1] for number in range(count))
+
+
+def state_path(folder: Path, step: int) -> Path:
+    """Return the file of a saved state."""
+    return folder / layout.STATES / f"{step}.safetensors"
+
+
+def saved_state_steps(folder: Path) -> list[int]:
+    """Return the steps of the states saved in a folder."""
+    states = folder / layout.STATES
+    names = [path.stem for path in states.glob("*.safetensors") if path.is_file()] if states.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal() and len(name) < MAX_DIGITS)
+
+
+def write_state(folder: Path, state: TrainState) -> None:
+    """Write a state in safetensors format, arrays named by their paths."""
+    path = state_path(folder, int(state.step))
+    path.parent.mkdir(exist_ok=True)
+    leaves = _named_leaves(to_stored(state)).items()
+    write_bytes(path, save({name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in leaves}))
+
+
+def read_state(path: Path, like: TrainState) -> TrainState:
+    """Read a saved state with the shapes and shardings of `like`.
+
+    Raises:
+        StateFileError: The file is too large or has other arrays.
+        OSError: The file cannot be read.
+        SafetensorError: The file is damaged.
+    """
+    shapes = _named_leaves(to_stored(like))
+    if path.stat().st_size > state_bytes(like) + MAX_HEADER_BYTES:
+        raise StateFileError
+    arrays = _read_safetensors(path.read_bytes())
+    if _signatures(arrays) != _signatures(shapes):
+        raise StateFileError
+    leaves = [
+        own_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
+    ]
+    stored: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
+    return from_stored(stored, like)
+
+
+def _named_leaves(state: StoredState) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
+    """Return what a run saves for judges, in one line; the run begins at step `first`."""
+    params, config = size(params_bytes(task.model.trained)), task.config.recording
+    if saves_params(task):
+        text = f"trained parameters saved ({params}); others can query the model"
+    else:
+        text = (
+            f"trained parameters not saved ({params}, limit recording.params_mib={config.params_mib}); pack with "
+            "--with-weights to let others query the model"
+        )
+    each = state_bytes(state_shapes(task))
+    if count := len(steps_to_keep(task.config, each, first=first)):
+        return f"{text}; {quantity(count, 'train state')} saved ({size(each)} each); others can replay the end"
+    return (
+        f"{text}; no train state saved ({size(each)} each, limit recording.states_mib={config.states_mib}); judges can "
+        "request them"
+    )

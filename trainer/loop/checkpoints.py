@@ -1,0 +1,449 @@
+"""Save and restore the train state with Orbax, completely or not at all.
+
+Orbax writes into a temporary folder and renames it once everything is on disk, so a kill leaves the last complete
+checkpoint. A checkpoint counts as saved, and older ones are deleted, once its metadata has been read back. The hash of
+the state is saved with it and compared when it is restored; a damaged checkpoint is reported and the newest complete
+one used.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from evidence.layout import CHECKPOINTS, CONFIG
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_sentence
+from trainer.config.tree import Config
+from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
+from trainer.loop.state import initial_params, some_params, state_shapes
+from trainer.loop.step import TrainState
+from trainer.loop.task import REFERENCE, Task
+from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import own_copy, tree_apart, tree_stacked
+from trainer.recorder.failure import explain_full_device
+
+STATE_HASH = "state_sha256"
+"""Metadata of a checkpoint: hash of the state."""
+
+FROZEN_HASH = "frozen_sha256"
+"""Metadata of a checkpoint: hash of the frozen parameters, if there are any."""
+
+OPTIONAL: dict[str, tuple[str, Callable[[], Any]]] = {
+    "loss_scale": ("has_loss_scale", initial_loss_scale),
+    "skipped": ("has_skipped", initial_skipped_steps),
+}
+"""Optional parts of a state: metadata that says whether a checkpoint has it, and its initial value."""
+
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""Suffix of a checkpoint that is being written."""
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
+"""Exceptions of Orbax for files that are empty, truncated, changed or missing."""
+
+_LAST_WRITERS_SECONDS = 0.3
+"""How long other writers of a checkpoint continue after the first one failed."""
+
+_UNSUPPORTED_PATH = re.compile(r"[][*?\\\udc80-\udcff]")
+"""Characters of a path that Orbax treats as a pattern, or that are not UTF-8."""
+
+
+class StoredState(NamedTuple):
+    """A train state as it is stored: layers unstacked, with the names that checkpoints have always used."""
+
+    step: Any
+    params: Any
+    """Trained parameters."""
+    opt_state: Any
+    loss_scale: Any = None
+    skipped: Any = None
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts that exist, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
+def to_stored(state: TrainState) -> StoredState:
+    """Return a state as it is stored."""
+    params, opt_state = tree_apart((state.trained, state.opt_state))
+    optional = {name: getattr(state, name) for name in OPTIONAL}
+    return StoredState(step=state.step, params=params, opt_state=opt_state, **optional)
+
+
+def from_stored(stored: StoredState, like: TrainState) -> TrainState:
+    """Return the state that is stored so, with layers stacked as in `like`; the inverse of `to_stored`."""
+    trained, opt_state = tree_stacked((stored.params, stored.opt_state), (like.trained, like.opt_state))
+    optional = {name: getattr(stored, name) for name in OPTIONAL}
+    return TrainState(step=stored.step, trained=trained, opt_state=opt_state, **optional)
+
+
+def state_sha256(state: StoredState) -> str:
+    """Return a SHA-256 over the path, shape, dtype and content hash of every array of a state.
+
+    Equal states have equal hashes however they are sharded. Arrays are hashed in parallel.
+    """
+    paths, arrays = zip(*jax.tree_util.tree_leaves_with_path(state), strict=True)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        hashes = list(threads.map(_array_sha256, arrays))
+    named = [
+        [jax.tree_util.keystr(path), list(array.shape), str(array.dtype), digest]
+        for path, array, digest in zip(paths, arrays, hashes, strict=True)
+    ]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+
+
+def _array_sha256(array: jax.Array) -> str:
+    content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)
+    return hashlib.sha256(content).hexdigest()
+
+
+def state_bytes(state: TrainState) -> int:
+    """Return the size of a state, arrays or shapes, over all devices; replicated arrays count once."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+class Checkpoints:
+    """The checkpoints of a run folder; the newest `keep` remain."""
+
+    def __init__(self, run_folder: Path, *, keep: int, frozen_sha256: str | None = None) -> None:
+        """Open the folder for checkpoints.
+
+        Args:
+            run_folder: Run folder.
+            keep: Number of checkpoints to keep.
+            frozen_sha256: Hash of the frozen parameters, which are not saved, or None.
+        """
+        self.best_step: int | None = None
+        """Step of a checkpoint to keep besides the newest."""
+        self._metadata = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
+        self._keep = keep
+        self._folder = (run_folder / CHECKPOINTS).absolute()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._open = ExitStack()
+        self._manager = self._open.enter_context(open_checkpoints(self._folder))
+        self.seconds = 0.0
+        """Duration of the last save."""
+
+    def save(self, state: TrainState, *, sha256: str | None = None) -> int:
+        """Write a state, wait until it is on disk, and return its step.
+
+        Args:
+            state: State to save.
+            sha256: Its hash, if it is known already.
+
+        Raises:
+            OSError: The state could not be written, for example because the disk is full; earlier checkpoints remain.
+        """
+        began = time.perf_counter()
+        step = int(state.step)
+        require_space(self._folder, state)
+        with quiet_writers():
+            error = self._write(step, state, sha256)
+            if error is not None:
+                time.sleep(_LAST_WRITERS_SECONDS)
+                gc.collect()  # unawaited tasks complain when they are collected; here nobody hears it
+        if error is not None:
+            raise error
+        self.seconds = time.perf_counter() - began
+        return step
+
+    def _write(self, step: int, state: TrainState, sha256: str | None) -> OSError | None:
+        """Write a state; return the operating system's error if that fails, and leave nothing behind."""
+        try:
+            stored = to_stored(state)
+            optional = {key: True for name, (key, _) in OPTIONAL.items() if getattr(stored, name) is not None}
+            self._manager.save(
+                step,
+                args=ocp.args.StandardSave(stored.parts()),
+                custom_metadata={STATE_HASH: sha256 or state_sha256(stored), **optional, **self._metadata},
+            )
+            self._manager.wait_until_finished()
+        except (OSError, ValueError) as error:
+            # On a full disk the space of the unfinished checkpoint is needed to record how the run ended.
+            for unfinished in self._folder.glob(f"*{UNFINISHED}"):
+                _remove(unfinished)
+            number = _error_number(error)
+            if number is None:
+                raise
+            return OSError(number, os.strerror(number), str(self._folder))
+        if not self._is_complete(step, stored):
+            what = f"the checkpoint at step {step} cannot be read back as it was written"
+            return OSError(errno.EIO, what, str(self._folder))
+        for old in sorted(self._manager.all_steps())[: -self._keep]:
+            if old != self.best_step:
+                self._manager.delete(old)
+        return None
+
+    def _is_complete(self, step: int, stored: StoredState) -> bool:
+        """Return whether the metadata of every array of a new checkpoint can be read back."""
+        try:
+            found = self._manager.metadata(step).item_metadata.tree
+        except UNREADABLE:
+            return False
+        saved, read = (
+            sorted((each.shape, str(each.dtype)) for each in jax.tree.leaves(tree)) for tree in (stored, found)
+        )
+        return saved == read
+
+    def close(self) -> None:
+        """Close the checkpoint manager."""
+        self._open.close()
+
+
+@contextmanager
+def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
+    """Open a folder of checkpoints, through a symbolic link if Orbax does not support its path."""
+    with ExitStack() as stack:
+        if _UNSUPPORTED_PATH.search(str(folder)):
+            parents = (tempfile.gettempdir(), "/tmp")  # noqa: S108 - a folder with a random name is created there
+            parent = next((each for each in parents if not _UNSUPPORTED_PATH.search(each)), None)
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="trainproof-", dir=parent))
+            link = Path(temporary) / CHECKPOINTS
+            link.symlink_to(folder, target_is_directory=True)
+            folder = link
+        options = ocp.CheckpointManagerOptions(create=False, enable_async_checkpointing=False)
+        yield stack.enter_context(ocp.CheckpointManager(folder, options=options))
+
+
+@contextmanager
+def quiet_writers() -> Iterator[None]:
+    """Silence the tracebacks of Orbax's parallel writers; the first error is raised, others follow a moment later."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    hooks = sys.unraisablehook, sys.excepthook
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook, sys.excepthook = lambda _error: None, lambda *_error: None
+    try:
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            try:
+                yield
+            except Exception as error:
+                time.sleep(_LAST_WRITERS_SECONDS)
+                if type(error) is Exception:  # how Orbax reports what TensorStore could not read
+                    raise ValueError(str(error)) from error
+                raise
+    finally:
+        sys.unraisablehook, sys.excepthook = hooks
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder until it stays away; Orbax's threads may recreate it for a moment."""
+    absent = 0
+    for _ in range(50):
+        absent = 0 if folder.exists() else absent + 1
+        if absent == 5:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.1)
+
+
+def _error_number(error: OSError | ValueError) -> int | None:
+    """Return the errno of an exception; a ValueError of Orbax's writers has it in its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
+    return int(number[1]) if number else None
+
+
+def require_space(folder: Path, state: TrainState) -> None:
+    """Raise OSError if the disk lacks room for a checkpoint, while there is room to record how the run ended."""
+    needed, free = state_bytes(state), shutil.disk_usage(folder).free
+    if free < needed:
+        what = f"a checkpoint needs {needed:,} bytes, and {free:,} are free"
+        raise OSError(errno.ENOSPC, what, str(folder))
+
+
+def check_disk_space(run_folder: Path, task: Task) -> None:
+    """Raise `ProblemError` with exit code 2 if the disk lacks room for the checkpoints of a run."""
+    existing = next(folder for folder in (run_folder, *run_folder.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    each, count = state_bytes(state_shapes(task)), max_checkpoints(task.config)
+    if free >= each * count:
+        return
+    size = f"{count} checkpoints of {each:,} bytes" if count > 1 else f"a checkpoint of {each:,} bytes"
+    fewer = ", keep fewer with --set checkpoint.keep=1," if count > 2 else ""
+    problem = problem_of(
+        "TP722",
+        file=str(run_folder),
+        what=f"The disk has no room for the run: it will hold {size} at a time, and {free:,} are free.",
+        why="A run whose last state cannot be saved would be spent for nothing.",
+        next=f"Free space there{fewer} or give --output a folder on another disk.",
+    )
+    raise ProblemError([problem], exit_code=2)
+
+
+def max_checkpoints(config: Config) -> int:
+    """Return the most checkpoints on disk at a time; an old one is deleted after the new one is complete."""
+    every = config.checkpoint.save_every_steps
+    saved = 1 if every == 0 else 1 + (config.limits.steps - 1) // every
+    return min(saved, config.checkpoint.keep + 1) + (config.checkpoint.keep_best is not None)
+
+
+class StateMismatchError(ValueError):
+    """A readable checkpoint whose state is not the one that was saved."""
+
+
+def checkpoint_steps(run_folder: Path) -> list[int]:
+    """Return the steps of the complete checkpoints, newest first."""
+    folder = run_folder / CHECKPOINTS
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def latest_step(run_folder: Path) -> int | None:
+    """Return the step of the newest complete checkpoint, or None."""
+    return next(iter(checkpoint_steps(run_folder)), None)
+
+
+def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
+    """Return the newest undamaged checkpoint.
+
+    Args:
+        run_folder: Run folder.
+        like: State with the shapes, dtypes and shardings to restore, arrays or `ShapeDtypeStruct`s.
+        say: Shows newer damaged checkpoints, or None to raise if the newest one is damaged.
+
+    Raises:
+        ProblemError: exit code 2; there is no checkpoint, or all are damaged. Exit code 4: the device ran out of
+            memory.
+    """
+    damaged: list[tuple[int, str]] = []
+    for step in checkpoint_steps(run_folder):
+        try:
+            with explain_full_device(str(run_folder)):
+                state = restore_checkpoint(run_folder, step, like)
+        except UNREADABLE as error:
+            error.with_traceback(None)  # it refers to the arrays, whose memory is needed for the next checkpoint
+            with quiet_writers():
+                gc.collect()
+            reason = f"it cannot be read as the state of this model and optimizer ({type(error).__name__})"
+            damaged.append((step, str(error) if isinstance(error, StateMismatchError) else reason))
+            continue
+        for problem in (_damaged(run_folder, *each, older=step, is_used=say is not None) for each in damaged):
+            if say is None:
+                raise ProblemError([problem], exit_code=2)
+            say(f"{problem.code}: {as_sentence(problem)}")
+        return state
+    if not damaged:
+        raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
+    raise ProblemError([_damaged(run_folder, *each, older=None) for each in damaged], exit_code=2)
+
+
+def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
+    """Return the checkpoint of a step; optional parts that `like` lacks are dropped, missing ones initialized.
+
+    Raises:
+        StateMismatchError: The state is not the one that was saved. Orbax raises others for unreadable files.
+    """
+    with quiet_writers(), open_checkpoints((run_folder / CHECKPOINTS).absolute()) as manager:
+        metadata = manager.metadata(step)
+        custom = metadata.custom_metadata or {}
+        if metadata.init_timestamp_nsecs is None:  # then the hash of the state is unknown too
+            reason = "its metadata cannot be read"
+            raise StateMismatchError(reason)
+        shapes = _stored_shapes(like, has={name for name, (key, _) in OPTIONAL.items() if key in custom})
+        read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
+    stored: StoredState = jax.tree.map(own_copy, StoredState(**read))
+    if custom.get(STATE_HASH) not in (None, state_sha256(stored)):
+        reason = "its state is not the one that was saved"
+        raise StateMismatchError(reason)
+    for name, (_, initial) in OPTIONAL.items():
+        if getattr(like, name) is None:
+            stored = stored._replace(**{name: None})
+        elif getattr(stored, name) is None:
+            stored = stored._replace(**{name: jax.device_put(initial(), like.step.sharding)})
+    return from_stored(stored, like)
+
+
+def _stored_shapes(like: TrainState, *, has: Container[str]) -> StoredState:
+    """Return the shapes of a checkpoint of such a state, with the optional parts that it has."""
+    optional = {
+        name: (getattr(like, name) or jax.eval_shape(initial)) if name in has else None
+        for name, (_, initial) in OPTIONAL.items()
+    }
+    shapes: StoredState = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
+        to_stored(like)._replace(**optional),
+    )
+    return shapes
+
+
+def no_checkpoint(run_folder: Path) -> Problem:
+    """Return the problem of a run without a complete checkpoint."""
+    return problem_of(
+        "TP050",
+        file=str(run_folder),
+        what="The run has no complete checkpoint to continue from.",
+        why=None,
+        expected=f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed",
+        next=f"Use the machine and folder where it ran, or start anew with --config {run_folder / CONFIG}.",
+    )
+
+
+def _damaged(run_folder: Path, step: int, reason: str, *, older: int | None, is_used: bool = False) -> Problem:
+    folder, command = run_folder / CHECKPOINTS, f"trainproof train --resume {run_folder} --output NEW_FOLDER"
+    if older is None:
+        then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {folder} again from there."
+    elif is_used:
+        then = f"Step {older} is the newest whole one and is used instead."
+    else:
+        then = f"Continue from step {older}, which is the newest whole one: {command}."
+    what = f"The checkpoint at step {step} is damaged: {reason}."
+    return problem_of("TP053", file=str(folder / str(step)), what=what, next=then)
+
+
+def restored_state(
+    folder: Path, task: Task, *, to_train: bool = False, say: Callable[[str], None] | None = None
+) -> tuple[list[TrainState], Params]:
+    """Return a list with the newest checkpoint of a run, and the frozen parameters, which are not saved.
+
+    Args:
+        folder: Run folder.
+        task: What the run trains.
+        to_train: Include the parameters of the reference model, which only a train step needs.
+        say: Shows newer damaged checkpoints; see `restore`.
+
+    Raises:
+        ProblemError: exit code 2; the checkpoint cannot be used. Exit code 3: the frozen parameters differ from the
+            checkpoint's. Exit code 4: the device ran out of memory.
+    """
+    state = restore(folder, state_shapes(task), say)
+    if not (task.frozen if to_train else task.model.frozen):
+        return [state], {}
+    with explain_full_device(str(folder)):
+        if task.reference:
+            frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
+        else:
+            frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
+    with quiet_writers(), open_checkpoints((folder / CHECKPOINTS).absolute()) as manager:
+        saved: str | None = (manager.metadata(int(state.step)).custom_metadata or {}).get(FROZEN_HASH)
+    found = params_sha256(frozen)
+    if saved is not None and saved != found:
+        what = (
+            f"The frozen parameters of {task.model.source.name} are not those beside which the checkpoint was trained: "
+            f"they have the SHA-256 {found}, and those had {saved}."
+        )
+        raise ProblemError([problem_of("TP055", file=str(folder), what=what)], exit_code=3)
+    return [state], frozen

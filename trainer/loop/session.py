@@ -1,0 +1,165 @@
+"""Decide when to stop early: signals, `limits.max_minutes`, and the end of a platform's session."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType, MappingProxyType, TracebackType
+from typing import Any, Self
+
+import psutil
+
+from evidence.targets import targets
+from evidence.writing import remove_scratch
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that stop a run; SIGHUP means that the connection was lost, and does not exist on Windows."""
+
+SESSIONS = MappingProxyType({"kaggle-tpu": "kaggle-tpu-v5e-8", "kaggle-gpu": "kaggle-t4x2"})
+"""Values of `--session`, and the target that has the length of the session."""
+
+SESSION_STARTED = "TRAINPROOF_SESSION_STARTED"
+"""Environment variable with the start of the session in seconds since 1970; by default, the start of this process."""
+
+BUNDLE_SECONDS = 600.0
+"""Time reserved after the run to pack and verify its bundle, and for the platform to store it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionLimit:
+    """The end of a session on a platform."""
+
+    name: str
+    """A key of `SESSIONS`."""
+    seconds: float
+    """Length of the session."""
+    ends: float
+    """When a run must be done by `time.monotonic`: `BUNDLE_SECONDS` before the session ends."""
+
+    @property
+    def left_seconds(self) -> float:
+        """Time that a run may still take; negative after the end."""
+        return self.ends - time.monotonic()
+
+    def describe(self, plan: Mapping[str, Any], *, steps: int) -> str:
+        """Return the time left, what is reserved of it, and whether so many steps of a plan fit."""
+        left, reserved = self.left_seconds, closing_seconds(plan, evaluation_seconds=None)
+        text = (
+            f"--session {self.name}: {format_hours(left + BUNDLE_SECONDS)} of {self.seconds / 3600:g} h left, "
+            f"{format_hours(reserved + BUNDLE_SECONDS)} reserved for the last save, the evaluation and the bundle"
+        )
+        if plan.get("time") is None:
+            return text
+        low, high = (plan["time"]["step_seconds"][end] * steps for end in ("low", "high"))
+        fits = "fits" if high <= left - reserved else "may fit" if low <= left - reserved else "does not fit"
+        again = "" if fits == "fits" else "; the next session continues with --resume auto"
+        return f"{text}; training takes {format_hours(low)} to {format_hours(high)}, which {fits}{again}"
+
+
+def session_limit(name: str) -> SessionLimit:
+    """Return the end of a session, counted from `TRAINPROOF_SESSION_STARTED` or the start of this process."""
+    seconds = targets()[SESSIONS[name]].session_seconds
+    assert seconds is not None, "both targets have a session length"
+    stated = os.environ.get(SESSION_STARTED, "")
+    began = float(stated) if stated.replace(".", "", 1).isdecimal() else psutil.Process().create_time()
+    left = began + seconds - time.time()
+    return SessionLimit(name=name, seconds=seconds, ends=time.monotonic() + left - BUNDLE_SECONDS)
+
+
+def closing_seconds(plan: Mapping[str, Any], *, evaluation_seconds: float | None) -> float:
+    """Return the time to reserve for the last save and the evaluation after the last step.
+
+    Args:
+        plan: Plan of the run; its slowest estimates are used.
+        evaluation_seconds: Time of the baseline evaluation in this run, or None to use the plan.
+    """
+    phases = {phase["name"]: phase["seconds"] for phase in (plan.get("time") or {}).get("session", ())}
+    planned, saving = (phases.get(name, {}).get("high", 0.0) for name in ("evaluate", "save"))
+    return float(saving + (planned if evaluation_seconds is None else evaluation_seconds))
+
+
+def format_hours(seconds: float) -> str:
+    """Format a duration: `8.7 h`, `14 min`."""
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(seconds, 0) / 60:.0f} min"
+
+
+class StopRequest:
+    """Whether and why a run should stop; a context manager that handles signals while it is open.
+
+    The first signal lets the step finish, so that a checkpoint can be saved; a second one raises KeyboardInterrupt.
+    """
+
+    def __init__(self, *, max_minutes: float | None, session: SessionLimit | None = None) -> None:
+        """Start the clock of `max_minutes`; None means no limit."""
+        self.session = session
+        self.closing_seconds = 0.0
+        """Time that the session must still have after the current work."""
+        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        self._max_minutes = max_minutes
+        self._signal: str | None = None
+        self._handlers: dict[signal.Signals, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            # An ignored signal stays ignored: `nohup` means a run that outlives its terminal.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = signal.Signals(number).name
+
+    @property
+    def is_signalled(self) -> bool:
+        """Whether a signal was received."""
+        return self._signal is not None
+
+    def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
+        """Return why to stop now, or None.
+
+        Args:
+            reserve_seconds: Duration of the next piece of work and of closing after it.
+        """
+        if self._signal is not None:
+            return f"signal {self._signal}"
+        if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
+            return f"limits.max_minutes={self._max_minutes:g} reached"
+        if self.session is not None and self.session.left_seconds < reserve_seconds + self.closing_seconds:
+            return f"--session {self.session.name} ends"
+        return None
+
+
+@contextmanager
+def exit_on_interrupt(verb: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
+    """Exit with code 130 and a message on Ctrl-C while nothing has been written yet.
+
+    Libraries that are being imported or that compile do not survive an exception, so none is raised.
+
+    Args:
+        verb: Name of the command.
+        how: End of the message.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), f"{verb} was stopped {how}.\n".encode())
+        remove_scratch()
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
