@@ -18,7 +18,7 @@ from evidence.grade import RunReport, check_across_runs
 from evidence.index import cache
 from evidence.index.cache import FolderState, IndexEntry, folder_state
 from evidence.index.summary import RunSummary, summarize, with_report
-from evidence.index.workers import WORTH_A_PROCESS, Progress, read_batches, read_entries
+from evidence.index.workers import WORTH_A_PROCESS, Progress, iter_entries, read_entries
 from evidence.proof.receipts import receipts_version
 from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
@@ -92,13 +92,27 @@ class RunIndex:
         with self._busy, collector_paused():
             if rest and _is_throttled(self._looked_at, self.look_seconds):
                 return self._summaries
+            began = time.monotonic()
             try:
                 names = run_names(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
                 names = []
             except OSError as error:
                 return [_unreadable_root(self.root, error)]
-            self.look_seconds = self._refresh(names, progress, rest=rest)
+            # States are taken before reading, so that a change in between is seen by the next refresh.
+            states = {name: folder_state(f"{self.root}{os.sep}{name}") for name in names}
+            self.look_seconds = time.monotonic() - began
+            if not self._known:
+                self._load_cache(states)
+            known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
+            changed = [name for name in names if name not in known]
+            receipts = receipts_version()
+            if changed or len(known) != len(self._summaries) or receipts != self._receipts:
+                self._receipts = receipts
+                self._reload(changed, states, known, progress)
+                self._publish(names, known)
+                self._partial = []
+                self._save_cache(self._known)
             self._looked_at = time.monotonic()
             return self._summaries
 
@@ -131,26 +145,6 @@ class RunIndex:
         except OSError:
             return frozenset()
 
-    def _refresh(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
-        """Read changed folders and forget missing ones; return the seconds that scanning took."""
-        # States are taken before reading, so that a change in between is seen by the next refresh.
-        began = time.monotonic()
-        root = f"{self.root}{os.sep}"
-        states = {name: folder_state(root + name) for name in names}
-        look_seconds = time.monotonic() - began
-        if not self._known:
-            self._load_cache(states)
-        known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
-        changed = [name for name in names if name not in known]
-        receipts = receipts_version()
-        if changed or len(known) != len(self._summaries) or receipts != self._receipts:
-            self._receipts = receipts
-            self._reload(changed, states, known, progress)
-            self._publish(names, known)
-            self._partial = []
-            self._save_cache(self._known)
-        return look_seconds
-
     def _publish(self, names: Sequence[str], known: Mapping[str, _KnownRun]) -> None:
         """Replace the published runs; a run that is still to be read keeps its old entry."""
         both = {**self._known, **known}
@@ -171,15 +165,13 @@ class RunIndex:
 
         def read_folders(names: Sequence[str]) -> None:
             began = time.monotonic()
-            for batch in read_batches([self.root / name for name in names]):
+            for entry in iter_entries([self.root / name for name in names]):
                 ended = time.monotonic()
-                seconds, began = (ended - began) / len(batch), ended
-                for folder, entry in batch.items():
-                    state = states[folder.name]
-                    known[folder.name] = _KnownRun(state=state, entry=entry, read_at=ended, seconds=seconds)
-                self._partial = [*self._partial, *batch.values()]  # another thread may be iterating over the old list
-                self._unsaved += len(batch)
-                self._unsaved_seconds += seconds * len(batch)
+                name, seconds, began = entry.summary.path.name, ended - began, ended
+                known[name] = _KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
+                self._partial = [*self._partial, entry]  # another thread may be iterating over the old list
+                self._unsaved += 1
+                self._unsaved_seconds += seconds
                 if self._unsaved >= len(known) // 2:  # an interrupted first refresh should not lose everything
                     self._save_cache(known)
                 if progress:

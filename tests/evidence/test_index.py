@@ -336,15 +336,15 @@ def test_a_long_run_holds_up_no_other_and_comes_next_when_asked_for(
         (tmp_path / name / "large.txt").write_bytes(bytes(200_000))
         os.utime(tmp_path / name / "large.txt", (number + 3e9, number + 3e9))
     index, order, changed = RunIndex(tmp_path), list[str](), list[str]()
-    monkeypatch.setattr("evidence.index.index.read_batches", lambda folders, **_: map(read, folders))
+    monkeypatch.setattr("evidence.index.index.iter_entries", lambda folders: map(read, folders))
 
-    def read(folder: Path) -> dict[Path, IndexEntry]:
+    def read(folder: Path) -> IndexEntry:
         order.append(folder.name)
         if folder.name == "long-1" and index.latest:
             changed.extend(name for name in index.names() if not index.is_current(tmp_path / name))
         if folder.name == "long-1":
             index.asked = frozenset({"long-3"})
-        return {folder: IndexEntry(judged=judge(run := read_run(folder)), summary=summarize(run, check_run(run)))}
+        return IndexEntry(judged=judge(run := read_run(folder)), summary=summarize(run, check_run(run)))
 
     index.refresh()
     assert order == ["short", "long-1", "long-3", "long-2"]
@@ -477,10 +477,8 @@ def test_an_entry_that_is_not_one_is_read_again(root: Path, tmp_path: Path) -> N
     huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800"))
     kept_entries.save(tmp_path / "kept", root, [("huge", "s", huge), ("half", "s", half), ("run-0", "s", entry)])
-    assert list(kept_entries.load(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))) == [
-        "huge",
-        "run-0",
-    ]
+    loaded = kept_entries.load(tmp_path / "kept", root, dict.fromkeys(("huge", "half", "run-0"), "s"))
+    assert loaded == {"huge": huge, "half": half, "run-0": entry}
 
 
 def test_names_that_are_not_utf_8_survive(root: Path, tmp_path: Path) -> None:
@@ -533,13 +531,13 @@ def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: 
         "import sys; from pathlib import Path; from evidence.index import workers as many\n"
         "many.WORTH_A_PROCESS, many.FIRST, many.processors = 2, 1, lambda: 3\n"
         "sys.executable = sys.argv[1]\n"
-        "batches = many.read_batches([Path(name) for name in sys.argv[2:]])\n"
-        "print([folder.name for folder in next(batches)])\n"
+        "entries = many.iter_entries([Path(name) for name in sys.argv[2:]])\n"
+        "print(next(entries).summary.path.name)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, str(slow), *map(str, folders)], capture_output=True, text=True, timeout=30
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['run-0']\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "run-0\n", "")
 
 
 def test_few_runs_start_no_process(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
