@@ -1,10 +1,17 @@
-"""Names of the files in a run folder, and how a run gets its id."""
+"""Names of the files in a run folder, run ids, and the folders of this user."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -132,3 +139,41 @@ def nested_too_deep(folder: Path) -> Problem:
     """Return the problem of a folder that is nested deeper than any run."""
     what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
     return problem_of("TP209", file=str(folder), what=what, next="Check that this is the right folder.")
+
+
+def user_folder(variable: str, *below_home: str) -> Path:
+    """Return the folder of trainproof below an XDG variable, or below the home folder if the variable is not set.
+
+    A process may have no home folder, for example in a container under a bare user id. It then gets a folder in the
+    temporary directory that only this user can enter.
+    """
+    if parent := os.environ.get(variable):
+        return Path(parent) / "trainproof"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = _temporary_home()
+    return home.joinpath(*below_home, "trainproof")
+
+
+def user_data_folder() -> Path:
+    """Return the folder for this user's secret, receipts and trusted keys."""
+    return user_folder("XDG_DATA_HOME", ".local", "share")
+
+
+@cache
+def _temporary_home() -> Path:
+    """Return a folder that no other user can write to, deleted at exit if its usual name is taken."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    try:
+        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
+    except FileNotFoundError:  # no folder can be written, so nothing is stored
+        return Path(os.devnull)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+        return folder
+    own = tempfile.mkdtemp(prefix="trainproof-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 from evidence import layout
 from evidence.grade import RunJudgement
 from evidence.index.summary import RunSummary
+from evidence.layout import user_folder
 from evidence.lock import is_alive
-from evidence.seal import user_folder
 from evidence.writing import write_text
 
 MOST_ROOTS = 20

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.dataset import Stamp, dataset_file, dataset_rows
 from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, MANIFEST, METRICS, PREDICTIONS
+from evidence.registry import Stamp, dataset_file, dataset_rows
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
 from evidence.run import Document, Run, same

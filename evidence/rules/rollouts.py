@@ -14,8 +14,8 @@ from statistics import fmean
 
 import numpy as np
 
-from evidence.dataset import dataset_file, dataset_rows
 from evidence.layout import CONFIG, METRICS, ROLLOUTS
+from evidence.registry import dataset_file, dataset_rows
 from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.serve import has_login
-from evidence import seal
+from evidence import hashes, layout
 from evidence.extras import install_command
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.index import cache
@@ -266,18 +266,18 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seal._temporary_home.cache_clear()
+    layout._temporary_home.cache_clear()
     yield tmp_path
-    seal._temporary_home.cache_clear()
+    layout._temporary_home.cache_clear()
 
 
 def test_without_a_home_everything_lies_in_one_folder_that_only_this_user_can_enter(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
     assert cache_folder.folder() == home / ".cache" / "trainproof"
     assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
-    assert seal.user_data_folder() == home / ".local" / "share" / "trainproof"
+    assert layout.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
-    assert seal.verify_seal(seal.make_seal(b"job"), b"job")
+    assert hashes.verify_seal(hashes.make_seal(b"job"), b"job")
     assert not has_login(homeless)
 
 
