@@ -19,7 +19,7 @@ from evidence.hashes import sha256_file
 from evidence.imports.grade import grade_tool_run
 from evidence.imports.run import ImportedRun
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
-from evidence.rules.catalog import check
+from evidence.rules.checker import check
 from evidence.rules.files import REQUIRED, placeholders
 from evidence.rules.imported import TAMPERED, import_findings
 from evidence.run import Run
@@ -128,12 +128,15 @@ def check_across_runs(judged: Sequence[RunJudgement]) -> list[RunReport]:
     copies = find_copies([judgement.fingerprint for judgement in judged])
     reports = []
     for report in (judgement.report for judgement in judged):
-        added, grade = copies.get(report.path, ()), report.grade
+        added, grade = copies.get(report.path), report.grade
+        if added is None:
+            reports.append(report)
+            continue
         if errors := [problem for problem in added if problem.severity == "error"]:
             before = grade.reasons if grade.name == "contradictory" else ()
             grade = Grade(name="contradictory", reasons=(*_sentences(errors), *before))
         findings = worst_first((*report.findings, *added))
-        reports.append(replace(report, grade=grade, findings=findings) if added else report)
+        reports.append(replace(report, grade=grade, findings=findings))
     return reports
 
 

@@ -15,6 +15,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast
 
 from evidence.run import Document, Run, same
@@ -128,14 +132,22 @@ def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
 
 
 def check(run: Run) -> list[Problem]:
-    """Return what the registered rules find in a run, in the order of their codes."""
+    """Return the problems that the rules in `evidence/rules` find in a run, in the order of their codes."""
     problems: list[Problem] = []
-    for registered in _RULES:
+    for registered in _load_rules():
         if all(getattr(run, need) is not None for need in registered.needs):
             checker = Checker(run, registered.code)
             registered.function(cast(ValidRun, run), checker)
             problems += checker.problems
     return sorted(problems, key=lambda problem: problem.code)
+
+
+@cache
+def _load_rules() -> list[_Registered]:
+    """Return the rules of all modules in this folder, which register them when they are imported."""
+    for module in iter_modules([str(Path(__file__).parent)], "evidence.rules."):
+        import_module(module.name)
+    return _RULES
 
 
 def shorten(value: Any) -> str:

@@ -51,6 +51,13 @@ def manifest_hash(run: ValidRun, check: Checker) -> None:
         check.report(MANIFEST, what, expected=str(seals[-1]))
 
 
+@rule("TP376")
+def import_beside_manifest(run: ValidRun, check: Checker) -> None:
+    """Check that a folder with a manifest has no import.json."""
+    what = "The folder holds both import.json and run_manifest.json."
+    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what)
+
+
 @rule("TP203", "manifest")
 def listed_files(run: ValidRun, check: Checker) -> None:
     """Compare every listed file with its size, hash and role, and check that a sealed run lists all its evidence."""

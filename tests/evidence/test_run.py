@@ -23,7 +23,7 @@ from evidence.effective import (
 from evidence.hashes import CHUNK_BYTES
 from evidence.index.summary import collect_figures
 from evidence.lock import RunLock
-from evidence.rules.catalog import check
+from evidence.rules.checker import check
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
