@@ -10,13 +10,16 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
-from evidence.grade import GRADES, NEVER_STATED, check_run
+from evidence.grade import CONSISTENT, GRADES, NEVER_STATED, check_run
 from evidence.hashes import sha256_file
 from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 
 COMMIT = "0123456789ab"
-VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
+DIRTY = {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64}}}
+DIRTY_FILE = {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64, "differs": ["trainer/run.py"]}}}
+UNKNOWN_COMMIT = "The commit of the code is unknown: neither a git checkout nor the installation records it."
+UNKNOWN = {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}}
 
 
 def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
@@ -29,23 +32,11 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("arguments", "grade", "reasons"),
     [
+        ({}, "consistent", (CONSISTENT, NEVER_STATED)),
+        (DIRTY, "measured", (f"The code differed from commit {COMMIT}.",)),
+        (DIRTY_FILE, "measured", (f"The code differed from commit {COMMIT}: trainer/run.py.",)),
         (
-            {},
-            "consistent",
-            (VERIFIED, NEVER_STATED),
-        ),
-        (
-            {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64}}},
-            "measured",
-            (f"The code differed from commit {COMMIT}.",),
-        ),
-        (
-            {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64, "differs": ["trainer/run.py"]}}},
-            "measured",
-            (f"The code differed from commit {COMMIT}: trainer/run.py.",),
-        ),
-        (
-            {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}},
+            UNKNOWN,
             "measured",
             ("The commit of the code is unknown: neither a git checkout nor the installation records it.",),
         ),
@@ -106,10 +97,10 @@ def test_rows_alone_are_partial(tmp_path: Path) -> None:
 
 def test_long_lists_of_reasons_are_cut_and_counted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
-    for name in ("/model/name", "/model/weights", "/optimizer/name", "/optimizer/schedule", "/memory/remat", "/mode"):
-        value = {"/model/weights": "pretrained", "/optimizer/name": "adafactor", "/optimizer/schedule": "linear"}
-        change = value.get(name, {"/memory/remat": "none", "/mode": "smoke"}.get(name, "other"))
-        apply(folder, {"file": "config.yaml", "pointer": name, "value": change})
+    changes = {"model/name": "other", "model/weights": "pretrained", "optimizer/name": "adafactor"}
+    changes |= {"optimizer/schedule": "linear", "memory/remat": "none", "mode": "smoke"}
+    for name, value in changes.items():
+        apply(folder, {"file": "config.yaml", "pointer": f"/{name}", "value": value})
     reseal(folder, [])
     name, reasons = graded(folder)
     assert (name, len(reasons), reasons[-1]) == ("contradictory", 6, "2 more.")
