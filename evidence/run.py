@@ -20,7 +20,7 @@ from evidence.lock import is_alive
 from evidence.notes import Notes, notes_in
 from schemas.catalog import kind_of
 from schemas.problems import Lines, Problem, ProblemError, problem_of
-from schemas.reading import Array, Columns, Rows, get_path, read_rows
+from schemas.reading import Array, Columns, Rows, get_path, get_str, read_rows
 from schemas.validate import read_document
 
 Document = dict[str, Any]
@@ -128,12 +128,12 @@ class Run:
 
     folder: Path
     files: tuple[str, ...]
-    manifest: Document | None
-    config: Document | None
-    plan: Document | None
-    first_examples: Document | None
-    eval_summary: Document | None
-    imported: Document | None
+    manifest: Document | None = None
+    config: Document | None = None
+    plan: Document | None = None
+    first_examples: Document | None = None
+    eval_summary: Document | None = None
+    imported: Document | None = None
     notes: Notes
     alive: bool
     problems: tuple[Problem, ...]
@@ -222,7 +222,7 @@ class Run:
     @property
     def draws_completions(self) -> bool:
         """Whether the model was trained on completions that it sampled itself."""
-        return get_path(self.config, "objective", "kind") == "grpo"
+        return get_str(self.config, "objective", "kind") == "grpo"
 
     @property
     def is_sealed(self) -> bool:
@@ -298,10 +298,11 @@ def read_run(folder: Path) -> Run:
                 raw[name] = read.value
     notes, note_problems = _read_notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
     broken = {problem.file for problem in problems if problem.severity == "error"}
+    valid: dict[str, Any] = {key: raw.get(n) for key, n in DOCUMENTS.items() if str(folder / n) not in broken}
     return Run(
         folder=folder,
         files=files,
-        **{key: raw.get(name) if str(folder / name) not in broken else None for key, name in DOCUMENTS.items()},
+        **valid,
         notes=notes,
         alive=is_alive(folder),
         problems=(*problems, *note_problems),

@@ -39,7 +39,7 @@ Steps = tuple[int, int]
 
 def own_receipts_folder() -> Path:
     """Return the folder of this user's receipts."""
-    return hashes.user_data_folder() / layout.RECEIPTS
+    return layout.user_data_folder() / layout.RECEIPTS
 
 
 def run_sha256(folder: Path) -> str | None:

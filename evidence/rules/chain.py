@@ -89,8 +89,7 @@ def _metric_lines(run: ValidRun) -> list[bytes]:
     """Return the whole lines of metrics.jsonl; converted line ends are another rule's finding."""
     if METRICS not in run.files:
         return []
-    content = (run.folder / METRICS).read_bytes().replace(b"\r\n", b"\n")
-    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line + b"\n" for line in (run.folder / METRICS).read_bytes().replace(b"\r\n", b"\n").split(b"\n")[:-1]]
 
 
 @rule("TP327", "chain")

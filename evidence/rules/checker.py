@@ -69,32 +69,28 @@ class Checker:
         severity: Severity | None = None,
         group: str | None = None,
     ) -> None:
-        """Report a problem.
+        """Report a problem; see `schemas.problems.Problem` for the arguments.
 
         Args:
             file: File of the run folder, or "" for the folder itself.
-            what: What is wrong, as a sentence with the values.
+            what: The error, as a sentence with the values.
             pointer: JSON Pointer to the value.
-            expected: What would have been right, as a noun phrase.
+            expected: The correct value, as a noun phrase.
             line: Row of a JSONL file, counted from 1.
             code: Code, if it is not that of the rule.
             severity: Severity, if it is not that of the code.
-            group: What it is counted with, if many are found; by default others of its code and file.
+            group: Key under which many problems are counted; by default the file.
         """
-        code = code or self.code
-        path = str(self.run.folder / file)
-        problem = problem_of(
-            code, file=path, what=what, expected=expected, line=line, pointer=pointer, severity=severity
-        )
-        self._found[code, file if group is None else group].append(problem)
+        code, path = code or self.code, str(self.run.folder / file)
+        details: dict[str, Any] = {"expected": expected, "line": line, "pointer": pointer, "severity": severity}
+        self._found[code, file if group is None else group].append(problem_of(code, file=path, what=what, **details))
 
     def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
             what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
-            more.setdefault(
-                "expected", expected if shorten(expected) != format_value(expected) else format_value(expected)
-            )
+            text = format_value(expected)
+            more.setdefault("expected", text if shorten(expected) == text else expected)
             self.report(file, what, pointer, **more)
 
     def require(self, condition: object, file: str, what: str, pointer: str | None = None, **more: Any) -> None:
