@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool | None
 
 State = Literal["same", "differs", "open"]
-"""open: one side has no value, or the choice was left to the program."""
+"""open: a value is missing, or the program chose."""
 
 MANIFEST_PATHS: Mapping[str, str] = {
     "mode": "mode",
@@ -192,11 +192,10 @@ class ObservedMemory:
     """Peak memory of a run and the plan for it.
 
     Attributes:
-        observed_bytes: Observed peak.
-        planned_bytes: Planned bytes, or None if the plan has no such figure.
-        error_fraction: Relative error of the plan, or None if it is not known.
-        of: What was measured: `arrays on a device` or `the process`.
-        part: The part of the run with the peak, or None if it is not known.
+        planned_bytes: Planned bytes, or None if the plan lacks them.
+        error_fraction: Relative error of the plan, or None if unknown.
+        of: Measured memory: `arrays on a device` or `the process`.
+        part: The part of the run with the peak, or None if unknown.
     """
 
     observed_bytes: float

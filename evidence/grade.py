@@ -193,7 +193,7 @@ def _is_measured(run: Run) -> bool:
 
 
 def _unfinished_reasons(run: Run) -> tuple[str, ...]:
-    """Return why the run is not finished; empty if it succeeded or has no manifest."""
+    """Return why the run is not finished; empty if it succeeded or the manifest is missing."""
     if run.manifest is None or run.succeeded:
         return ()
     steps = "before its first step"
@@ -217,7 +217,7 @@ def _unproven_reasons(run: Run) -> Iterator[str]:
         edited = f": {', '.join(code['differs'])}" if code.get("differs") else ""
         yield f"The code differed from commit {code['commit'][:12]}{edited}."
     if layout.EVAL_SUMMARY not in run.files:
-        yield "There is no evaluation."
+        yield "The run was not evaluated."
     elif summary is not None and summary["status"] == "partial":
         yield "The evaluation is not finished."
     elif summary is not None and summary["metrics"]["exact_match"]["n_scored"] == 0:

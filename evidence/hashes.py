@@ -114,14 +114,14 @@ class Chain:
     @property
     def head(self) -> str | None:
         """Hash of the last entry; before the first one, of the entry that this run continues."""
-        return link_of(self.entries[-1]) if self.entries else self._before
+        return hash_entry(self.entries[-1]) if self.entries else self._before
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `chain`; there must be an entry."""
         return {"entries": len(self.entries), "head": self.head}
 
 
-def link_of(entry: dict[str, Any]) -> str:
+def hash_entry(entry: dict[str, Any]) -> str:
     """Return the hash of an entry, which the next one contains as `previous`."""
     return sha256_json(entry)
 
@@ -135,11 +135,11 @@ def secret_path() -> Path:
 
 
 def make_seal(content: bytes) -> str:
-    """Seal a content with a secret of this user, to recognise later what this user made.
+    """Authenticate a content with a secret of this user.
 
-    A folder of runs can be cloned, unzipped or shared, and a job or receipt in it may be from anyone. The secret is in
-    the user's own data folder, so nobody else can write a job that this user's worker starts, or a receipt that counts
-    as this user's. The first call creates the secret.
+    A folder of runs can be cloned, unzipped or shared, so a job or receipt in it may be from anyone. The secret is in
+    the user's own data folder: only this user can write a job that the worker starts, or a receipt that counts as the
+    user's own. The first call creates the secret.
 
     Raises:
         OSError: The secret cannot be read or written.
@@ -172,7 +172,7 @@ def _secret() -> bytes | None:
 
 
 def _new_secret() -> bytes:
-    """Create the secret. If two processes do so at once the last one wins, and the first has to seal again."""
+    """Create the secret. If two processes create it, the last one wins, and the first has to seal again."""
     path = secret_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

@@ -93,7 +93,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def holds_run(names: Iterable[str]) -> bool:
-    """Return whether one of these file names is one that only a run writes."""
+    """Return whether one of these files can only be from a run."""
     return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
 
 
@@ -102,14 +102,14 @@ def is_ignored_dir(name: str) -> bool:
     return name.startswith(".") or name == PROGRAMS
 
 
-def in_weight_folder(path: str) -> bool:
-    """Return whether a file of a run lies in a folder of weights."""
+def is_weight_file(path: str) -> bool:
+    """Return whether a file of a run is in a folder of weights."""
     return path.partition("/")[0] in WEIGHT_FOLDERS
 
 
 def holds_weights(path: str) -> bool:
     """Return whether a file of a run contains arrays instead of text."""
-    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or in_weight_folder(path)
+    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or is_weight_file(path)
 
 
 def is_lfs_pointer(path: Path) -> bool:
@@ -142,10 +142,10 @@ def nested_too_deep(folder: Path) -> Problem:
 
 
 def user_folder(variable: str, *below_home: str) -> Path:
-    """Return the folder of trainproof below an XDG variable, or below the home folder if the variable is not set.
+    """Return the folder of trainproof in the folder of an XDG variable, or in the home folder if that is not set.
 
-    A process may have no home folder, for example in a container under a bare user id. It then gets a folder in the
-    temporary directory that only this user can enter.
+    Without a home folder, for example in a container with a bare user id, it is in a temporary folder that only this
+    user can enter.
     """
     if parent := os.environ.get(variable):
         return Path(parent) / "trainproof"

@@ -1,7 +1,7 @@
 """Lock a run folder for one process, and check whether that process is alive.
 
-The operating system releases a lock when its process dies, however it dies. If the manifest says `running` and nobody
-holds the folder, the run was killed.
+The operating system releases a lock when its process dies. If the manifest says `running` and the folder is not locked,
+the run was killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RunLock:
     """Context manager that locks a run folder for this process and removes the lock file afterwards.
 
     Raises:
-        ProblemError: Another process has locked the folder, or its file system has no locks (exit code 2).
+        ProblemError: Another process has locked the folder, or its file system does not support locks (exit code 2).
         OSError: The lock file cannot be created.
     """
 
@@ -60,7 +60,7 @@ class RunLock:
 
     def holds(self) -> bool:
         """Return whether the folder is still locked, and not removed and created again by another process."""
-        return self._descriptor is not None and _is_file_at(self._descriptor, self._path)
+        return self._descriptor is not None and _is_same_file(self._descriptor, self._path)
 
 
 def is_alive(folder: Path) -> bool:
@@ -82,10 +82,10 @@ def is_alive(folder: Path) -> bool:
 
 
 def refuse_without_locks(folder: Path) -> None:
-    """Check that a folder, existing or to be created, is on a file system with locks.
+    """Check that the file system of a folder, existing or to be created, supports locks.
 
     Raises:
-        ProblemError: The file system has no locks (exit code 2).
+        ProblemError: It does not (exit code 2).
         OSError: The folder cannot be written.
     """
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
@@ -114,10 +114,10 @@ def _acquire(path: Path) -> int | None:
     except OSError as error:
         os.close(descriptor)
         path.unlink()
-        what = f"The file system of this folder has no file locks ({error.strerror})."
+        what = f"The file system of this folder does not support file locks ({error.strerror})."
         raise ProblemError([problem_of("TP724", file=str(path.parent), what=what)], exit_code=2) from error
     # The previous holder may have removed the file after it was opened here; then the lock is useless.
-    if is_locked and _is_file_at(descriptor, path):
+    if is_locked and _is_same_file(descriptor, path):
         return descriptor
     os.close(descriptor)
     return None
@@ -139,7 +139,7 @@ def _remove(path: Path, descriptor: int) -> None:
             path.unlink()
 
 
-def _is_file_at(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:

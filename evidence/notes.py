@@ -28,7 +28,7 @@ _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """Contents of notes.json; empty if the file is missing. Times are None if the run is not archived or unchanged."""
+    """Contents of notes.json; empty if the file is missing. `archived_at` is None unless the run is archived."""
 
     tags: tuple[str, ...] = ()
     note: str = ""
@@ -63,10 +63,10 @@ def read_notes(folder: Path) -> Notes:
     read = read_document(path, "notes")
     if read.problems or read.value is None:
         raise ProblemError([*read.problems, _unchanged(path, "notes.json is not valid.")])
-    return notes_in(read.value)
+    return parse_notes(read.value)
 
 
-def notes_in(value: dict[str, Any]) -> Notes:
+def parse_notes(value: dict[str, Any]) -> Notes:
     """Return the notes of a valid notes.json."""
     fields = {name: value[name] for name in ("note", "archived_at", "changed_at")}
     return Notes(tags=tuple(dict.fromkeys(value["tags"])), **fields)
@@ -114,7 +114,7 @@ def _change(folder: Path, before: Notes, change: NotesEdit, now: datetime) -> No
     return after
 
 
-def tags_in(text: str) -> tuple[str, ...]:
+def split_tags(text: str) -> tuple[str, ...]:
     """Return the unique tags of a text separated by spaces or commas: `baseline, good` has two."""
     return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
 

@@ -33,7 +33,7 @@ Stamp = tuple[int, int]
 """Size and mtime of a file."""
 
 
-def _read_built_in(name: str) -> tuple[str, list[dict[str, Any]]]:
+def _built_in_rows(name: str) -> tuple[str, list[dict[str, Any]]]:
     path = _DATA / f"{name}.jsonl"
     return sha256_file(path), [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
@@ -43,7 +43,7 @@ def built_in_dataset(name: str) -> Mapping[str, Any] | None:
     """Return hash, split and number of rows of a built-in dataset, or None for any other name."""
     if name not in DATASETS:
         return None
-    sha256, rows = _read_built_in(name)
+    sha256, rows = _built_in_rows(name)
     return {"sha256": sha256, "rows": len(rows), "split": "all"}
 
 
@@ -52,7 +52,7 @@ def built_in_eval_set(name: str) -> Mapping[str, Any] | None:
     """Return hashes and number of items of a built-in evaluation set, and its items by id, or None for other names."""
     if name not in EVAL_SETS:
         return None
-    sha256, items = _read_built_in(name)
+    sha256, items = _built_in_rows(name)
     return {
         "items": len(items),
         "sha256": sha256,

@@ -32,13 +32,7 @@ from schemas.render import as_dicts, as_github, as_sarif, as_text
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What `check` finds at the requested paths.
-
-    Attributes:
-        runs: A report per run folder, in the order requested.
-        documents: Single documents that were requested.
-        findings: Problems of these documents.
-    """
+    """Findings of `check`: a report per run folder, the single documents requested, and the problems of these."""
 
     runs: tuple[RunReport, ...]
     documents: tuple[Path, ...]
@@ -51,7 +45,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are no errors; warnings and notes do not fail a build."""
+        """Whether nothing is an error; warnings and notes do not fail a build."""
         return all(problem.severity != "error" for problem in self.all_findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -103,7 +97,7 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
     """
     if len(forms) > 1:
         what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
-        fix = "Pass one of them, and run the command again for the other."
+        fix = "Pass one of them."
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
     if forms == ["json"]:
         return as_json_text(report.to_json())
@@ -134,6 +128,8 @@ def _count(problems: Iterable[Problem]) -> str:
 
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
+_RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds", "peak_memory_bytes")
+
 _LARGEST = 1e300
 """Larger numbers come from invalid documents and cannot be displayed everywhere."""
 
@@ -144,11 +140,11 @@ class JudgedRecord:
 
     Attributes:
         facts: The run without its withheld figures; the documents of an import are None.
-        figures: Its main figures.
-        withheld: Sentences that say which figures are withheld and why.
+        figures: Main figures.
+        withheld: Sentences that name the withheld figures, with the reason.
         sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
-        unscored: Why its answers have no score of ours, as the end of a sentence, or "" if they have.
-        findings: Its problems.
+        unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
+        findings: Problems of the run.
     """
 
     facts: Run
@@ -236,15 +232,9 @@ def _figures(run: Run) -> Figures:
         started_at=started,
         steps_done=steps_done,
         steps_planned=_get_int(manifest, "training", "steps_planned") or _get_int(config, "limits", "steps"),
-        tokens_seen=result.get("tokens_seen"),
         losses=losses[np.isfinite(losses)],
-        first_loss=result.get("first_loss"),
-        last_loss=result.get("last_loss"),
-        best_loss=result.get("best_loss"),
-        mean_loss=result.get("mean_loss"),
-        train_seconds=result.get("train_seconds"),
         duration_seconds=seconds_between(started, ended) if started and ended else None,
-        peak_memory_bytes=result.get("peak_memory_bytes"),
+        **{name: result.get(name) for name in _RESULTS},
     )
 
 
@@ -285,8 +275,8 @@ class DocumentState:
         rows: Number of rows, facts, scores or answers, or None for a single document.
         schema: Kind of document, or "" without a schema.
         version: Schema version of the document or of the manifest, or None.
-        errors: Number of errors in it.
-        seal: State of its recorded hash.
+        errors: Number of errors.
+        seal: State of the recorded hash.
     """
 
     name: str
@@ -308,7 +298,7 @@ class DocumentState:
 
 
 def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
-    """Return the state of the documents in `CARDS`, or of what a run of another tool has `IN_THEIR_PLACE`."""
+    """Return the documents in `CARDS`, or `IN_THEIR_PLACE` for a run of another tool, with errors not yet counted."""
     if view is not None:
         names, found = (FACTS, SCORES, ROWS, ANSWERS), (view.facts, view.scores, view.metrics, view.predictions)
         return tuple(
@@ -328,7 +318,7 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
             seal=_seal_state(run, name, problems),
         )
         states.append(state)
-    return count_errors(states, run.folder, problems)
+    return tuple(states)
 
 
 def count_errors(
@@ -339,7 +329,7 @@ def count_errors(
     return tuple(replace(state, errors=errors[str(folder / state.name)]) for state in states)
 
 
-def errors_in(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
+def document_errors(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
     """Return the errors in one document of a run."""
     return [problem for problem in findings if problem.severity == "error" and problem.file == str(folder / name)]
 

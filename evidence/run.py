@@ -17,7 +17,7 @@ from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import ImportedRun
 from evidence.layout import nested_too_deep, run_not_found
 from evidence.lock import is_alive
-from evidence.notes import Notes, notes_in
+from evidence.notes import Notes, parse_notes
 from schemas.catalog import kind_of
 from schemas.problems import Lines, Problem, ProblemError, problem_of
 from schemas.reading import Array, Columns, Rows, get_path, get_str, read_rows
@@ -57,7 +57,7 @@ CLOCK_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """The main figures of a run, whichever tool wrote it. None if missing, contradictory or withheld.
+    """The main figures of a run of any tool. None if missing, contradictory or withheld.
 
     Attributes:
         mode: smoke or full.
@@ -69,7 +69,7 @@ class Figures:
         tokens_seen: Training tokens, without padding if the rows record it.
         losses: `[rows]` finite training losses in order, in nats per supervised token.
         last_loss: Loss of the last row, or None if it is not finite.
-        duration_seconds: Time from start to end, or to the last row if there is no end.
+        duration_seconds: Time from start to end, or else to the last row.
         peak_memory_bytes: Peak memory of one device.
     """
 
@@ -98,22 +98,22 @@ class Figures:
 def _valid_rows(name: str) -> cached_property[Sequence[Document] | None]:
     """Make a property with the rows of a file, or None if the file is missing, invalid or withheld."""
 
-    def read(run: Run) -> Sequence[Document] | None:
+    def load(run: Run) -> Sequence[Document] | None:
         if name not in run.files or name in run.withheld:
             return None
         read = run.rows(name)
         return None if any(problem.severity == "error" for problem in read.problems) else read.values
 
-    return cached_property(read)
+    return cached_property(load)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run folder as it was found.
+    """A run folder, valid or not.
 
-    A document is None if it is missing or breaks its schema, and so are the rows of a file; `problems` and
-    `row_problems` say why. Rules and pages can therefore use every value without checking its type. Use `raw` and
-    `rows` for what can be read of a broken file. Rows exclude a torn last line.
+    A document or file of rows is None if it is missing or invalid; `problems` and `row_problems` explain why. Rules and
+    pages can therefore use every value without checking its type. `raw` and `rows` also give the readable parts of an
+    invalid file. Rows exclude a torn last line.
 
     Attributes:
         folder: The run folder, as the caller named it.
@@ -157,9 +157,9 @@ class Run:
 
     @property
     def status(self) -> str | None:
-        """The status of the manifest, or None if it has none.
+        """The status in the manifest, or None if it is missing.
 
-        `interrupted` if the manifest says `running` or is missing beside a lock file, but no process holds the folder.
+        `interrupted` if the manifest says `running` or is missing next to a lock file, but the folder is not locked.
         """
         status = self.raw(layout.MANIFEST).get("status")
         unwritten = layout.MANIFEST not in self._raw and layout.LOCK in self.files
@@ -186,7 +186,7 @@ class Run:
 
     @property
     def is_ours(self) -> bool:
-        """Whether trainproof wrote any file of it: a document with a schema version, or valid rows."""
+        """Whether trainproof wrote any of the files: a document with a schema version, or valid rows."""
         if layout.IMPORT in self.files:
             return True
         named = (layout.MANIFEST, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
@@ -236,7 +236,7 @@ class Run:
 
     @cached_property
     def columns(self) -> Columns:
-        """The metrics as arrays, empty if there are no valid rows."""
+        """The metrics as arrays, empty without valid rows."""
         return Columns(self.metrics or [])
 
     def raw(self, name: str) -> Document:
@@ -315,7 +315,7 @@ def read_existing_run(folder: Path) -> Run:
     """Read a run folder that a user named.
 
     Raises:
-        ProblemError: There is no such folder (exit code 2).
+        ProblemError: The folder does not exist (exit code 2).
     """
     if not Path(folder).is_dir():
         raise ProblemError([run_not_found(Path(folder))], exit_code=2)
@@ -326,7 +326,7 @@ def _read_notes(path: Path) -> tuple[Notes, list[Problem]]:
     """Return the notes and their problems, as warnings: notes are not evidence and must not change a grade."""
     read = read_document(path, "notes")
     warnings = [replace(problem, severity="warning") for problem in read.problems]
-    return notes_in(read.value) if read.value is not None and not warnings else Notes(), warnings
+    return parse_notes(read.value) if read.value is not None and not warnings else Notes(), warnings
 
 
 def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:

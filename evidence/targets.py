@@ -27,13 +27,12 @@ Platform = Literal["cpu", "gpu", "tpu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A machine with one or several devices of one kind. None if a figure is unknown, or there is no limit.
+    """A machine with one or several devices of one kind. None means an unknown figure or no limit.
 
     Attributes:
         name: Value of `--on`.
         title: Name for readers.
-        device_kinds: Names that JAX may use for its devices, the usual one first.
-        devices: Number of devices.
+        device_kinds: Names that JAX may use for the devices, the usual one first.
         memory_bytes: Usable memory of one device.
         memory_source: Source of that figure.
         memory_bandwidth: Bytes per second of one device.
@@ -66,7 +65,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """The usual JAX name of its devices."""
+        """The usual JAX name of the devices."""
         return self.device_kinds[0]
 
 
@@ -101,7 +100,7 @@ def targets() -> dict[str, Target]:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return every name that `--on` accepts besides a file."""
+    """Return every name that `--on` accepts."""
     return (*targets(), THIS_MACHINE)
 
 
@@ -109,7 +108,7 @@ def load_target(name: str) -> Target:
     """Return the built-in target of this name, or the one in the user's YAML file at this path.
 
     Raises:
-        ProblemError: There is no such target, or the file is not valid (exit code 2).
+        ProblemError: The target does not exist, or the file is not valid (exit code 2).
     """
     if (known := targets().get(name)) is not None:
         return known

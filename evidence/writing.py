@@ -26,7 +26,7 @@ SYNC_SECONDS = 3.0
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether a write failed because there is no space left."""
+    """Return whether a write failed because the disk is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

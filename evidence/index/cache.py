@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that turns JSON into a value of a type: scalar, path, tuple, mapping or dataclass of these."""
+    """Return a function that turns JSON into a type: a scalar, path, tuple, mapping, or dataclass of such types."""
     arguments = get_args(kind)
     if is_dataclass(kind):
         hints, names = get_type_hints(kind), [field.name for field in fields(kind)]

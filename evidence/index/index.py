@@ -17,7 +17,7 @@ from evidence import layout
 from evidence.grade import RunReport, check_across_runs
 from evidence.index import cache
 from evidence.index.cache import FolderState, IndexEntry, folder_state
-from evidence.index.summary import RunSummary, summarize, with_report
+from evidence.index.summary import RunSummary, apply_report, summarize
 from evidence.index.workers import WORTH_A_PROCESS, Progress, iter_entries, read_entries
 from evidence.proof.receipts import receipts_version
 from evidence.proof.verification import grade_reports, grade_run
@@ -60,7 +60,7 @@ class RunIndex:
 
     Attributes:
         look_seconds: Time of the last scan of all folders, without reading changed ones.
-        asked: Names of folders that a user waits for; they are read first.
+        asked: Names of folders to read first, because a user waits for them.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = True, entries_in: Path | None = None) -> None:
@@ -81,8 +81,8 @@ class RunIndex:
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
         """Return the summaries of all runs, newest first; only changed folders are read again.
 
-        A folder that does not exist has no runs. One that cannot be read is itself listed with its problem. While
-        nothing changes, the same objects are returned.
+        A missing root gives an empty list. A root that cannot be read is itself listed with its problem. While nothing
+        changes, the same objects are returned.
 
         Args:
             progress: Called with the number of changed folders that are read.
@@ -122,10 +122,7 @@ class RunIndex:
         return self._summaries
 
     def partial(self) -> Sequence[RunSummary]:
-        """Return the runs read so far by a refresh in another thread, newest first.
-
-        A refresh starts with the runs that were written last. Copies are only recognised at its end.
-        """
+        """Return the runs read so far by a refresh in another thread, newest first; copies are found when it ends."""
         return _judge_together(some)[1] if (some := self._partial) else self._summaries
 
     def report(self, folder: Path) -> RunReport | None:
@@ -220,7 +217,7 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
     """Compare runs with each other; return their reports, and their summaries sorted by start time."""
     reports = grade_reports(check_across_runs([entry.judged for entry in entries]))
     summaries = [
-        entry.summary if report is entry.judged.report else with_report(entry.summary, report)
+        entry.summary if report is entry.judged.report else apply_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
     ]
     return reports, sorted(summaries, key=_start_time, reverse=True)
@@ -260,7 +257,7 @@ def index_runs(root: Path) -> Sequence[RunSummary]:
 
 
 def index_folder(root: Path) -> Sequence[RunSummary]:
-    """Return what `index_runs` returns for a folder that a user named, or only that run for a run folder.
+    """Summarize the runs of a folder that a user named, newest first, or the run if it is a run folder.
 
     Raises:
         ProblemError: There is no such folder (exit code 2).
@@ -278,8 +275,8 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
     """Check runs, folders of runs and single documents.
 
-    A folder that contains a file which only a run writes is a run. Any other folder is a folder of runs, in which
-    hidden folders are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error.
+    A folder with a file that only a run writes is a run. Any other folder is a folder of runs, in which hidden folders
+    are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error.
 
     Raises:
         ProblemError: A path does not exist, or a file is not a document of trainproof (exit code 2).
@@ -305,7 +302,7 @@ def check_document(path: Path) -> list[Problem]:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """Return the folder itself if it is a run or contains no runs, otherwise the folders in it by name."""
+    """Return the folders in a folder of runs, sorted, or only the folder itself if it is a run or lacks runs."""
     if _looks_like_run(path):
         return [path]
     try:

@@ -1,6 +1,6 @@
-"""Summarize a run in one line of a list, from whatever of its folder can be read.
+"""Summarize a run, valid or not, for one line of a list.
 
-Figures that cannot be traced to rows are left out, as in `evidence.report`.
+Figures that do not follow from rows are omitted, as in `evidence.report`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MOST_POINTS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One line of a list of runs. A field is None if the run does not contain a readable value.
+    """One line of a list of runs. A field is None if the value is missing or invalid.
 
-    Attributes that `evidence.run.Figures` has too are described there.
+    `evidence.run.Figures` describes the attributes that are not listed here.
 
     Attributes:
         path: The run folder.
@@ -41,7 +41,7 @@ class RunSummary:
         score: Exact match, 0 to 1, with its 95 % interval, or None if it cannot be traced to valid predictions.
         baseline_score: Exact match of the untrained model.
         problem_count: Number of errors and warnings.
-        first_problem: The worst of them.
+        first_problem: The worst error or warning.
         parent: Id of the run that this run continues.
         settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
@@ -110,10 +110,10 @@ def summarize(run: Run, report: RunReport) -> RunSummary:
         withheld=record.withheld,
         documents=list_documents(run, record.sources, report.findings),
     )
-    return with_report(summary, report)
+    return apply_report(summary, report)
 
 
-def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
+def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
     """Return the summary with the grade and the problems of a report."""
     bad = [problem for problem in report.findings if problem.severity != "note"]
     return replace(
@@ -128,7 +128,7 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
 
 
 def collect_figures(run: Run) -> dict[str, float]:
-    """Return the measured figures of a run by name, so that each can be a column, a filter or an axis.
+    """Return the measured figures of a run by name, for columns, filters and axes.
 
     `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
     a metric of eval_summary.json, and `baseline.exact_match` that of the untrained model.

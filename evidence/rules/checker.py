@@ -1,4 +1,4 @@
-"""Register rules with `@rule` and run them; a `Checker` collects the problems that a rule finds.
+"""Register rules with `@rule` and run them; a `Checker` collects their problems.
 
 A rule is a function of a run and a checker. Its title, reason and fix are in `schemas/rules.toml` under its code::
 
@@ -29,7 +29,7 @@ _HASH = re.compile("[0-9a-f]{40,64}")
 
 
 class ValidRun(Run):
-    """Type of the run that a rule gets: what it names in `needs` is there, so documents and rows are not None.
+    """Type of the run that a rule gets: the documents and rows that the rule needs are not None.
 
     A document that a rule does not need can still be missing; test it with `if run.plan:`.
     """

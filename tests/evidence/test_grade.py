@@ -40,7 +40,7 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
             "measured",
             ("The commit of the code is unknown: neither a git checkout nor the installation records it.",),
         ),
-        ({"items": 0}, "measured", ("There is no evaluation.",)),
+        ({"items": 0}, "measured", ("The run was not evaluated.",)),
         ({"status": "failed"}, "partial", ("The run failed after 10 of 20 steps.",)),
         ({"status": "interrupted"}, "partial", ("The run was interrupted after 10 of 20 steps.",)),
         ({"status": "running"}, "partial", ("The run was interrupted after 10 of 20 steps.",)),
@@ -92,7 +92,7 @@ def test_rows_alone_are_partial(tmp_path: Path) -> None:
     for path in folder.iterdir():
         if path.name != "metrics.jsonl":
             path.unlink()
-    assert graded(folder) == ("partial", ("run: The folder has no run_manifest.json.",))
+    assert graded(folder) == ("partial", ("run: run_manifest.json is missing.",))
 
 
 def test_long_lists_of_reasons_are_cut_and_counted(tmp_path: Path) -> None:

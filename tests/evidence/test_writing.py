@@ -232,7 +232,7 @@ def test_file_system_without_locks(number: int, tmp_path: Path, monkeypatch: pyt
         [problem] = refused.value.problems
         assert refused.value.exit_code == 2
         assert (problem.code, problem.file) == ("TP724", str(tmp_path))
-        assert problem.what == f"The file system of this folder has no file locks ({os.strerror(number)})."
+        assert problem.what == f"The file system of this folder does not support file locks ({os.strerror(number)})."
         assert "another file system" in problem.next
     assert list(tmp_path.iterdir()) == []
     assert not is_alive(tmp_path)

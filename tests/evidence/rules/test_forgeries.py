@@ -21,7 +21,7 @@ from leaves import Forger, Forgery
 
 from evidence import layout
 from evidence.grade import check_run, find_problems
-from evidence.hashes import link_of
+from evidence.hashes import hash_entry
 from evidence.run import read_run
 from schemas.render import as_text
 
@@ -115,9 +115,9 @@ def test_changed_chain_with_new_links(forger: Forger, change: Callable[[list[Any
     entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     change(entries)
     for before, entry in pairwise(entries):
-        entry["previous"] = link_of(before)
+        entry["previous"] = hash_entry(before)
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
-    stated = {"entries": len(entries), "head": link_of(entries[-1])}
+    stated = {"entries": len(entries), "head": hash_entry(entries[-1])}
     assert codes_after(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
 
 
