@@ -137,7 +137,7 @@ def secret_path() -> Path:
 def make_seal(content: bytes) -> str:
     """Authenticate a content with a secret of this user.
 
-    A folder of runs can be cloned, unzipped or shared, so a job or receipt in it may be from anyone. The secret is in
+    A folder of runs can be cloned, unzipped or shared, so its jobs and receipts may be from anyone. The secret is in
     the user's own data folder: only this user can write a job that the worker starts, or a receipt that counts as the
     user's own. The first call creates the secret.
 

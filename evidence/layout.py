@@ -93,7 +93,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def holds_run(names: Iterable[str]) -> bool:
-    """Return whether one of these files can only be from a run."""
+    """Return whether a run has written one of these files: only runs use its name."""
     return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
 
 

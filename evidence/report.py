@@ -32,7 +32,7 @@ from schemas.render import as_dicts, as_github, as_sarif, as_text
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Findings of `check`: a report per run folder, the single documents requested, and the problems of these."""
+    """Result of `check`: a report per run folder, the single documents requested, and their problems."""
 
     runs: tuple[RunReport, ...]
     documents: tuple[Path, ...]
@@ -97,7 +97,7 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
     """
     if len(forms) > 1:
         what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
-        fix = "Pass one of them."
+        fix = "Pass only one."
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
     if forms == ["json"]:
         return as_json_text(report.to_json())

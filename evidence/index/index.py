@@ -260,7 +260,7 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
     """Summarize the runs of a folder that a user named, newest first, or the run if it is a run folder.
 
     Raises:
-        ProblemError: There is no such folder (exit code 2).
+        ProblemError: The folder does not exist (exit code 2).
     """
     if not Path(root).is_dir():
         what = f"{root} does not exist, or is not a folder."
@@ -323,7 +323,8 @@ def _excuse_other_folder(report: RunReport) -> RunReport:
     """Return the report of a folder among runs that is not a run with a note instead of an error."""
     if report.grade.name != "not a run" or any(problem.code != "TP501" for problem in report.findings):
         return report
-    return replace(report, findings=(problem_of("TP502", file=str(report.path), what=report.findings[0].what),))
+    note = problem_of("TP502", file=str(report.path), what=report.findings[0].what)
+    return replace(report, findings=(note,))
 
 
 def _path_problems(path: Path) -> list[Problem]:

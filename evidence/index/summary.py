@@ -131,7 +131,7 @@ def collect_figures(run: Run) -> dict[str, float]:
     """Return the measured figures of a run by name, for columns, filters and axes.
 
     `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
-    a metric of eval_summary.json, and `baseline.exact_match` that of the untrained model.
+    a metric of eval_summary.json, and `baseline.exact_match` is from the untrained model.
     """
     found: dict[str, Any] = {}
     if run.metrics:

@@ -44,7 +44,7 @@ def write_changed_copy(original: Path, copy: Path) -> Path:
     return copy
 
 
-def found(report: object) -> list[tuple[str, str, str]]:
+def problems_in(report: object) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.severity, problem.what) for problem in report.all_findings]
 
 
@@ -67,11 +67,11 @@ def test_other_folders_among_runs_are_noted_and_a_folder_without_runs_is_an_erro
     report = check_paths([tmp_path])
     assert report.ok
     assert [(run.path.name, run.grade.name) for run in report.runs] == [("figures", "not a run"), ("run", "consistent")]
-    assert found(report) == [("TP502", "note", "figures holds none of the files that a run writes.")]
+    assert problems_in(report) == [("TP502", "note", "figures holds none of the files that a run writes.")]
     shutil.rmtree(run)
     for path in (tmp_path, tmp_path / "figures"):
         report = check_paths([path])
-        assert found(report) == [("TP501", "error", f"{path.name} holds none of the files that a run writes.")]
+        assert problems_in(report) == [("TP501", "error", f"{path.name} holds none of the files that a run writes.")]
         assert report.runs[0].grade.name == "not a run"
 
 
@@ -91,7 +91,7 @@ def test_single_documents_are_validated(tmp_path: Path) -> None:
     names = ("config.yaml", "metrics.jsonl", "run_manifest.json")
     report = check_paths([folder / name for name in names])
     assert report.runs == ()
-    assert found(report) == [("TP120", "error", '"3" is not a whole number.')]
+    assert problems_in(report) == [("TP120", "error", '"3" is not a whole number.')]
     assert [len(entry["findings"]) for entry in report.to_json()["documents"]] == [0, 1, 0]
 
 
@@ -129,7 +129,7 @@ def test_unchanged_copy_is_only_noted(tmp_path: Path) -> None:
     what = "run-00-backup is an unchanged copy of run-00."
     report = check_paths([tmp_path])
     assert {run.grade.name for run in report.runs} == {"consistent"}
-    assert [one for one in found(report) if one[0] != "TP302"] == [("TP423", "note", what)] * 2
+    assert [one for one in problems_in(report) if one[0] != "TP302"] == [("TP423", "note", what)] * 2
     # One changed number makes it another run's statement.
     apply(tmp_path / "run-00-backup", {"file": "predictions.jsonl", "line": 1, "pointer": "/output_text", "value": "?"})
     grades = {run.path.name: run.grade.name for run in check_paths([tmp_path]).runs}
@@ -144,7 +144,7 @@ def test_listed_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("evidence.rules.files.sha256_file", refuse)
     report = check_paths([folder])
-    assert ("TP210", "error", "plan.json cannot be read: Input/output error.") in found(report)
+    assert ("TP210", "error", "plan.json cannot be read: Input/output error.") in problems_in(report)
     assert report.runs[0].grade.name == "partial"
 
 

@@ -67,7 +67,7 @@ GIB = 2**30
 
 
 @pytest.mark.parametrize("name", targets())
-def test_every_target_follows_the_schema_of_a_users_own(name: str):
+def test_built_in_target_follows_the_schema(name: str):
     target = targets()[name]
     assert check_value("target", dict(target.document), file=name) == []
     assert set(target.element_types) == set(target.peak_flops)
@@ -85,30 +85,23 @@ def test_every_target_follows_the_schema_of_a_users_own(name: str):
         ("kaggle-t4x2", 14.56, 2),
     ],
 )
-def test_usable_memory_is_what_compilers_and_machines_state(name: str, gib: float, devices: int):
+def test_usable_memory(name: str, gib: float, devices: int):
     target = load_target(name)
     assert target.memory_bytes is not None
     assert abs(target.memory_bytes - gib * GIB) < 1
     assert target.devices == devices
 
 
-def test_a_session_of_nine_hours_and_a_week_of_twenty_are_seconds():
+def test_figures_of_targets_are_in_seconds_and_operations():
     target = load_target("kaggle-tpu-v5e-8")
     assert (target.session_seconds, target.week_seconds) == (9 * 3600, 20 * 3600)
     assert target.peak_flops["bfloat16"] == 197e12
+    own = load_target(str(CASES / "valid" / "target.own_gpu.yaml"))
+    assert (own.name, own.kind, own.host_memory_bytes) == ("my-4060ti", "NVIDIA GeForce RTX 4060 Ti", 64 * 10**9)
+    assert own.session_seconds is None
 
 
-def test_a_users_own_file_is_a_target():
-    target = load_target(str(CASES / "valid" / "target.own_gpu.yaml"))
-    assert (target.name, target.kind, target.host_memory_bytes) == (
-        "my-4060ti",
-        "NVIDIA GeForce RTX 4060 Ti",
-        64 * 10**9,
-    )
-    assert target.session_seconds is None
-
-
-def test_everything_wrong_with_a_users_file_is_said_at_once():
+def test_invalid_file_is_refused_with_all_problems():
     with pytest.raises(ProblemError) as refused:
         load_target(str(CASES / "broken" / "target.several.yaml"))
     assert refused.value.exit_code == 2
@@ -124,7 +117,7 @@ def test_everything_wrong_with_a_users_file_is_said_at_once():
         ("gone.yaml", "or the YAML file of your own"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest(name: str, next_words: str):
+def test_unknown_target_is_refused_with_similar_names(name: str, next_words: str):
     with pytest.raises(ProblemError) as refused:
         load_target(name)
     problem = refused.value.problems[0]
@@ -132,10 +125,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, next_words: str
     assert "this-machine" in (problem.expected or "")
 
 
-def test_a_device_is_found_by_what_jax_calls_it():
-    assert [find_target("TPU v5 lite", count).name for count in (8, 1, 4)] == [
-        "kaggle-tpu-v5e-8",
-        "tpu-v5e-1",
-        "kaggle-tpu-v5e-8",
-    ]
+def test_target_of_a_jax_device():
+    found = [find_target("TPU v5 lite", count).name for count in (8, 1, 4)]
+    assert found == ["kaggle-tpu-v5e-8", "tpu-v5e-1", "kaggle-tpu-v5e-8"]
     assert find_target("cpu") is None

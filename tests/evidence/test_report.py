@@ -34,7 +34,7 @@ def other_rate(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_place_withholds_the_same_figures_and_says_why(other_rate: Path, tmp_path: Path):
+def test_figures_are_withheld_everywhere_with_the_reason(other_rate: Path, tmp_path: Path):
     write_run(tmp_path, "sound", seed=1)
     run = read_run(other_rate)
     by_name = {summary.path.name: summary for summary in index_runs(tmp_path)}
@@ -51,7 +51,7 @@ def test_every_place_withholds_the_same_figures_and_says_why(other_rate: Path, t
     assert run_json(run)["withheld"] == [NO_LOSSES]
 
 
-def test_one_forged_figure_is_withheld_alone(tmp_path: Path):
+def test_forged_figure_is_withheld(tmp_path: Path):
     folder = write_run(tmp_path, "run")
     apply(folder, {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
     record = recorded(folder)
@@ -60,7 +60,7 @@ def test_one_forged_figure_is_withheld_alone(tmp_path: Path):
     assert record.figures.last_loss is not None
 
 
-def test_scores_are_withheld_as_a_whole(tmp_path: Path):
+def test_scores_are_withheld_together(tmp_path: Path):
     folder = write_run(tmp_path, "run")
     apply(folder, {"file": "eval_summary.json", "pointer": "/metrics/exact_match/value", "value": 0.99})
     record = recorded(folder)
@@ -68,7 +68,7 @@ def test_scores_are_withheld_as_a_whole(tmp_path: Path):
     assert record.facts.eval_summary is None
 
 
-def test_a_run_under_way_shows_the_figures_of_its_rows_everywhere(tmp_path: Path):
+def test_running_run_shows_figures_of_its_rows(tmp_path: Path):
     folder = write_run(tmp_path, "run", status="running")
     record, (listed,) = recorded(folder), index_runs(tmp_path)
     last = record.facts.metrics[-1] if record.facts.metrics else {}
@@ -88,7 +88,7 @@ def documents(root: Path) -> dict[str, DocumentState]:
     return {state.name: state for state in summary.documents}
 
 
-def test_a_sealed_run_has_five_valid_documents_and_their_rows(tmp_path: Path) -> None:
+def test_documents_of_a_sealed_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "alpha", steps=20, items=12)
     found = documents(tmp_path)
     assert list(found) == [MANIFEST, EVAL_SUMMARY, LOG, METRICS, PREDICTIONS]
@@ -102,7 +102,7 @@ def test_a_sealed_run_has_five_valid_documents_and_their_rows(tmp_path: Path) ->
     assert found[MANIFEST].seal == "not stated", "the log of a synthetic run names no hash of the manifest"
 
 
-def test_a_forged_summary_has_errors_and_another_hash(tmp_path: Path) -> None:
+def test_forged_summary(tmp_path: Path) -> None:
     path = write_run(tmp_path, "alpha") / EVAL_SUMMARY
     document = json.loads(path.read_text("utf-8"))
     document["metrics"]["exact_match"]["value"] = 0.99
@@ -112,7 +112,7 @@ def test_a_forged_summary_has_errors_and_another_hash(tmp_path: Path) -> None:
     assert (found[METRICS].mark, found[METRICS].seal) == ("valid", "matches")
 
 
-def test_a_cut_manifest_vouches_for_nothing(tmp_path: Path) -> None:
+def test_truncated_manifest(tmp_path: Path) -> None:
     path = write_run(tmp_path, "alpha") / MANIFEST
     path.write_text(path.read_text("utf-8")[:400], "utf-8")
     found = documents(tmp_path)
@@ -120,7 +120,7 @@ def test_a_cut_manifest_vouches_for_nothing(tmp_path: Path) -> None:
     assert {state.seal for state in found.values()} == {"not checked"}
 
 
-def test_missing_late_and_unsealed_documents_are_told_apart(tmp_path: Path) -> None:
+def test_missing_unlisted_and_unsealed_documents(tmp_path: Path) -> None:
     (write_run(tmp_path / "missing", "alpha") / PREDICTIONS).unlink()
     gone = documents(tmp_path / "missing")[PREDICTIONS]
     assert (gone.mark, gone.seal, gone.rows) == ("missing", "differs", None)
@@ -133,7 +133,7 @@ def test_missing_late_and_unsealed_documents_are_told_apart(tmp_path: Path) -> N
     assert documents(tmp_path / "open")[METRICS].seal == "not sealed"
 
 
-def test_another_tools_run_has_facts_scores_rows_and_answers_in_their_place(tmp_path: Path) -> None:
+def test_documents_of_another_tools_run(tmp_path: Path) -> None:
     (tmp_path / "hf").symlink_to(FOREIGN / "hf_trainer" / "folder", target_is_directory=True)
     found = documents(tmp_path)
     assert list(found) == ["facts", "scores", "rows", "answers"]

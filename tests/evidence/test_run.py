@@ -30,7 +30,7 @@ from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError
 
 
-def found_with(run: Run, code: str) -> list[Problem]:
+def find_code(run: Run, code: str) -> list[Problem]:
     return [problem for problem in check(run) if problem.code == code]
 
 
@@ -116,11 +116,11 @@ def test_converted_line_ends_around_a_block(tmp_path: Path, before: int, had: by
     assert run.manifest is not None
     artifact = {"path": "other.txt", "bytes": len(wrote), "sha256": hashlib.sha256(wrote).hexdigest(), "role": "other"}
     write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
-    found = [problem.what for problem in found_with(read_run(folder), "TP202")]
+    found = [problem.what for problem in find_code(read_run(folder), "TP202")]
     assert found == [f"other.txt matches its hash after {name} conversion."]
 
 
-def tree_of(flat: dict[str, Any]) -> dict[str, Any]:
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *groups, name = key.split(".")
@@ -136,9 +136,9 @@ def facts(tmp_path: Path) -> Run:
     return read_run(write_run(tmp_path, "run"))
 
 
-def with_group(facts: Run, **changed: Any) -> Run:
+def add_effective_group(facts: Run, **changed: Any) -> Run:
     manifest = facts.manifest or {}
-    group = tree_of(settings_in_manifest(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
+    group = nest(settings_in_manifest(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
     return replace(facts, manifest=manifest | {"effective": group})
 
 
@@ -153,11 +153,11 @@ def test_manifest_paths_are_settings_and_fields(facts: Run):
 
 
 def test_honest_run_has_no_differences_in_either_version(facts: Run):
-    for version in (facts, with_group(facts)):
+    for version in (facts, add_effective_group(facts)):
         found = compare_settings(version.config, version.manifest)
         assert {key for key, one in found.items() if one.state == "differs"} == set()
         assert found["batch.microbatch_size"].state == "same"
-        assert found_with(version, "TP303") == []
+        assert find_code(version, "TP303") == []
 
 
 def test_one_device_has_nothing_to_shard(facts: Run):
@@ -167,13 +167,13 @@ def test_one_device_has_nothing_to_shard(facts: Run):
 
 
 def test_setting_without_a_manifest_path_is_compared(facts: Run):
-    other = with_group(facts, optimizer__beta1=0.8)
-    (problem,) = found_with(other, "TP303")
+    other = add_effective_group(facts, optimizer__beta1=0.8)
+    (problem,) = find_code(other, "TP303")
     assert problem.pointer == "/effective/optimizer/beta1"
 
 
 def test_effective_group_agrees_with_other_groups(facts: Run):
-    (problem,) = found_with(with_group(facts, batch__microbatch_size=99), "TP377")
+    (problem,) = find_code(add_effective_group(facts, batch__microbatch_size=99), "TP377")
     assert problem.pointer == "/effective/batch/microbatch_size"
 
 

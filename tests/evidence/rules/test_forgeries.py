@@ -188,13 +188,6 @@ def test_undetected_changes_are_listed(finished: Forger) -> None:
         assert new_findings(finished, forgery) or forgery.what in listed.get(forgery.place, ()), forgery
 
 
-def test_restore_undoes_a_change(finished: Forger) -> None:
-    before = {path.name: path.read_bytes() for path in finished.folder.iterdir()}
-    finished.commit(Forgery(file="metrics.jsonl", path=("loss",), what="other", line=2))
-    finished.restore()
-    assert {path.name: path.read_bytes() for path in finished.folder.iterdir()} == before
-
-
 @pytest.mark.parametrize(
     ("line", "change", "what"),
     [
