@@ -62,7 +62,8 @@ def test_unchanged_copies_are_only_noted_and_many_are_counted() -> None:
     changed = replace(original, folder=Path("runs/b"), content="other manifest")
     note = ("TP423", "note", "a-backup is an unchanged copy of a.")
     assert copies(original, copy) == {"a": [note], "a-backup": [note]}
-    assert copies(original, copy, also)["a"][0][2] == "a-backup and elsewhere/a are unchanged copies of a."
+    what = "a-backup and elsewhere/a are unchanged copies of a."
+    assert find_copies([original, copy, also])[original.folder][0].what == what
     assert copies(original, copy, changed)["a"] == [
         note,
         ("TP421", "error", "Every row of a has the time and the loss of the same row in b."),
