@@ -1,4 +1,4 @@
-"""Compare the declared settings of config.yaml with the effective values of the manifest.
+"""Compare the declared settings of config.yaml with the effective values of the manifest, and planned with peak memory.
 
 From schema 1.1 on the manifest has a group `effective` with the paths of the configuration. `MANIFEST_PATHS` is only
 needed for manifests of version 1.0.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from schemas.reading import get_number, get_str
+from schemas.reading import get_number, get_path, get_str
 
 if TYPE_CHECKING:
     from evidence.run import Run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Scalar = str | int | float | bool | None
 
 State = Literal["same", "differs", "open"]
-"""open: one side has no value, or the choice was left to the program."""
+"""open: a value is missing, or the program chose."""
 
 MANIFEST_PATHS: Mapping[str, str] = {
     "mode": "mode",
@@ -72,16 +72,15 @@ _LEFT_TO_THE_PROGRAM = {
 """Declared values that agree with any effective value. For other settings null is an ordinary value."""
 
 _NOT_SETTINGS = ("schema_version", "name")
-_MISSING = object()
 
 
 @dataclass(frozen=True, kw_only=True)
 class EffectiveSetting:
-    """A setting as declared and as it took effect.
+    """A setting as declared in config.yaml and as read back by the program; None if null or missing.
 
     Attributes:
-        declared: Value in config.yaml, or None if it is null or missing.
-        effective: Value read back by the program, or None if it is null or not read back.
+        declared: Declared value.
+        effective: Effective value.
         state: Whether the two agree.
         pointer: JSON Pointer of the effective value in the manifest, or "" if it is missing.
         remark: Sentence that explains a difference, or None.
@@ -123,12 +122,11 @@ def settings_in_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the effective settings that a valid manifest contains elsewhere, at `MANIFEST_PATHS`."""
     found: dict[str, Any] = {}
     for key, path in MANIFEST_PATHS.items():
-        value: Any = manifest
-        for name in path.split("."):
-            value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+        *groups, name = path.split(".")
+        group = get_path(manifest, *groups) if groups else manifest
         # Some backends do not report which memory is reused; donation is then unknown.
-        if value is not _MISSING and not (value is None and key == "memory.donate"):
-            found[key] = value
+        if isinstance(group, Mapping) and name in group and not (group[name] is None and key == "memory.donate"):
+            found[key] = group[name]
     return found
 
 
@@ -141,12 +139,7 @@ def manifest_pointer(manifest: Mapping[str, Any], key: str) -> str:
 def compare_settings(
     config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None
 ) -> dict[str, EffectiveSetting]:
-    """Compare every declared or effective setting, in the order of the configuration.
-
-    Args:
-        config: A valid config.yaml, or None if it is missing.
-        manifest: A valid run_manifest.json, or None if it is missing.
-    """
+    """Compare every declared or effective setting of two valid documents, in the order of the configuration."""
     declared = flatten(dict(config or {}))
     effective = effective_settings(manifest or {})
     return {
@@ -199,11 +192,10 @@ class ObservedMemory:
     """Peak memory of a run and the plan for it.
 
     Attributes:
-        observed_bytes: Observed peak.
-        planned_bytes: Planned bytes, or None if the plan has no such figure.
-        error_fraction: Relative error of the plan, or None if it is not known.
-        of: What was measured: `arrays on a device` or `the process`.
-        part: The part of the run with the peak, or None if it is not known.
+        planned_bytes: Planned bytes, or None if the plan lacks them.
+        error_fraction: Relative error of the plan, or None if unknown.
+        of: Measured memory: `arrays on a device` or `the process`.
+        part: The part of the run with the peak, or None if unknown.
     """
 
     observed_bytes: float
@@ -218,22 +210,18 @@ def observed_memory(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] 
 
     Manifests of version 1.1 and older contain figures of CPUs that were partly taken from the plan; they are ignored.
     """
-    observed = get_number(manifest, "result", "observed_memory", "bytes")
-    part = get_str(manifest, "result", "observed_memory", "part")
+    result = get_path(manifest, "result")
     planned, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
-    if observed is not None and get_str(manifest, "result", "observed_memory", "source") == "process_growth":
+    observed, part = get_number(result, "observed_memory", "bytes"), get_str(result, "observed_memory", "part")
+    of = "arrays on a device"
+    if observed is not None and get_str(result, "observed_memory", "source") == "process_growth":
         beside, devices = get_number(plan, "target", "process_bytes"), get_number(plan, "target", "devices")
-        process = None if planned is None or beside is None or devices is None else planned * devices + beside
-        return ObservedMemory(
-            observed_bytes=observed, planned_bytes=process, error_fraction=PROCESS_ERROR, of="the process", part=part
-        )
-    if observed is None and get_str(manifest, "result", "peak_arrays", "source") == "reported by the device":
-        observed = get_number(manifest, "result", "peak_arrays", "bytes")
-        part = get_str(manifest, "result", "peak_arrays", "program")
+        planned = None if planned is None or beside is None or devices is None else planned * devices + beside
+        error, of = PROCESS_ERROR, "the process"
+    if observed is None and get_str(result, "peak_arrays", "source") == "reported by the device":
+        observed, part = get_number(result, "peak_arrays", "bytes"), get_str(result, "peak_arrays", "program")
     if observed is None and get_str(manifest, "devices", "platform") not in (None, "cpu"):
-        observed = get_number(manifest, "result", "peak_memory_bytes")
+        observed = get_number(result, "peak_memory_bytes")
     if observed is None:
         return None
-    return ObservedMemory(
-        observed_bytes=observed, planned_bytes=planned, error_fraction=error, of="arrays on a device", part=part
-    )
+    return ObservedMemory(observed_bytes=observed, planned_bytes=planned, error_fraction=error, of=of, part=part)

@@ -20,32 +20,21 @@ def need(verb: str, *extras: Extra) -> None:
         ProblemError: A package of an extra is not installed (exit code 2).
     """
     lacking = {extra: packages for extra in extras if (packages := missing(extra))}
-    if not lacking:
-        return
-    names = sorted({name for packages in lacking.values() for name in packages})
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_MOST_NAMED])}{more}."
-    fix = f"Install them: {install_command(*lacking)}."
-    raise ProblemError([problem_of("TP095", file="", what=what, next=fix)], exit_code=2)
+    if lacking:
+        names = sorted({name for packages in lacking.values() for name in packages})
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_MOST_NAMED])}{more}."
+        fix = f"Install them: {install_command(*lacking)}."
+        raise ProblemError([problem_of("TP095", file="", what=what, next=fix)], exit_code=2)
 
 
 def missing(extra: Extra) -> list[str]:
     """Return the packages of an extra that are not installed."""
-    from importlib.metadata import requires
+    from importlib.metadata import Distribution, requires
 
     pattern = re.compile(rf"([A-Za-z0-9._-]+)[^;]*;.*extra == [\"']{extra}[\"'].*")
-    matches = (pattern.fullmatch(line) for line in requires("trainproof") or ())
-    return sorted({match[1] for match in matches if match and not _is_installed(match[1])})
-
-
-def _is_installed(package: str) -> bool:
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True
+    names = {match[1] for line in requires("trainproof") or () if (match := pattern.fullmatch(line))}
+    return sorted(name for name in names if not any(Distribution.discover(name=name)))
 
 
 def install_command(*extras: Extra) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,28 +19,20 @@ from evidence.hashes import sha256_file
 from evidence.imports.grade import grade_tool_run
 from evidence.imports.run import ImportedRun
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
-from evidence.rules.catalog import check
+from evidence.rules.checker import check
 from evidence.rules.files import REQUIRED, placeholders
 from evidence.rules.imported import TAMPERED, import_findings
 from evidence.run import Run
-from schemas.problems import Problem, problem_of, worst_first
+from schemas.problems import MAX_PER_KIND, Problem, problem_of, worst_first
 from schemas.reading import column
 
 GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 
-GRADES: tuple[GradeName, ...] = (
-    "verified",
-    "consistent",
-    "measured",
-    "partial",
-    "template",
-    "contradictory",
-    "not a run",
-)
+GRADES: tuple[GradeName, ...] = get_args(GradeName)
 """Every grade, best first."""
 
 FORMER_NAMES: Mapping[str, GradeName] = MappingProxyType({"verified": "consistent"})
-"""Grades of older bundles by their present name: `verified` did not require a reproduction."""
+"""Present names of grades in older bundles, where `verified` did not require a reproduction."""
 
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
 
@@ -51,25 +43,23 @@ NEVER_STATED = (
 
 UNMEASURED = "No step and no answer was measured."
 
-_CONTRADICTIONS = ("TP201", "TP207", "TP208", "TP211", "TP212")
-"""Besides TP3xx: a file does not have the hash, size or role that the manifest contains."""
+_CONTRADICTIONS = ("TP3", "TP201", "TP207", "TP208", "TP211", "TP212")
+"""Prefixes of codes. TP2xx: a file does not have the hash, size or role that the manifest contains."""
 
 _UNFINISHED = ("TP203", "TP213", "TP503", "TP504", "TP505", "TP507", "TP508", "TP510")
 """Something that the run should have written is missing."""
 
-_UNREADABLE = ("TP206", "TP209", "TP210")
-"""Besides TP1xx: a file cannot be read as what it should be."""
-
-_MOST_REASONS = 5
+_UNREADABLE = ("TP1", "TP206", "TP209", "TP210")
+"""Prefixes of codes: a file is not readable, or not a valid document of its kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """The verdict on a run.
+    """The grade of a run.
 
     Attributes:
         name: One of `GRADES`.
-        reasons: Why it is this grade and no better one, as sentences; never empty.
+        reasons: Why it is not better, as sentences; never empty.
         coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
     """
 
@@ -123,12 +113,7 @@ def find_problems(run: Run) -> list[Problem]:
 
 
 def judge(run: Run, *, ignore: Callable[[Problem], bool] = lambda _: False) -> RunJudgement:
-    """Check a run.
-
-    Args:
-        run: The run.
-        ignore: Whether to ignore a problem.
-    """
+    """Check a run, without the problems that `ignore` returns True for."""
     view = run.foreign()
     found = _find_problems(run) if view is None else import_findings(run, view)
     findings = worst_first(run.with_line(problem) for problem in found if not ignore(problem))
@@ -140,19 +125,19 @@ def judge(run: Run, *, ignore: Callable[[Problem], bool] = lambda _: False) -> R
 
 def check_across_runs(judged: Sequence[RunJudgement]) -> list[RunReport]:
     """Return the reports with the problems between runs added: a run and an edited copy contradict each other."""
-    added = find_copies([judgement.fingerprint for judgement in judged])
-    return [_with_findings(judgement.report, added.get(judgement.report.path, [])) for judgement in judged]
-
-
-def _with_findings(report: RunReport, added: Sequence[Problem]) -> RunReport:
-    if not added:
-        return report
-    findings = worst_first((*report.findings, *added))
-    errors = [problem for problem in added if problem.severity == "error"]
-    if not errors:
-        return replace(report, findings=findings)
-    before = report.grade.reasons if report.grade.name == "contradictory" else ()
-    return replace(report, grade=Grade(name="contradictory", reasons=(*_sentences(errors), *before)), findings=findings)
+    copies = find_copies([judgement.fingerprint for judgement in judged])
+    reports = []
+    for report in (judgement.report for judgement in judged):
+        added, grade = copies.get(report.path), report.grade
+        if added is None:
+            reports.append(report)
+            continue
+        if errors := [problem for problem in added if problem.severity == "error"]:
+            before = grade.reasons if grade.name == "contradictory" else ()
+            grade = Grade(name="contradictory", reasons=(*_sentences(errors), *before))
+        findings = worst_first((*report.findings, *added))
+        reports.append(replace(report, grade=grade, findings=findings))
+    return reports
 
 
 def _find_problems(run: Run) -> Iterator[Problem]:
@@ -168,14 +153,17 @@ def _grade(run: Run, findings: Sequence[Problem]) -> Grade:
     errors = [problem for problem in findings if problem.severity == "error"]
     if not run.is_run:
         return Grade(name="not a run", reasons=_sentences(errors) or ("The folder contains no file of a run.",))
-    contradictions = [
-        problem for problem in errors if problem.code.startswith("TP3") or problem.code in _CONTRADICTIONS
-    ]
-    if contradictions:
+    if contradictions := [problem for problem in errors if problem.code.startswith(_CONTRADICTIONS)]:
         return Grade(name="contradictory", reasons=_sentences(contradictions))
     if not _is_measured(run):
         return Grade(name="template", reasons=(UNMEASURED, *_unfinished_reasons(run), *_sentences(errors)))
-    if reasons := (*_unfinished_reasons(run), *_sentences(_leaving_partial(run, errors))):
+    required = {str(run.folder / name) for name in REQUIRED}
+    incomplete = [
+        problem
+        for problem in errors
+        if problem.code in _UNFINISHED or (problem.file in required and problem.code.startswith(_UNREADABLE))
+    ]
+    if reasons := (*_unfinished_reasons(run), *_sentences(incomplete)):
         return Grade(name="partial", reasons=reasons)
     if reasons := (*_sentences(errors), *_unproven_reasons(run)):
         return Grade(name="measured", reasons=reasons)
@@ -187,7 +175,8 @@ def _grade_foreign(view: ImportedRun, findings: Sequence[Problem]) -> Grade:
     """Return the grade of an import or of another tool's folder, `measured` at best."""
     if altered := [problem for problem in findings if problem.code in TAMPERED]:
         return Grade(name="contradictory", reasons=_sentences(altered))
-    if unreadable := [problem for problem in findings if problem.severity == "error" and _is_unreadable(problem.code)]:
+    errors = [problem for problem in findings if problem.severity == "error"]
+    if unreadable := [problem for problem in errors if problem.code.startswith(_UNREADABLE)]:
         return Grade(name="partial", reasons=_sentences(unreadable))
     name, reasons = grade_tool_run(view, findings)
     return Grade(name=name, reasons=reasons)
@@ -204,7 +193,7 @@ def _is_measured(run: Run) -> bool:
 
 
 def _unfinished_reasons(run: Run) -> tuple[str, ...]:
-    """Return why the run is not finished; empty if it succeeded or has no manifest."""
+    """Return why the run is not finished; empty if it succeeded or the manifest is missing."""
     if run.manifest is None or run.succeeded:
         return ()
     steps = "before its first step"
@@ -215,20 +204,6 @@ def _unfinished_reasons(run: Run) -> tuple[str, ...]:
     if run.status == "running":
         return (f"The run is not finished; it is {steps.replace('after', 'at')}.",)
     return (f"The run was {run.status} {steps}." if run.status != "failed" else f"The run failed {steps}.",)
-
-
-def _leaving_partial(run: Run, errors: Sequence[Problem]) -> list[Problem]:
-    """Return the errors that leave a run partial: something is missing, or a required document cannot be read."""
-    required = {str(run.folder / name) for name in REQUIRED}
-    return [
-        problem
-        for problem in errors
-        if problem.code in _UNFINISHED or (problem.file in required and _is_unreadable(problem.code))
-    ]
-
-
-def _is_unreadable(code: str) -> bool:
-    return code.startswith("TP1") or code in _UNREADABLE
 
 
 def _unproven_reasons(run: Run) -> Iterator[str]:
@@ -242,7 +217,7 @@ def _unproven_reasons(run: Run) -> Iterator[str]:
         edited = f": {', '.join(code['differs'])}" if code.get("differs") else ""
         yield f"The code differed from commit {code['commit'][:12]}{edited}."
     if layout.EVAL_SUMMARY not in run.files:
-        yield "There is no evaluation."
+        yield "The run was not evaluated."
     elif summary is not None and summary["status"] == "partial":
         yield "The evaluation is not finished."
     elif summary is not None and summary["metrics"]["exact_match"]["n_scored"] == 0:
@@ -251,11 +226,8 @@ def _unproven_reasons(run: Run) -> Iterator[str]:
 
 def _sentences(problems: Sequence[Problem]) -> tuple[str, ...]:
     """Return the first problems as sentences with their file, and the number of further ones."""
-    shown = tuple(f"{_file_name(problem.file)}: {problem.what}" for problem in problems[:_MOST_REASONS])
+    # A path that ends in `.` or `..` has its name only when it is resolved.
+    names = [Path(problem.file).name or Path(problem.file).resolve().name for problem in problems[:MAX_PER_KIND]]
+    shown = tuple(f"{name}: {problem.what}" for name, problem in zip(names, problems, strict=False))
     left = len(problems) - len(shown)
     return (*shown, f"{left} more.") if left else shown
-
-
-def _file_name(path: str) -> str:
-    """Return the name of a file, also for a path that ends in `.` or `..`."""
-    return Path(path).name or Path(path).resolve().name

@@ -1,13 +1,18 @@
-"""Hash files, strings and JSON values with SHA-256, and chain the entries of a run."""
+"""Hash files, strings and JSON values with SHA-256, chain the entries of a run, and seal contents for this user."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import os
+import secrets
 from collections.abc import Iterable
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from evidence.layout import user_data_folder
 
 CHUNK_BYTES = 2**18
 """Bytes of a file that are hashed at a time."""
@@ -69,8 +74,7 @@ class Chain:
     No entry can be changed, removed or inserted afterwards without changing all that follow. The hash of the last
     entry, the head, therefore identifies the whole run.
 
-    Args:
-        before: Hash of the entry of another run that this run continues, or None for a new chain.
+    `before` is the hash of the entry of another run that this run continues, or None for a new chain.
     """
 
     def __init__(self, before: str | None = None) -> None:
@@ -102,28 +106,82 @@ class Chain:
         `rows` are those at the time when the state was saved, by default all rows so far.
         """
         rows = rows or self.rows_so_far()
-        entry = {
-            "step": step,
-            "data_position": data_position,
-            "state_sha256": state_sha256,
-            "params_sha256": params_sha256,
-            "rows": rows.rows,
-            "rows_sha256": rows.sha256,
-            "previous": self.head,
-        }
+        entry = {"step": step, "data_position": data_position, "state_sha256": state_sha256}
+        entry |= {"params_sha256": params_sha256, "rows": rows.rows, "rows_sha256": rows.sha256, "previous": self.head}
         self.entries.append(entry)
         return entry
 
     @property
     def head(self) -> str | None:
         """Hash of the last entry; before the first one, of the entry that this run continues."""
-        return link_of(self.entries[-1]) if self.entries else self._before
+        return hash_entry(self.entries[-1]) if self.entries else self._before
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `chain`; there must be an entry."""
         return {"entries": len(self.entries), "head": self.head}
 
 
-def link_of(entry: dict[str, Any]) -> str:
+def hash_entry(entry: dict[str, Any]) -> str:
     """Return the hash of an entry, which the next one contains as `previous`."""
     return sha256_json(entry)
+
+
+_SECRET_BYTES = 32
+
+
+def secret_path() -> Path:
+    """Return the file of this user's secret."""
+    return user_data_folder() / "seal.key"
+
+
+def make_seal(content: bytes) -> str:
+    """Authenticate a content with a secret of this user.
+
+    A folder of runs can be cloned, unzipped or shared, so its jobs and receipts may be from anyone. The secret is in
+    the user's own data folder: only this user can write a job that the worker starts, or a receipt that counts as the
+    user's own. The first call creates the secret.
+
+    Raises:
+        OSError: The secret cannot be read or written.
+    """
+    return _seal(_secret() or _new_secret(), content)
+
+
+def verify_seal(seal: str | None, content: bytes) -> bool:
+    """Return whether this user sealed exactly this content."""
+    try:
+        secret = _secret()
+    except OSError:
+        return False
+    if secret is None or seal is None:
+        return False
+    return hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(secret, content).encode())
+
+
+def _seal(secret: bytes, content: bytes) -> str:
+    return hmac.new(secret, content, hashlib.sha256).hexdigest()
+
+
+def _secret() -> bytes | None:
+    """Return the secret, or None if it is missing or has the wrong size: an empty file could be guessed."""
+    try:
+        found = secret_path().read_bytes()
+    except FileNotFoundError:
+        return None
+    return found if len(found) == _SECRET_BYTES else None
+
+
+def _new_secret() -> bytes:
+    """Create the secret. If two processes create it, the last one wins, and the first has to seal again."""
+    path = secret_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return path.read_bytes()

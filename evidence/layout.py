@@ -1,10 +1,17 @@
-"""Names of the files in a run folder, and how a run gets its id."""
+"""Names of the files in a run folder, run ids, and the folders of this user."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import secrets
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -86,7 +93,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def holds_run(names: Iterable[str]) -> bool:
-    """Return whether one of these file names is one that only a run writes."""
+    """Return whether a run has written one of these files: only runs use its name."""
     return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
 
 
@@ -95,14 +102,14 @@ def is_ignored_dir(name: str) -> bool:
     return name.startswith(".") or name == PROGRAMS
 
 
-def in_weight_folder(path: str) -> bool:
-    """Return whether a file of a run lies in a folder of weights."""
+def is_weight_file(path: str) -> bool:
+    """Return whether a file of a run is in a folder of weights."""
     return path.partition("/")[0] in WEIGHT_FOLDERS
 
 
 def holds_weights(path: str) -> bool:
     """Return whether a file of a run contains arrays instead of text."""
-    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or in_weight_folder(path)
+    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or is_weight_file(path)
 
 
 def is_lfs_pointer(path: Path) -> bool:
@@ -132,3 +139,41 @@ def nested_too_deep(folder: Path) -> Problem:
     """Return the problem of a folder that is nested deeper than any run."""
     what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
     return problem_of("TP209", file=str(folder), what=what, next="Check that this is the right folder.")
+
+
+def user_folder(variable: str, *below_home: str) -> Path:
+    """Return the folder of trainproof in the folder of an XDG variable, or in the home folder if that is not set.
+
+    Without a home folder, for example in a container with a bare user id, it is in a temporary folder that only this
+    user can enter.
+    """
+    if parent := os.environ.get(variable):
+        return Path(parent) / "trainproof"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = _temporary_home()
+    return home.joinpath(*below_home, "trainproof")
+
+
+def user_data_folder() -> Path:
+    """Return the folder for this user's secret, receipts and trusted keys."""
+    return user_folder("XDG_DATA_HOME", ".local", "share")
+
+
+@cache
+def _temporary_home() -> Path:
+    """Return a folder that no other user can write to, deleted at exit if its usual name is taken."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    try:
+        folder = Path(tempfile.gettempdir()) / f"trainproof-{user}"
+    except FileNotFoundError:  # no folder can be written, so nothing is stored
+        return Path(os.devnull)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+        return folder
+    own = tempfile.mkdtemp(prefix="trainproof-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return Path(own)

@@ -1,7 +1,7 @@
-"""Lock a run folder for one process, and tell whether that process is alive.
+"""Lock a run folder for one process, and check whether that process is alive.
 
-The operating system drops a lock when its holder dies, however it dies. A manifest that says `running` in a folder
-without a holder therefore belongs to a run that was killed.
+The operating system releases a lock when its process dies. If the manifest says `running` and the folder is not locked,
+the run was killed.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ import errno
 import os
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from evidence.layout import LOCK
 from schemas.problems import Problem, ProblemError, problem_of
 
 _PATIENCE_SECONDS = 0.5
-"""How long a new holder waits, because `is_alive` in another process holds the lock for an instant."""
+"""How long to wait for the lock, because `is_alive` in another process takes it for an instant."""
 
 _PROBES = 3
 """Attempts of `is_alive`, because two processes may probe at the same moment."""
 
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Never follow a link, never wait for the other end of a pipe."""
+"""Never follow a link, never block on a pipe."""
 
 
 class RunLock:
-    """Context manager that holds a run folder for this process and removes the lock file afterwards.
+    """Context manager that locks a run folder for this process and removes the lock file afterwards.
 
     Raises:
-        ProblemError: Another process holds the folder, or its file system has no locks (exit code 2).
+        ProblemError: Another process has locked the folder, or its file system does not support locks (exit code 2).
         OSError: The lock file cannot be created.
     """
 
@@ -51,9 +50,7 @@ class RunLock:
         self._descriptor = descriptor
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._descriptor is not None:
             if self.holds():
                 _remove(self._path, self._descriptor)
@@ -62,12 +59,12 @@ class RunLock:
             self._descriptor = None
 
     def holds(self) -> bool:
-        """Return whether the folder is still held; False if it was removed and created again by another process."""
-        return self._descriptor is not None and _is_file_at(self._descriptor, self._path)
+        """Return whether the folder is still locked, and not removed and created again by another process."""
+        return self._descriptor is not None and _is_same_file(self._descriptor, self._path)
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether a process holds the run folder now; False if that cannot be checked."""
+    """Return whether a process has locked the run folder; False if that cannot be checked."""
     try:
         descriptor = _open(Path(folder) / LOCK, create=False)
     except OSError:
@@ -79,17 +76,16 @@ def is_alive(folder: Path) -> bool:
             time.sleep(0.005)
     except OSError:
         return False
-    else:
-        return True
     finally:
         os.close(descriptor)
+    return True
 
 
 def refuse_without_locks(folder: Path) -> None:
-    """Check that a folder, existing or to be created, is on a file system with locks.
+    """Check that the file system of a folder, existing or to be created, supports locks.
 
     Raises:
-        ProblemError: The file system has no locks (exit code 2).
+        ProblemError: It does not (exit code 2).
         OSError: The folder cannot be written.
     """
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
@@ -118,10 +114,10 @@ def _acquire(path: Path) -> int | None:
     except OSError as error:
         os.close(descriptor)
         path.unlink()
-        what = f"The file system of this folder has no file locks ({error.strerror})."
+        what = f"The file system of this folder does not support file locks ({error.strerror})."
         raise ProblemError([problem_of("TP724", file=str(path.parent), what=what)], exit_code=2) from error
     # The previous holder may have removed the file after it was opened here; then the lock is useless.
-    if is_locked and _is_file_at(descriptor, path):
+    if is_locked and _is_same_file(descriptor, path):
         return descriptor
     os.close(descriptor)
     return None
@@ -143,7 +139,7 @@ def _remove(path: Path, descriptor: int) -> None:
             path.unlink()
 
 
-def _is_file_at(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Read and change notes.json: tags, a note, and whether a run is archived.
 
-Notes are the words of whoever looks at runs, not evidence. No grade, hash or other file depends on them, so a sealed
-run can be tagged years later. The file is replaced as a whole: of two writers the last one wins.
+Notes are not evidence: no grade, hash or other file depends on them, so a sealed run can be tagged years later. The
+file is replaced as a whole; of two writers the last one wins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evidence import layout
 from evidence.writing import write_json
 from schemas.catalog import VERSION, schema
 from schemas.formats import format_value
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
@@ -28,14 +28,7 @@ _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """Contents of notes.json; empty if the file is missing.
-
-    Attributes:
-        tags: Unique short words.
-        note: Any text, possibly of several lines.
-        archived_at: When the run was archived, or None if it is not archived.
-        changed_at: When the file was last written, or None if it is missing.
-    """
+    """Contents of notes.json; empty if the file is missing. `archived_at` is None unless the run is archived."""
 
     tags: tuple[str, ...] = ()
     note: str = ""
@@ -45,13 +38,9 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class NotesEdit:
-    """Changes to notes; everything else stays as it is.
+    """Tags to add and to remove, a new note, and whether to archive (True) or restore (False) a run.
 
-    Attributes:
-        add: Tags to add.
-        remove: Tags to remove, if present.
-        note: New note, or None to keep the present one.
-        archive: True to archive, False to restore, None to leave as it is.
+    None leaves the note, or whether the run is archived, as it is.
     """
 
     add: tuple[str, ...] = ()
@@ -74,22 +63,17 @@ def read_notes(folder: Path) -> Notes:
     read = read_document(path, "notes")
     if read.problems or read.value is None:
         raise ProblemError([*read.problems, _unchanged(path, "notes.json is not valid.")])
-    return notes_in(read.value)
+    return parse_notes(read.value)
 
 
-def notes_in(value: dict[str, Any]) -> Notes:
+def parse_notes(value: dict[str, Any]) -> Notes:
     """Return the notes of a valid notes.json."""
     fields = {name: value[name] for name in ("note", "archived_at", "changed_at")}
     return Notes(tags=tuple(dict.fromkeys(value["tags"])), **fields)
 
 
 def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> list[Notes]:
-    """Apply a change to the notes of runs and return them; notes that stay the same are not written.
-
-    Args:
-        folders: The run folders.
-        change: What to change.
-        now: The time, with its UTC offset.
+    """Apply a change to the notes of runs at a time with UTC offset, and return them; equal notes are not written.
 
     Raises:
         ProblemError: Nothing was changed because a tag, the note or a folder is not valid (exit code 2) or a
@@ -101,10 +85,8 @@ def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> l
     before: list[Notes] = []
     broken: list[Problem] = []
     for folder in folders:
-        try:
+        with collect_problems(broken):
             before.append(read_notes(folder))
-        except ProblemError as error:
-            broken += error.problems
     if broken:
         raise ProblemError(broken)
     return [_change(folder, notes, change, now) for folder, notes in zip(folders, before, strict=True)]
@@ -112,7 +94,13 @@ def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> l
 
 def _change(folder: Path, before: Notes, change: NotesEdit, now: datetime) -> Notes:
     time = now.isoformat(timespec="milliseconds")
-    after = _apply(before, change, time)
+    note, archived_at = before.note, before.archived_at
+    if change.note is not None:  # without lone surrogates and other line ends
+        note = "\n".join(re.split("\r\n?|\n", change.note.encode("utf-8", "replace").decode())).strip()
+    if change.archive is not None:
+        archived_at = (archived_at or time) if change.archive else None
+    tags = dict.fromkeys(tag for tag in (*before.tags, *change.add) if tag not in change.remove)
+    after = replace(before, tags=tuple(tags), note=note, archived_at=archived_at)
     if after == before:
         return before
     after = replace(after, changed_at=time)
@@ -126,21 +114,7 @@ def _change(folder: Path, before: Notes, change: NotesEdit, now: datetime) -> No
     return after
 
 
-def _apply(notes: Notes, change: NotesEdit, time: str) -> Notes:
-    tags = dict.fromkeys(tag for tag in (*notes.tags, *change.add) if tag not in change.remove)
-    archived_at = notes.archived_at
-    if change.archive is not None:
-        archived_at = (notes.archived_at or time) if change.archive else None
-    note = notes.note if change.note is None else _normalize(change.note)
-    return replace(notes, tags=tuple(tags), note=note, archived_at=archived_at)
-
-
-def _normalize(note: str) -> str:
-    r"""Replace lone surrogates, use `\n` for line endings and strip white space at both ends."""
-    return note.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n").strip()
-
-
-def tags_in(text: str) -> tuple[str, ...]:
+def split_tags(text: str) -> tuple[str, ...]:
     """Return the unique tags of a text separated by spaces or commas: `baseline, good` has two."""
     return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
 

@@ -1,4 +1,4 @@
-"""Look up built-in datasets, evaluation sets and models, and the published shapes of well-known public models.
+"""Look up built-in datasets, evaluation sets and models, the training rows of a run, and published model shapes.
 
 Built-in names are versioned, so what a name stands for never changes. Each folder of known_models/ holds the
 `config.json` of a public model, without weights; models.json adds parameter count, source and date.
@@ -7,15 +7,18 @@ Built-in names are versioned, so what a name stands for never changes. Each fold
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cache
+import stat
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from evidence.hashes import sha256_file, sha256_lines
+from evidence.run import Run
 from evidence.scores.reading import expected_line
 from evidence.scores.recompute import GROUPINGS
 from schemas.catalog import DATASETS, EVAL_SETS
+from schemas.reading import read_rows
 
 BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
     "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},
@@ -23,9 +26,14 @@ BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
 }
 _DATA = Path(__file__).parents[1] / "trainer" / "data"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"
+_LARGEST_DATASET = 64 * 2**20
+"""Size of the largest file of rows that is read."""
+
+Stamp = tuple[int, int]
+"""Size and mtime of a file."""
 
 
-def _read_rows(name: str) -> tuple[str, list[dict[str, Any]]]:
+def _built_in_rows(name: str) -> tuple[str, list[dict[str, Any]]]:
     path = _DATA / f"{name}.jsonl"
     return sha256_file(path), [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
@@ -35,7 +43,7 @@ def built_in_dataset(name: str) -> Mapping[str, Any] | None:
     """Return hash, split and number of rows of a built-in dataset, or None for any other name."""
     if name not in DATASETS:
         return None
-    sha256, rows = _read_rows(name)
+    sha256, rows = _built_in_rows(name)
     return {"sha256": sha256, "rows": len(rows), "split": "all"}
 
 
@@ -44,7 +52,7 @@ def built_in_eval_set(name: str) -> Mapping[str, Any] | None:
     """Return hashes and number of items of a built-in evaluation set, and its items by id, or None for other names."""
     if name not in EVAL_SETS:
         return None
-    sha256, items = _read_rows(name)
+    sha256, items = _built_in_rows(name)
     return {
         "items": len(items),
         "sha256": sha256,
@@ -58,6 +66,44 @@ def built_in_eval_set(name: str) -> Mapping[str, Any] | None:
 def item_key(item: Mapping[str, Any]) -> tuple[str, ...]:
     """Return prompt, expected answer and labels of an evaluation item or of a row of predictions."""
     return (item["prompt"], expected_line(item), *(item.get(name) or "" for name in GROUPINGS))
+
+
+def dataset_file(run: Run) -> tuple[Path, Stamp] | None:
+    """Return the file of a run's dataset with its size and mtime, or None if no local file has its hash."""
+    if run.manifest is None or run.config is None:
+        return None
+    name, sha256 = run.config["data"].get("dataset", DATASETS[0]), run.manifest["dataset"]["sha256"]
+    candidates = [_DATA / f"{name}.jsonl"] if name in DATASETS else [Path(name), run.folder / Path(name).name]
+    for path in candidates:
+        if (stamp := _stamp(path)) is not None and _hash(path, stamp) == sha256:
+            return path, stamp
+    return None
+
+
+@lru_cache(maxsize=2)
+def dataset_rows(path: Path, _stamp: Stamp) -> Sequence[dict[str, Any]] | None:
+    """Return the rows of a dataset, or None if they do not follow the schema."""
+    read = read_rows(path, "dataset_row")
+    return None if any(problem.severity == "error" for problem in read.problems) else read.values
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Return size and mtime of a file that may be read; the path of an unknown run may name anything."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_DATASET or path.suffix != ".jsonl":
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _hash(path: Path, _stamp: Stamp) -> str | None:
+    try:
+        return sha256_file(path)
+    except OSError:
+        return None
 
 
 @cache
@@ -83,11 +129,6 @@ def published_parameters(name: str) -> int | None:
     """Return the published parameter count of a known model, tied ones counted once, or None."""
     known = _names().get(name.lower())
     return None if known is None else int(published_models()[known]["parameters"])
-
-
-def published_parameters_by_short_name(name: str) -> int | None:
-    """Return the published parameter count of a known model named without its owner, or None."""
-    return published_parameters({known.rpartition("/")[2]: known for known in _names()}.get(name.lower(), name))
 
 
 @cache

@@ -15,31 +15,24 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence import layout
-from evidence.figures import Figures
 from evidence.grade import GRADES, RunReport
 from evidence.imports.grade import tool_figures
 from evidence.imports.run import ImportedRun
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
-from evidence.run import Document, Run
+from evidence.run import Document, Figures, Run
 from evidence.scores.recompute import compute_result
 from evidence.writing import as_json_text
 from schemas import formats
 from schemas.catalog import is_rows, kind_of
 from schemas.formats import NOTHING, as_lines, join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.reading import column, get_path, get_str, seconds_between
+from schemas.reading import column, get_number, get_path, get_str, seconds_between
 from schemas.render import as_dicts, as_github, as_sarif, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What `check` finds at the requested paths.
-
-    Attributes:
-        runs: A report per run folder, in the order requested.
-        documents: Single documents that were requested.
-        findings: Problems of these documents.
-    """
+    """Result of `check`: a report per run folder, the single documents requested, and their problems."""
 
     runs: tuple[RunReport, ...]
     documents: tuple[Path, ...]
@@ -52,7 +45,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there are no errors; warnings and notes do not fail a build."""
+        """Whether nothing is an error; warnings and notes do not fail a build."""
         return all(problem.severity != "error" for problem in self.all_findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -104,14 +97,11 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
     """
     if len(forms) > 1:
         what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
-        fix = "Pass one of them, and run the command again for the other."
+        fix = "Pass only one."
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
-    writers: dict[str, Callable[[Report], str]] = {
-        "json": lambda report: as_json_text(report.to_json()),
-        "github": lambda report: as_github(report.all_findings),
-        "sarif": lambda report: as_sarif(report.all_findings),
-    }
-    return writers[forms[0]](report) if forms else report_text(report)
+    if forms == ["json"]:
+        return as_json_text(report.to_json())
+    return {"github": as_github, "sarif": as_sarif}[forms[0]](report.all_findings) if forms else report_text(report)
 
 
 def grades_text(reports: Sequence[RunReport]) -> str:
@@ -138,6 +128,8 @@ def _count(problems: Iterable[Problem]) -> str:
 
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
+_RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds", "peak_memory_bytes")
+
 _LARGEST = 1e300
 """Larger numbers come from invalid documents and cannot be displayed everywhere."""
 
@@ -148,11 +140,11 @@ class JudgedRecord:
 
     Attributes:
         facts: The run without its withheld figures; the documents of an import are None.
-        figures: Its main figures.
-        withheld: Sentences that say which figures are withheld and why.
+        figures: Main figures.
+        withheld: Sentences that name the withheld figures, with the reason.
         sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
-        unscored: Why its answers have no score of ours, as the end of a sentence, or "" if they have.
-        findings: Its problems.
+        unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
+        findings: Problems of the run.
     """
 
     facts: Run
@@ -240,15 +232,9 @@ def _figures(run: Run) -> Figures:
         started_at=started,
         steps_done=steps_done,
         steps_planned=_get_int(manifest, "training", "steps_planned") or _get_int(config, "limits", "steps"),
-        tokens_seen=result.get("tokens_seen"),
         losses=losses[np.isfinite(losses)],
-        first_loss=result.get("first_loss"),
-        last_loss=result.get("last_loss"),
-        best_loss=result.get("best_loss"),
-        mean_loss=result.get("mean_loss"),
-        train_seconds=result.get("train_seconds"),
         duration_seconds=seconds_between(started, ended) if started and ended else None,
-        peak_memory_bytes=result.get("peak_memory_bytes"),
+        **{name: result.get(name) for name in _RESULTS},
     )
 
 
@@ -281,25 +267,25 @@ _HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentState:
-    """State of a document of a run, or of what was read from another tool's files.
+    """State of a document of a run, or of the values read from another tool's files.
 
     Attributes:
         name: File name, or one of `FACTS`, `SCORES`, `ROWS` and `ANSWERS` for another tool's run.
-        schema: Kind of document, or "" without a schema.
-        version: Schema version of the document or of the manifest, or None.
         is_there: Whether the file exists, or another tool's files contained any.
         rows: Number of rows, facts, scores or answers, or None for a single document.
-        errors: Number of errors in it.
-        seal: State of its recorded hash.
+        schema: Kind of document, or "" without a schema.
+        version: Schema version of the document or of the manifest, or None.
+        errors: Number of errors.
+        seal: State of the recorded hash.
     """
 
     name: str
-    schema: str
-    version: str | None
     is_there: bool
     rows: int | None
-    errors: int
-    seal: Seal
+    schema: str = ""
+    version: str | None = None
+    errors: int = 0
+    seal: Seal = "not stated"
 
     @property
     def mark(self) -> Literal["valid", "wrong", "missing", "another tool's"]:
@@ -312,23 +298,27 @@ class DocumentState:
 
 
 def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
-    """Return the state of the documents in `CARDS`, or of what a run of another tool has `IN_THEIR_PLACE`."""
+    """Return the documents in `CARDS`, or `IN_THEIR_PLACE` for a run of another tool, with errors not yet counted."""
     if view is not None:
-        given: dict[str, Sequence[object]] = {
-            FACTS: view.facts,
-            SCORES: view.scores,
-            ROWS: view.metrics,
-            ANSWERS: view.predictions,
-        }
+        names, found = (FACTS, SCORES, ROWS, ANSWERS), (view.facts, view.scores, view.metrics, view.predictions)
         return tuple(
-            DocumentState(
-                name=name, schema="", version=None, is_there=bool(found), rows=len(found), errors=0, seal="not stated"
-            )
-            for name, found in given.items()
+            DocumentState(name=name, is_there=bool(values), rows=len(values))
+            for name, values in zip(names, found, strict=True)
         )
-    problems = tuple(findings)
-    states = [_document_state(run, name, problems) for names in CARDS.values() for name in names]
-    return count_errors(states, run.folder, problems)
+    problems, states = tuple(findings), []
+    for name in (name for names in CARDS.values() for name in names):
+        schema = kind_of(name) or ""
+        rows = run.rows(name) if is_rows(schema) and name in run.files else None
+        state = DocumentState(
+            name=name,
+            is_there=name in run.files,
+            rows=None if rows is None else len(rows.values) + len(rows.left_out),
+            schema=schema,
+            version=get_str(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
+            seal=_seal_state(run, name, problems),
+        )
+        states.append(state)
+    return tuple(states)
 
 
 def count_errors(
@@ -339,23 +329,9 @@ def count_errors(
     return tuple(replace(state, errors=errors[str(folder / state.name)]) for state in states)
 
 
-def errors_in(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
+def document_errors(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
     """Return the errors in one document of a run."""
     return [problem for problem in findings if problem.severity == "error" and problem.file == str(folder / name)]
-
-
-def _document_state(run: Run, name: str, findings: Sequence[Problem]) -> DocumentState:
-    schema = kind_of(name) or ""
-    rows = run.rows(name) if is_rows(schema) and name in run.files else None
-    return DocumentState(
-        name=name,
-        schema=schema,
-        version=get_str(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
-        is_there=name in run.files,
-        rows=None if rows is None else len(rows.values) + len(rows.left_out),
-        errors=0,
-        seal=_seal_state(run, name, findings),
-    )
 
 
 def _seal_state(run: Run, name: str, findings: Sequence[Problem]) -> Seal:
@@ -428,17 +404,18 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     """Return the main figures of a run, always the same ones in the same order."""
     figures = record.figures
     seconds, tokens = figures.train_seconds, figures.tokens_seen
-    return (
-        Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned),
-        Headline(name="tokens seen", unit="count", value=tokens),
-        Headline(name="first loss", unit="nats", value=figures.first_loss),
-        Headline(name="last loss", unit="nats", value=figures.last_loss),
-        Headline(name="best loss", unit="nats", value=figures.best_loss),
-        Headline(name="speed", unit="tokens per second", value=tokens / seconds if tokens and seconds else None),
-        Headline(name="peak memory of one device", unit="bytes", value=figures.peak_memory_bytes),
-        Headline(name="training time", unit="seconds", value=seconds),
-        *score_headlines(record.facts),
+    steps = Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned)
+    others: tuple[tuple[str, Unit, Number | None], ...] = (
+        ("tokens seen", "count", tokens),
+        ("first loss", "nats", figures.first_loss),
+        ("last loss", "nats", figures.last_loss),
+        ("best loss", "nats", figures.best_loss),
+        ("speed", "tokens per second", tokens / seconds if tokens and seconds else None),
+        ("peak memory of one device", "bytes", figures.peak_memory_bytes),
+        ("training time", "seconds", seconds),
     )
+    measured = (Headline(name=name, unit=unit, value=value) for name, unit, value in others)
+    return (steps, *measured, *score_headlines(record.facts))
 
 
 def score_headlines(run: Run) -> tuple[Headline, ...]:
@@ -447,9 +424,11 @@ def score_headlines(run: Run) -> tuple[Headline, ...]:
     metrics = summary.get("metrics") or {}
     baseline = (summary.get("baseline") or {}).get("metrics") or {}
     found = [
-        score_headline("exact match", metrics.get("exact_match"), _lenient(metrics)),
+        score_headline("exact match", metrics.get("exact_match"), get_number(metrics, "lenient_match", "value")),
         score_headline("format compliance", metrics.get("format_compliance")),
-        score_headline("exact match before training", baseline.get("exact_match"), _lenient(baseline)),
+        score_headline(
+            "exact match before training", baseline.get("exact_match"), get_number(baseline, "lenient_match", "value")
+        ),
     ]
     if (sampled := summary.get("sampled")) is not None:
         first, *_, last = sampled["pass_at"]
@@ -459,21 +438,10 @@ def score_headlines(run: Run) -> tuple[Headline, ...]:
     return tuple(found)
 
 
-def _lenient(metrics: Document) -> Number | None:
-    return metrics["lenient_match"]["value"] if "lenient_match" in metrics else None
-
-
 def score_headline(name: str, metric: Document | None, lenient: Number | None = None) -> Headline:
     """Return the headline of a metric in eval_summary.json."""
     if metric is None:
         return Headline(name=name, unit="fraction", value=None)
-    interval = metric["interval"] or {"low": None, "high": None}
-    return Headline(
-        name=name,
-        unit="fraction",
-        value=metric["value"],
-        low=interval["low"],
-        high=interval["high"],
-        of=metric["n"],
-        lenient=lenient,
-    )
+    ends = metric["interval"] or {"low": None, "high": None}
+    interval = {"low": ends["low"], "high": ends["high"]}
+    return Headline(name=name, unit="fraction", value=metric["value"], **interval, of=metric["n"], lenient=lenient)

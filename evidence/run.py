@@ -17,22 +17,23 @@ from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import ImportedRun
 from evidence.layout import nested_too_deep, run_not_found
 from evidence.lock import is_alive
-from evidence.notes import Notes, notes_in
+from evidence.notes import Notes, parse_notes
 from schemas.catalog import kind_of
 from schemas.problems import Lines, Problem, ProblemError, problem_of
-from schemas.reading import Columns, Rows, read_rows
+from schemas.reading import Array, Columns, Rows, get_path, get_str, read_rows
 from schemas.validate import read_document
 
 Document = dict[str, Any]
 
-DOCUMENTS = (
-    layout.MANIFEST,
-    layout.CONFIG,
-    layout.PLAN,
-    layout.FIRST_EXAMPLES,
-    layout.EVAL_SUMMARY,
-    layout.IMPORT,
-)
+DOCUMENTS = {
+    "manifest": layout.MANIFEST,
+    "config": layout.CONFIG,
+    "plan": layout.PLAN,
+    "first_examples": layout.FIRST_EXAMPLES,
+    "eval_summary": layout.EVAL_SUMMARY,
+    "imported": layout.IMPORT,
+}
+"""File of each document of a `Run`."""
 
 ROW_FILES = (
     layout.METRICS,
@@ -47,23 +48,77 @@ ROW_FILES = (
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
+TOLERANCE = 1e-9
+"""Largest difference between a stated and a recomputed number, relative for numbers above 1."""
+
+CLOCK_SECONDS = 2.0
+"""How far time services correct the system clock of a running machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The main figures of a run of any tool. None if missing, contradictory or withheld.
+
+    Attributes:
+        mode: smoke or full.
+        status: succeeded, failed, interrupted or running; None for runs of other tools.
+        method: How the model was adapted.
+        device: Kind and number of the devices, or the description of another tool.
+        steps_done: Optimizer steps completed; of a running run, the step of the last row.
+        steps_planned: Optimizer steps requested.
+        tokens_seen: Training tokens, without padding if the rows record it.
+        losses: `[rows]` finite training losses in order, in nats per supervised token.
+        last_loss: Loss of the last row, or None if it is not finite.
+        duration_seconds: Time from start to end, or else to the last row.
+        peak_memory_bytes: Peak memory of one device.
+    """
+
+    run_id: str | None = None
+    mode: str | None = None
+    status: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    method: str | None = None
+    device: str | None = None
+    commit: str | None = None
+    started_at: str | None = None
+    steps_done: int | None = None
+    steps_planned: int | None = None
+    tokens_seen: int | None = None
+    losses: Array = field(default_factory=lambda: np.array([]))
+    first_loss: float | None = None
+    last_loss: float | None = None
+    best_loss: float | None = None
+    mean_loss: float | None = None
+    train_seconds: float | None = None
+    duration_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+
+
+def _valid_rows(name: str) -> cached_property[Sequence[Document] | None]:
+    """Make a property with the rows of a file, or None if the file is missing, invalid or withheld."""
+
+    def load(run: Run) -> Sequence[Document] | None:
+        if name not in run.files or name in run.withheld:
+            return None
+        read = run.rows(name)
+        return None if any(problem.severity == "error" for problem in read.problems) else read.values
+
+    return cached_property(load)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run folder as it was found.
+    """A run folder, valid or not.
 
-    A document is None if it is missing or breaks its schema, and so are the rows of a file; `problems` and
-    `row_problems` say why. Rules and pages can therefore use every value without checking its type. Use `raw` and
-    `rows` for what can be read of a broken file.
+    A document or file of rows is None if it is missing or invalid; `problems` and `row_problems` explain why. Rules and
+    pages can therefore use every value without checking its type. `raw` and `rows` also give the readable parts of an
+    invalid file. Rows exclude a torn last line.
 
     Attributes:
         folder: The run folder, as the caller named it.
         files: Every regular file in it except weights, as sorted paths with forward slashes.
-        manifest: run_manifest.json.
-        config: config.yaml.
-        plan: plan.json.
-        first_examples: first_examples.json.
-        eval_summary: eval_summary.json.
+        manifest: run_manifest.json; the other documents and rows are named like their files.
         imported: import.json.
         notes: notes.json, or empty notes if it is missing or invalid.
         alive: Whether a process holds the folder now.
@@ -73,12 +128,12 @@ class Run:
 
     folder: Path
     files: tuple[str, ...]
-    manifest: Document | None
-    config: Document | None
-    plan: Document | None
-    first_examples: Document | None
-    eval_summary: Document | None
-    imported: Document | None
+    manifest: Document | None = None
+    config: Document | None = None
+    plan: Document | None = None
+    first_examples: Document | None = None
+    eval_summary: Document | None = None
+    imported: Document | None = None
     notes: Notes
     alive: bool
     problems: tuple[Problem, ...]
@@ -86,7 +141,14 @@ class Run:
     _raw: Mapping[str, Document] = field(default_factory=dict, repr=False, compare=False)
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
-    _views: list[ImportedRun | None] = field(default_factory=list, repr=False, compare=False)
+
+    metrics = _valid_rows(layout.METRICS)
+    log = _valid_rows(layout.LOG)
+    chain = _valid_rows(layout.CHAIN)
+    rollouts = _valid_rows(layout.ROLLOUTS)
+    answers_over_steps = _valid_rows(layout.ANSWERS_OVER_STEPS)
+    predictions = _valid_rows(layout.PREDICTIONS)
+    baseline_predictions = _valid_rows(layout.BASELINE_PREDICTIONS)
 
     @property
     def path(self) -> Path:
@@ -95,9 +157,9 @@ class Run:
 
     @property
     def status(self) -> str | None:
-        """The status of the manifest, or None if it has none.
+        """The status in the manifest, or None if it is missing.
 
-        `interrupted` if the manifest says `running` or is missing beside a lock file, but no process holds the folder.
+        `interrupted` if the manifest says `running` or is missing next to a lock file, but the folder is not locked.
         """
         status = self.raw(layout.MANIFEST).get("status")
         unwritten = layout.MANIFEST not in self._raw and layout.LOCK in self.files
@@ -124,7 +186,7 @@ class Run:
 
     @property
     def is_ours(self) -> bool:
-        """Whether trainproof wrote any file of it: a document with a schema version, or valid rows."""
+        """Whether trainproof wrote any of the files: a document with a schema version, or valid rows."""
         if layout.IMPORT in self.files:
             return True
         named = (layout.MANIFEST, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
@@ -155,17 +217,12 @@ class Run:
     @property
     def is_supervised(self) -> bool:
         """Whether the objective is cross-entropy on completions, the default."""
-        return self._objective == "supervised"
+        return get_path(self.config, "objective", "kind") in (None, "supervised")
 
     @property
     def draws_completions(self) -> bool:
         """Whether the model was trained on completions that it sampled itself."""
-        return self._objective == "grpo"
-
-    @property
-    def _objective(self) -> str:
-        kind: str = ((self.config or {}).get("objective") or {}).get("kind", "supervised")
-        return kind
+        return get_str(self.config, "objective", "kind") == "grpo"
 
     @property
     def is_sealed(self) -> bool:
@@ -178,43 +235,8 @@ class Run:
         return self.manifest is not None and self.manifest["status"] == "succeeded"
 
     @cached_property
-    def metrics(self) -> Sequence[Document] | None:
-        """Rows of metrics.jsonl without a torn last line, or None if the file is missing, invalid or withheld."""
-        return self._valid_rows(layout.METRICS)
-
-    @cached_property
-    def log(self) -> Sequence[Document] | None:
-        """Rows of log.jsonl."""
-        return self._valid_rows(layout.LOG)
-
-    @cached_property
-    def chain(self) -> Sequence[Document] | None:
-        """Rows of chain.jsonl."""
-        return self._valid_rows(layout.CHAIN)
-
-    @cached_property
-    def rollouts(self) -> Sequence[Document] | None:
-        """Rows of rollouts.jsonl."""
-        return self._valid_rows(layout.ROLLOUTS)
-
-    @cached_property
-    def answers_over_steps(self) -> Sequence[Document] | None:
-        """Rows of answers_over_steps.jsonl."""
-        return self._valid_rows(layout.ANSWERS_OVER_STEPS)
-
-    @cached_property
-    def predictions(self) -> Sequence[Document] | None:
-        """Rows of predictions.jsonl."""
-        return self._valid_rows(layout.PREDICTIONS)
-
-    @cached_property
-    def baseline_predictions(self) -> Sequence[Document] | None:
-        """Rows of baseline_predictions.jsonl."""
-        return self._valid_rows(layout.BASELINE_PREDICTIONS)
-
-    @cached_property
     def columns(self) -> Columns:
-        """The metrics as arrays, empty if there are no valid rows."""
+        """The metrics as arrays, empty without valid rows."""
         return Columns(self.metrics or [])
 
     def raw(self, name: str) -> Document:
@@ -229,23 +251,16 @@ class Run:
             self._rows[name] = read_rows(self.folder / name, kind_of(name) or "")
         return self._rows[name]
 
-    def _valid_rows(self, name: str) -> Sequence[Document] | None:
-        if name not in self.files or name in self.withheld:
-            return None
-        read = self.rows(name)
-        return None if any(problem.severity == "error" for problem in read.problems) else read.values
-
     def row_problems(self) -> list[Problem]:
         """Return the problems of all files of rows."""
         return [problem for name in ROW_FILES for problem in self.rows(name).problems]
 
     def foreign(self) -> ImportedRun | None:
         """Return what the files of another tool contain, or None if trainproof wrote the run."""
-        if not self._views:
-            self._views.append(self._read_foreign())
-        return self._views[0]
+        return self._foreign
 
-    def _read_foreign(self) -> ImportedRun | None:
+    @cached_property
+    def _foreign(self) -> ImportedRun | None:
         if self.is_import:
             return read_tool_folder(self.folder / layout.ORIGINAL)
         if self.alive or self.is_ours:
@@ -274,7 +289,7 @@ def read_run(folder: Path) -> Run:
     files = _list_files(folder, problems)
     raw: dict[str, Document] = {}
     lines: dict[str, Lines] = {}
-    for name in DOCUMENTS:
+    for name in DOCUMENTS.values():
         if name in files:
             read = read_document(folder / name, kind_of(name) or "")
             problems.extend(read.problems)
@@ -283,16 +298,11 @@ def read_run(folder: Path) -> Run:
                 raw[name] = read.value
     notes, note_problems = _read_notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
     broken = {problem.file for problem in problems if problem.severity == "error"}
-    valid = {name: document for name, document in raw.items() if str(folder / name) not in broken}
+    valid: dict[str, Any] = {key: raw.get(n) for key, n in DOCUMENTS.items() if str(folder / n) not in broken}
     return Run(
         folder=folder,
         files=files,
-        manifest=valid.get(layout.MANIFEST),
-        config=valid.get(layout.CONFIG),
-        plan=valid.get(layout.PLAN),
-        first_examples=valid.get(layout.FIRST_EXAMPLES),
-        eval_summary=valid.get(layout.EVAL_SUMMARY),
-        imported=valid.get(layout.IMPORT),
+        **valid,
         notes=notes,
         alive=is_alive(folder),
         problems=(*problems, *note_problems),
@@ -305,7 +315,7 @@ def read_existing_run(folder: Path) -> Run:
     """Read a run folder that a user named.
 
     Raises:
-        ProblemError: There is no such folder (exit code 2).
+        ProblemError: The folder does not exist (exit code 2).
     """
     if not Path(folder).is_dir():
         raise ProblemError([run_not_found(Path(folder))], exit_code=2)
@@ -316,7 +326,7 @@ def _read_notes(path: Path) -> tuple[Notes, list[Problem]]:
     """Return the notes and their problems, as warnings: notes are not evidence and must not change a grade."""
     read = read_document(path, "notes")
     warnings = [replace(problem, severity="warning") for problem in read.problems]
-    return notes_in(read.value) if read.value is not None and not warnings else Notes(), warnings
+    return parse_notes(read.value) if read.value is not None and not warnings else Notes(), warnings
 
 
 def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
@@ -357,33 +367,16 @@ def _file_type(entry: os.DirEntry[str]) -> str:
     return "folder" if entry.is_dir() else "special file"
 
 
-TOLERANCE = 1e-9
-"""Largest difference between a stated and a recomputed number, relative for numbers above 1."""
-
-
 def finding(folder: Path, code: str, name: str, what: str, **more: Any) -> Problem:
     """Return the problem of a file in a run folder, or of the folder itself if the name is empty."""
     return problem_of(code, file=str(folder / name), what=what, **more)
-
-
-def value_at(document: Any, pointer: str) -> Any:
-    """Return the value at a JSON Pointer like `/training/steps_done` of a valid document.
-
-    Raises:
-        KeyError: The key is missing, or a parent is null.
-    """
-    for part in pointer.split("/")[1:]:
-        if document is None:
-            raise KeyError(pointer)
-        document = document[part]
-    return document
 
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two values are equal: integers exactly, other numbers within `TOLERANCE`."""
     if type(one) is int and type(other) is int:
         return one == other
-    if _is_number(one) and _is_number(other):
+    if isinstance(one, int | float) and isinstance(other, int | float) and bool not in (type(one), type(other)):
         return bool(abs(one - other) <= TOLERANCE * max(1.0, abs(one), abs(other)))
     return type(one) is type(other) and bool(one == other)
 
@@ -391,10 +384,6 @@ def same(one: Any, other: Any) -> bool:
 def where(flags: NDArray[np.bool_]) -> list[int]:
     """Return the indices at which a `[rows]` array of flags is true."""
     return np.flatnonzero(flags).tolist() if flags.any() else []
-
-
-CLOCK_SECONDS = 2.0
-"""How far time services correct the system clock of a running machine."""
 
 
 def clock_set_back_seconds(run: Run) -> float:
@@ -410,7 +399,3 @@ def clock_set_back_seconds(run: Run) -> float:
         clock = np.cumsum(run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=0.0))
     ahead = (seconds - clock)[np.isfinite(seconds - clock)]
     return max(0.0, float(ahead[0] - ahead[-1])) if len(ahead) else 0.0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

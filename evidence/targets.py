@@ -19,9 +19,6 @@ GB = 10**9
 TERA = 10**12
 HOUR_SECONDS = 3600
 
-FILE_ENDINGS = (".yaml", ".yml", ".json")
-MOST_NEAR = 3
-
 THIS_MACHINE = "this-machine"
 """Name of the machine that plans; its figures are measured."""
 
@@ -30,24 +27,20 @@ Platform = Literal["cpu", "gpu", "tpu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A machine with one or several devices of one kind.
+    """A machine with one or several devices of one kind. None means an unknown figure or no limit.
 
     Attributes:
         name: Value of `--on`.
         title: Name for readers.
-        platform: cpu, gpu or tpu.
-        device_kinds: Names that JAX may use for its devices, the usual one first.
-        devices: Number of devices.
-        memory_bytes: Usable memory of one device, or None if the device does not report it.
-        memory_source: Where that figure is from.
-        memory_bandwidth: Bytes per second of one device, or None if unknown.
+        device_kinds: Names that JAX may use for the devices, the usual one first.
+        memory_bytes: Usable memory of one device.
+        memory_source: Source of that figure.
+        memory_bandwidth: Bytes per second of one device.
         peak_flops: Operations per second of one device by element type: `bfloat16` → 1.97e14.
         element_types: Element types that a device supports.
-        interconnect: Bytes per second that one device sends to others, or None if unknown.
-        host_memory_bytes: Memory of the host, or None if unknown.
-        disk_bytes: Size of the disk, or None if unknown.
-        session_seconds: Longest session, or None without a limit.
-        week_seconds: Weekly quota, or None without a limit.
+        interconnect: Bytes per second that one device sends to others.
+        session_seconds: Longest session.
+        week_seconds: Weekly quota.
         compiler: How the compiler names a device that is not present, or None if it cannot compile for it.
         document: The source document with references and dates.
     """
@@ -72,34 +65,29 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """The usual JAX name of its devices."""
+        """The usual JAX name of the devices."""
         return self.device_kinds[0]
 
 
-def target_from(document: Mapping[str, Any]) -> Target:
+def _target(document: Mapping[str, Any]) -> Target:
     """Build a target from a valid document, in bytes, seconds and operations."""
 
-    def convert(name: str, unit: int) -> float | None:
+    def convert(name: str, unit: int) -> Any:
         return None if document[name] is None else document[name]["value"] * unit
 
-    host_memory, disk = convert("host_memory", GB), convert("disk", GB)
     return Target(
-        name=document["name"],
-        title=document["title"],
-        platform=document["platform"],
+        **{name: document[name] for name in ("name", "title", "platform", "devices", "compiler")},
         device_kinds=tuple(document["device_kinds"]),
-        devices=document["devices"],
-        memory_bytes=int(document["memory"]["value"] * GIB),
+        memory_bytes=int(convert("memory", GIB)),
         memory_source=document["memory"]["source"],
-        memory_bandwidth=document["memory_bandwidth"]["value"] * GB,
+        memory_bandwidth=convert("memory_bandwidth", GB),
         peak_flops={name: figure["value"] * TERA for name, figure in document["peak"].items()},
         element_types=tuple(document["element_types"]["value"]),
         interconnect=convert("interconnect", GB),
-        host_memory_bytes=None if host_memory is None else int(host_memory),
-        disk_bytes=None if disk is None else int(disk),
+        host_memory_bytes=None if document["host_memory"] is None else int(convert("host_memory", GB)),
+        disk_bytes=None if document["disk"] is None else int(convert("disk", GB)),
         session_seconds=convert("session", HOUR_SECONDS),
         week_seconds=convert("weekly_quota", HOUR_SECONDS),
-        compiler=document["compiler"],
         document=document,
     )
 
@@ -108,31 +96,28 @@ def target_from(document: Mapping[str, Any]) -> Target:
 def targets() -> dict[str, Target]:
     """Return the built-in targets by name."""
     text = (files("evidence") / "targets.json").read_text(encoding="utf-8")
-    return {document["name"]: target_from(document) for document in json.loads(text)}
+    return {document["name"]: _target(document) for document in json.loads(text)}
 
 
 def target_names() -> tuple[str, ...]:
-    """Return every name that `--on` accepts besides a file."""
+    """Return every name that `--on` accepts."""
     return (*targets(), THIS_MACHINE)
 
 
 def load_target(name: str) -> Target:
-    """Return a built-in target, or the one in a user's file.
-
-    Args:
-        name: Name of a built-in target, or path of a YAML file.
+    """Return the built-in target of this name, or the one in the user's YAML file at this path.
 
     Raises:
-        ProblemError: There is no such target, or the file is not valid (exit code 2).
+        ProblemError: The target does not exist, or the file is not valid (exit code 2).
     """
     if (known := targets().get(name)) is not None:
         return known
     if not Path(name).is_file():
-        raise ProblemError([target_not_found(name)], exit_code=2)
+        raise ProblemError([_not_found(name)], exit_code=2)
     read = read_document(Path(name), "target")
     if read.problems or read.value is None:
         raise ProblemError(read.problems, exit_code=2)
-    return target_from(read.value)
+    return _target(read.value)
 
 
 def find_target(device_kind: str, devices: int | None = None) -> Target | None:
@@ -142,10 +127,10 @@ def find_target(device_kind: str, devices: int | None = None) -> Target | None:
     return next(iter(exact or same), None)
 
 
-def target_not_found(name: str) -> Problem:
+def _not_found(name: str) -> Problem:
     """Return the problem of an unknown target, with similar names."""
-    near = difflib.get_close_matches(name.lower(), target_names(), n=MOST_NEAR, cutoff=0.4)
-    is_file = name.endswith(FILE_ENDINGS)
+    near = difflib.get_close_matches(name.lower(), target_names(), n=3, cutoff=0.4)
+    is_file = name.endswith((".yaml", ".yml", ".json"))
     return problem_of(
         "TP750",
         file="--on",

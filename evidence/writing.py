@@ -1,6 +1,6 @@
-"""Write evidence so that a kill or a full disk never destroys what was already there.
+"""Write files durably: a kill or a full disk never damages existing data.
 
-Documents are replaced as a whole: a temporary file in the same folder is synced and renamed over the old one. Rows are
+A document is replaced as a whole: a temporary file in the same folder is synced and renamed over the old one. Rows are
 appended with one system call each and synced every few seconds.
 """
 
@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from schemas.problems import ProblemError, problem_of
@@ -25,23 +24,14 @@ from schemas.problems import ProblemError, problem_of
 SYNC_SECONDS = 3.0
 """Longest time for which appended rows may exist only in the memory of the operating system."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_BLOCK_BYTES = 65536
-
 
 def is_full(error: OSError) -> bool:
-    """Return whether a write failed because there is no space left."""
-    return error.errno in _FULL
+    """Return whether a write failed because the disk is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
-    """Return the error of a command that could not write its output (exit code 2).
-
-    Args:
-        error: Why the write failed.
-        where: File or folder to be written.
-        what: Subject of the message, such as `The export`.
-    """
+    """Return the error of a command that could not write its output, such as `The export` (exit code 2)."""
     if is_full(error):
         folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
         free = shutil.disk_usage(folder).free
@@ -59,7 +49,7 @@ def as_json_text(value: Any) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON document; after any interruption the file holds the old text or the new one, never a part.
+    """Replace a JSON document like `write_bytes`.
 
     Raises:
         OSError: The write failed; the previous file is intact.
@@ -69,12 +59,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file like `write_json`, in UTF-8 and with its own line endings."""
+    """Replace a text file like `write_bytes`, in UTF-8 and without converting line ends."""
     write_bytes(Path(path), text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file like `write_json`.
+    """Replace a file atomically: after any interruption it has the old content or the new one.
 
     Raises:
         OSError: The write failed; the previous file is intact.
@@ -90,18 +80,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until renames in a folder are on the disk; Windows does that by itself and cannot open a folder."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if os.name != "nt":  # Windows syncs renames by itself and cannot open a folder.
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -134,8 +118,10 @@ class RowWriter:
             ValueError: A number of the row is not finite; nothing was written.
         """
         line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        rest = memoryview(line)
         try:
-            self._write_all(line)
+            while rest:
+                rest = rest[os.write(self._file.fileno(), rest) :]
         except OSError:
             os.ftruncate(self._file.fileno(), self._size)
             raise
@@ -158,22 +144,15 @@ class RowWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _write_all(self, line: bytes) -> None:
-        rest = memoryview(line)
-        while rest:
-            rest = rest[os.write(self._file.fileno(), rest) :]
 
 
 def _end_of_last_line(file: FileIO) -> int:
     """Return the offset after the last newline of an open file, or 0 without a newline."""
     end = os.fstat(file.fileno()).st_size
     while end > 0:
-        start = max(0, end - _BLOCK_BYTES)
+        start = max(0, end - 65536)
         file.seek(start)
         newline = (file.read(end - start) or b"").rfind(b"\n")
         if newline >= 0:

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence import seal
+from evidence import hashes
 from evidence.writing import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, read_started
 from launch.jobs.folder import EXIT_CODE, OUTPUT, PROCESS
@@ -206,7 +206,7 @@ def _unwatched_for(folder: Path) -> float:
 
 def mark_ended(folder: Path, code: int) -> None:
     """Seal what was answered and printed, and write the exit code down."""
-    write_text(folder / _SEAL, seal.make_seal(_sealed_content(folder, code)))
+    write_text(folder / _SEAL, hashes.make_seal(_sealed_content(folder, code)))
     write_text(folder / EXIT_CODE, f"{code}\n")
 
 
@@ -223,7 +223,7 @@ def _is_own(folder: Path, code: int) -> bool:
     """Return whether this user's program ended so; an answer that came with another user's root does not count."""
     try:
         stated = no_link(folder / _SEAL).read_text("utf-8", "replace")
-        return seal.verify_seal(stated, _sealed_content(folder, code))
+        return hashes.verify_seal(stated, _sealed_content(folder, code))
     except OSError:
         return False
 

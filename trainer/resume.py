@@ -12,7 +12,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.effective import flatten
-from evidence.hashes import link_of
+from evidence.hashes import hash_entry
 from evidence.layout import CONFIG, MANIFEST
 from evidence.run import read_run
 from schemas.formats import format_value
@@ -61,7 +61,7 @@ def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -
 def link_at(resume: Path, step: int) -> str | None:
     """Return the link of a run's last entry of the chain at a step, or None if it is missing."""
     entries = read_run(resume).rows(layout.CHAIN).values
-    return next((link_of(entry) for entry in reversed(entries) if entry["step"] == step), None)
+    return next((hash_entry(entry) for entry in reversed(entries) if entry["step"] == step), None)
 
 
 def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:

@@ -382,4 +382,4 @@ def redacted_copy(folder: Path, names: Sequence[str], copy: Path) -> Iterator[Re
 
 def is_redactable(name: str) -> bool:
     """Return whether a file, by its path inside the run folder, may be masked in a bundle."""
-    return name not in NEVER_REDACTED and not layout.in_weight_folder(name)
+    return name not in NEVER_REDACTED and not layout.is_weight_file(name)

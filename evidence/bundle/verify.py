@@ -27,7 +27,7 @@ from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, open_bundle
 from evidence.bundle.secrets import MASK, MAX_REDACTED_BYTES, Redaction, is_redactable, utf16_encoding
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.grade import FORMER_NAMES, Grade, RunJudgement, RunReport, check_across_runs, judge
-from evidence.layout import MANIFEST, ORIGINAL, in_weight_folder
+from evidence.layout import MANIFEST, ORIGINAL, is_weight_file
 from evidence.proof.timestamps import load_timestamps
 from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import Run, read_run
@@ -214,7 +214,7 @@ def _check_files(
 def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run, not weights."""
     top, _, rest = path.partition("/")
-    return top == RUNS and not in_weight_folder(rest.partition("/")[2])
+    return top == RUNS and not is_weight_file(rest.partition("/")[2])
 
 
 def _is_unchecked(path: str) -> bool:

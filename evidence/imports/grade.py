@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.figures import Figures
 from evidence.imports.checks import contradictions, is_finished, values_agree
 from evidence.imports.run import ImportedRun, MetricRow, Scalar, longest_course, loss_series
+from evidence.run import Figures
 from schemas.formats import join_words
 from schemas.problems import Problem, problem_of, worst_first
 

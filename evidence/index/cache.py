@@ -11,19 +11,18 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from evidence import layout
 from evidence.grade import RunJudgement
-from evidence.index import codec
 from evidence.index.summary import RunSummary
+from evidence.layout import user_folder
 from evidence.lock import is_alive
-from evidence.seal import user_folder
+from evidence.writing import write_text
 
 MOST_ROOTS = 20
 """Number of folders of runs that are cached; those not written for longest are deleted."""
@@ -99,18 +98,57 @@ class IndexEntry:
     summary: RunSummary
 
 
-def encode(entry: IndexEntry) -> bytes | None:
-    """Return an entry as JSON in one line, or None if it contains a lone surrogate."""
-    return codec.encode(entry)
+def encode(entry: IndexEntry) -> str:
+    """Return an entry as JSON in one line; dataclasses become lists of their values."""
+    return json.dumps(entry, default=_plain, separators=(",", ":"))
 
 
-def decode(data: bytes) -> IndexEntry | None:
-    """Return an entry from JSON, or None if the data is not valid."""
+def decode(line: str | bytes) -> IndexEntry | None:
+    """Return the entry in a line of JSON, or None if the line is not valid."""
     try:
-        entry: IndexEntry = codec.decode(IndexEntry, data)
-    except ValueError:
+        entry: IndexEntry = _decoder(IndexEntry)(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
         return None
     return entry
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else list(vars(value).values())
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[Any], Any]:
+    """Return a function that turns JSON into a type: a scalar, path, tuple, mapping, or dataclass of such types."""
+    arguments = get_args(kind)
+    if is_dataclass(kind):
+        hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
+        decoders = {at: decoder for at, name in enumerate(names) if (decoder := _decoder(hints[name])) is not _same}
+        make = cast("Callable[..., Any]", kind)
+
+        def build(values: list[Any]) -> Any:
+            for at, decoder in decoders.items():
+                values[at] = decoder(values[at])
+            return make(**dict(zip(names, values, strict=True)))
+
+        return build
+    if kind is Path:
+        return _path
+    if get_origin(kind) is tuple:
+        item = _decoder(arguments[0])
+        return tuple if item is _same else lambda values: tuple(map(item, values))
+    if type(None) in arguments and (inner := _decoder(arguments[0])) is not _same:
+        return lambda value: None if value is None else inner(value)
+    return _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@lru_cache(maxsize=1)
+def _path(name: str) -> Path:
+    """Return a path; an entry contains the same one many times."""
+    return Path(name)
 
 
 def default_folder() -> Path:
@@ -126,18 +164,11 @@ def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
         root: Folder of runs.
         entries: Name of each run folder, digest of its state, and entry.
     """
-    lines = [_maker().encode()]
-    for name, digest, entry in entries:
-        if (data := encode(entry)) is not None:
-            lines.append(b"\t".join([json.dumps(name).encode(), digest.encode(), data]))
+    lines = [_maker(), *(f"{json.dumps([name, digest])}\t{encode(entry)}" for name, digest, entry in entries)]
     # Without a cache the next process reads everything again: slower, but right.
     with contextlib.suppress(OSError):
-        content = b"\n".join(lines)
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as part:
-            target = _file_of(folder, root)
-            (Path(part) / target.name).write_bytes(content)
-            (Path(part) / target.name).replace(target)
+        write_text(_cache_file(folder, root), "\n".join(lines))
         newest_first = sorted(folder.glob("*.jsonl"), key=lambda path: -path.stat().st_mtime_ns)
         for path in newest_first[MOST_ROOTS:]:
             path.unlink()
@@ -146,24 +177,16 @@ def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
 def load(folder: Path, root: Path, digests: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the cached entries whose digests still match, by folder name."""
     try:
-        maker, *lines = _file_of(folder, root).read_bytes().split(b"\n")
-    except OSError:
+        maker, *lines = _cache_file(folder, root).read_text("ascii").split("\n")
+    except (OSError, ValueError):
         return {}
-    if maker != _maker().encode():
-        return {}
+    known = {json.dumps([name, digest]): name for name, digest in digests.items()}
     found = {}
-    for line in lines:
-        parts = line.split(b"\t", 2)
-        if len(parts) == 3 and (name := _name(parts[0])) in digests and digests[name].encode() == parts[1]:
-            found[name] = decode(parts[2])
-    return {name: entry for name, entry in found.items() if entry is not None}
-
-
-def _name(data: bytes) -> str:
-    try:
-        return str(json.loads(data))
-    except ValueError:
-        return ""
+    for line in lines if maker == _maker() else ():
+        key, _, data = line.partition("\t")
+        if key in known and (entry := decode(data)):
+            found[known[key]] = entry
+    return found
 
 
 @cache
@@ -179,5 +202,5 @@ def _maker() -> str:
     return digest.hexdigest()
 
 
-def _file_of(folder: Path, root: Path) -> Path:
+def _cache_file(folder: Path, root: Path) -> Path:
     return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.jsonl"

@@ -17,8 +17,8 @@ from evidence import layout
 from evidence.grade import RunReport, check_across_runs
 from evidence.index import cache
 from evidence.index.cache import FolderState, IndexEntry, folder_state
-from evidence.index.summary import RunSummary, summarize, with_report
-from evidence.index.workers import WORTH_A_PROCESS, Progress, read_batches, read_entries
+from evidence.index.summary import RunSummary, apply_report, summarize
+from evidence.index.workers import WORTH_A_PROCESS, Progress, iter_entries, read_entries
 from evidence.proof.receipts import receipts_version
 from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
@@ -60,7 +60,7 @@ class RunIndex:
 
     Attributes:
         look_seconds: Time of the last scan of all folders, without reading changed ones.
-        asked: Names of folders that a user waits for; they are read first.
+        asked: Names of folders to read first, because a user waits for them.
     """
 
     def __init__(self, root: Path, *, follow_links: bool = True, entries_in: Path | None = None) -> None:
@@ -81,8 +81,8 @@ class RunIndex:
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
         """Return the summaries of all runs, newest first; only changed folders are read again.
 
-        A folder that does not exist has no runs. One that cannot be read is itself listed with its problem. While
-        nothing changes, the same objects are returned.
+        A missing root gives an empty list. A root that cannot be read is itself listed with its problem. While nothing
+        changes, the same objects are returned.
 
         Args:
             progress: Called with the number of changed folders that are read.
@@ -92,13 +92,27 @@ class RunIndex:
         with self._busy, collector_paused():
             if rest and _is_throttled(self._looked_at, self.look_seconds):
                 return self._summaries
+            began = time.monotonic()
             try:
                 names = run_names(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
                 names = []
             except OSError as error:
                 return [_unreadable_root(self.root, error)]
-            self.look_seconds = self._refresh(names, progress, rest=rest)
+            # States are taken before reading, so that a change in between is seen by the next refresh.
+            states = {name: folder_state(f"{self.root}{os.sep}{name}") for name in names}
+            self.look_seconds = time.monotonic() - began
+            if not self._known:
+                self._load_cache(states)
+            known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
+            changed = [name for name in names if name not in known]
+            receipts = receipts_version()
+            if changed or len(known) != len(self._summaries) or receipts != self._receipts:
+                self._receipts = receipts
+                self._reload(changed, states, known, progress)
+                self._publish(names, known)
+                self._partial = []
+                self._save_cache(self._known)
             self._looked_at = time.monotonic()
             return self._summaries
 
@@ -108,10 +122,7 @@ class RunIndex:
         return self._summaries
 
     def partial(self) -> Sequence[RunSummary]:
-        """Return the runs read so far by a refresh in another thread, newest first.
-
-        A refresh starts with the runs that were written last. Copies are only recognised at its end.
-        """
+        """Return the runs read so far by a refresh in another thread, newest first; copies are found when it ends."""
         return _judge_together(some)[1] if (some := self._partial) else self._summaries
 
     def report(self, folder: Path) -> RunReport | None:
@@ -130,26 +141,6 @@ class RunIndex:
             return frozenset(run_names(self.root, follow_links=self._follow_links))
         except OSError:
             return frozenset()
-
-    def _refresh(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
-        """Read changed folders and forget missing ones; return the seconds that scanning took."""
-        # States are taken before reading, so that a change in between is seen by the next refresh.
-        began = time.monotonic()
-        root = f"{self.root}{os.sep}"
-        states = {name: folder_state(root + name) for name in names}
-        look_seconds = time.monotonic() - began
-        if not self._known:
-            self._load_cache(states)
-        known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
-        changed = [name for name in names if name not in known]
-        receipts = receipts_version()
-        if changed or len(known) != len(self._summaries) or receipts != self._receipts:
-            self._receipts = receipts
-            self._reload(changed, states, known, progress)
-            self._publish(names, known)
-            self._partial = []
-            self._save_cache(self._known)
-        return look_seconds
 
     def _publish(self, names: Sequence[str], known: Mapping[str, _KnownRun]) -> None:
         """Replace the published runs; a run that is still to be read keeps its old entry."""
@@ -171,15 +162,13 @@ class RunIndex:
 
         def read_folders(names: Sequence[str]) -> None:
             began = time.monotonic()
-            for batch in read_batches([self.root / name for name in names]):
+            for entry in iter_entries([self.root / name for name in names]):
                 ended = time.monotonic()
-                seconds, began = (ended - began) / len(batch), ended
-                for folder, entry in batch.items():
-                    state = states[folder.name]
-                    known[folder.name] = _KnownRun(state=state, entry=entry, read_at=ended, seconds=seconds)
-                self._partial = [*self._partial, *batch.values()]  # another thread may be iterating over the old list
-                self._unsaved += len(batch)
-                self._unsaved_seconds += seconds * len(batch)
+                name, seconds, began = entry.summary.path.name, ended - began, ended
+                known[name] = _KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
+                self._partial = [*self._partial, entry]  # another thread may be iterating over the old list
+                self._unsaved += 1
+                self._unsaved_seconds += seconds
                 if self._unsaved >= len(known) // 2:  # an interrupted first refresh should not lose everything
                     self._save_cache(known)
                 if progress:
@@ -228,7 +217,7 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
     """Compare runs with each other; return their reports, and their summaries sorted by start time."""
     reports = grade_reports(check_across_runs([entry.judged for entry in entries]))
     summaries = [
-        entry.summary if report is entry.judged.report else with_report(entry.summary, report)
+        entry.summary if report is entry.judged.report else apply_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
     ]
     return reports, sorted(summaries, key=_start_time, reverse=True)
@@ -268,10 +257,10 @@ def index_runs(root: Path) -> Sequence[RunSummary]:
 
 
 def index_folder(root: Path) -> Sequence[RunSummary]:
-    """Return what `index_runs` returns for a folder that a user named, or only that run for a run folder.
+    """Summarize the runs of a folder that a user named, newest first, or the run if it is a run folder.
 
     Raises:
-        ProblemError: There is no such folder (exit code 2).
+        ProblemError: The folder does not exist (exit code 2).
     """
     if not Path(root).is_dir():
         what = f"{root} does not exist, or is not a folder."
@@ -286,8 +275,8 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
     """Check runs, folders of runs and single documents.
 
-    A folder that contains a file which only a run writes is a run. Any other folder is a folder of runs, in which
-    hidden folders are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error.
+    A folder with a file that only a run writes is a run. Any other folder is a folder of runs, in which hidden folders
+    are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error.
 
     Raises:
         ProblemError: A path does not exist, or a file is not a document of trainproof (exit code 2).
@@ -313,7 +302,7 @@ def check_document(path: Path) -> list[Problem]:
 
 
 def run_folders(path: Path) -> list[Path]:
-    """Return the folder itself if it is a run or contains no runs, otherwise the folders in it by name."""
+    """Return the folders in a folder of runs, sorted, or only the folder itself if it is a run or lacks runs."""
     if _looks_like_run(path):
         return [path]
     try:
@@ -334,7 +323,8 @@ def _excuse_other_folder(report: RunReport) -> RunReport:
     """Return the report of a folder among runs that is not a run with a note instead of an error."""
     if report.grade.name != "not a run" or any(problem.code != "TP501" for problem in report.findings):
         return report
-    return replace(report, findings=(problem_of("TP502", file=str(report.path), what=report.findings[0].what),))
+    note = problem_of("TP502", file=str(report.path), what=report.findings[0].what)
+    return replace(report, findings=(note,))
 
 
 def _path_problems(path: Path) -> list[Problem]:

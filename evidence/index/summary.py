@@ -1,6 +1,6 @@
-"""Summarize a run in one line of a list, from whatever of its folder can be read.
+"""Summarize a run, valid or not, for one line of a list.
 
-Figures that cannot be traced to rows are left out, as in `evidence.report`.
+Figures that do not follow from rows are omitted, as in `evidence.report`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from evidence import layout
 from evidence.effective import Scalar, scalar_settings
 from evidence.grade import GradeName, RunReport
 from evidence.report import DocumentState, build_record, count_errors, list_documents
-from evidence.run import Run
+from evidence.run import Figures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
 from schemas.reading import Array, get_number, get_str
@@ -27,55 +27,25 @@ from schemas.reading import Array, get_number, get_str
 MOST_POINTS = 40
 """Largest number of points in the loss curve of a summary."""
 
-_FROM_FIGURES = (
-    "mode",
-    "status",
-    "model",
-    "method",
-    "device",
-    "steps_done",
-    "steps_planned",
-    "tokens_seen",
-    "last_loss",
-    "duration_seconds",
-    "started_at",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One line of a list of runs. A field is None if the run does not contain a readable value.
+    """One line of a list of runs. A field is None if the value is missing or invalid.
+
+    `evidence.run.Figures` describes the attributes that are not listed here.
 
     Attributes:
         path: The run folder.
         run_id: The manifest's run id, or the name of the folder.
-        grade: The run's grade.
-        reasons: Reasons for the grade.
-        mode: smoke or full.
-        status: The status; `interrupted` for a run that was killed.
-        model: Name of the model.
-        method: How it was adapted.
-        device: Kind and number of the devices.
-        steps_done: Optimizer steps completed; of a running run, the step of the last row.
-        steps_planned: Optimizer steps requested.
-        tokens_seen: Training tokens, without padding if the rows record it.
-        last_loss: Loss of the last row, or None if it is not finite.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
-        score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
-        score_low: Lower end of its 95 % interval.
-        score_high: Upper end of its 95 % interval.
+        score: Exact match, 0 to 1, with its 95 % interval, or None if it cannot be traced to valid predictions.
         baseline_score: Exact match of the untrained model.
-        duration_seconds: Time from start to end, or to the last row.
-        started_at: Start time of the manifest.
         problem_count: Number of errors and warnings.
-        first_problem: The worst of them.
-        tags: Tags in notes.json.
-        note: Note in notes.json.
-        archived: Whether a user archived the run.
+        first_problem: The worst error or warning.
         parent: Id of the run that this run continues.
         settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
-        withheld: Sentences that say which figures are not shown and why.
+        withheld: Sentences that name the figures that are not shown, with the reason.
         coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
         documents: State of manifest, eval summary and logs.
     """
@@ -113,35 +83,37 @@ class RunSummary:
     documents: tuple[DocumentState, ...] = ()
 
 
+_FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for field in fields(RunSummary)} - {"run_id"}
+
+
 def summarize(run: Run, report: RunReport) -> RunSummary:
     """Summarize a run."""
     record = build_record(run, report.findings)
-    figures, evaluation = record.figures, record.facts.eval_summary
-    copied: dict[str, Any] = {name: getattr(figures, name) for name in _FROM_FIGURES}
+    metrics = (record.facts.eval_summary or {}).get("metrics")
     summary = RunSummary(
         path=run.folder,
-        run_id=figures.run_id or run.folder.name,
+        run_id=record.figures.run_id or run.folder.name,
         grade=report.grade.name,
         reasons=report.grade.reasons,
-        loss_points=_thin(figures.losses),
-        score=get_number(evaluation, "metrics", "exact_match", "value"),
-        score_low=get_number(evaluation, "metrics", "exact_match", "interval", "low"),
-        score_high=get_number(evaluation, "metrics", "exact_match", "interval", "high"),
-        baseline_score=get_number(evaluation, "baseline", "metrics", "exact_match", "value"),
-        parent=get_str(run.raw(layout.MANIFEST), "parent", "run_id"),
-        withheld=record.withheld,
+        **{name: getattr(record.figures, name) for name in _FROM_FIGURES},
+        loss_points=_thin(record.figures.losses),
+        score=get_number(metrics, "exact_match", "value"),
+        score_low=get_number(metrics, "exact_match", "interval", "low"),
+        score_high=get_number(metrics, "exact_match", "interval", "high"),
+        baseline_score=get_number(record.facts.eval_summary, "baseline", "metrics", "exact_match", "value"),
         tags=run.notes.tags,
         note=run.notes.note or None,
         archived=run.notes.archived_at is not None,
+        parent=get_str(run.raw(layout.MANIFEST), "parent", "run_id"),
         settings=scalar_settings(record.facts),
         figures=collect_figures(record.facts),
-        documents=list_documents(run, run.foreign(), report.findings),
-        **copied,
+        withheld=record.withheld,
+        documents=list_documents(run, record.sources, report.findings),
     )
-    return with_report(summary, report)
+    return apply_report(summary, report)
 
 
-def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
+def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
     """Return the summary with the grade and the problems of a report."""
     bad = [problem for problem in report.findings if problem.severity != "note"]
     return replace(
@@ -156,10 +128,10 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
 
 
 def collect_figures(run: Run) -> dict[str, float]:
-    """Return the measured figures of a run by name, so that each can be a column, a filter or an axis.
+    """Return the measured figures of a run by name, for columns, filters and axes.
 
     `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
-    a metric of eval_summary.json, and `baseline.exact_match` that of the untrained model.
+    a metric of eval_summary.json, and `baseline.exact_match` is from the untrained model.
     """
     found: dict[str, Any] = {}
     if run.metrics:

@@ -6,14 +6,14 @@ and that may be a page of the dashboard.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import gc
+import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -42,18 +42,18 @@ def read_entry(folder: Path) -> IndexEntry:
 def read_entries(folders: Sequence[Path], *, progress: Progress | None = None) -> list[IndexEntry]:
     """Read, check and summarize runs, in the order given."""
     read: dict[Path, IndexEntry] = {}
-    for batch in read_batches(folders):
-        read |= batch
+    for entry in iter_entries(folders):
+        read[entry.summary.path] = entry
         if progress:
             progress(len(read), len(folders))
     return [read[folder] for folder in folders]
 
 
-def read_batches(folders: Sequence[Path]) -> Iterator[Mapping[Path, IndexEntry]]:
+def iter_entries(folders: Sequence[Path]) -> Iterator[IndexEntry]:
     """Read, check and summarize runs, and yield them as soon as they are read, roughly in the order given."""
     count = min(processors(), len(folders) // WORTH_A_PROCESS)
     if count < 2:
-        yield from ({folder: read_entry(folder)} for folder in folders)
+        yield from map(read_entry, folders)
         return
     rest = folders[FIRST:]
     results: SimpleQueue[IndexEntry | None] = SimpleQueue()
@@ -63,14 +63,14 @@ def read_batches(folders: Sequence[Path]) -> Iterator[Mapping[Path, IndexEntry]]
         arguments = (rest[number::count], results, stop)
         threading.Thread(target=_run_worker, args=arguments, daemon=True).start()
     try:
-        yield from ({folder: read_entry(folder)} for folder in folders[:FIRST])
+        yield from map(read_entry, folders[:FIRST])
         missing = dict.fromkeys(rest)
         for _ in range(count):
             for entry in iter(results.get, None):
                 missing.pop(entry.summary.path, None)
-                yield {entry.summary.path: entry}
-        # Runs of a worker that died, or that it could not send.
-        yield from ({folder: read_entry(folder)} for folder in missing)
+                yield entry
+        # Runs of a worker that died.
+        yield from map(read_entry, missing)
     finally:
         stop.set()
 
@@ -80,38 +80,39 @@ def _run_worker(folders: Sequence[Path], results: SimpleQueue[IndexEntry | None]
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        with contextlib.suppress(OSError):
-            process = subprocess.Popen(
+        with (
+            contextlib.suppress(OSError),
+            subprocess.Popen(
                 [sys.executable, "-P", "-m", "evidence.index.workers"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
-            )
+                text=True,
+            ) as process,
+        ):
             assert process.stdin is not None, "a pipe"
             assert process.stdout is not None, "a pipe"
-            with process:
-                process.stdin.write(b"".join(base64.b64encode(os.fsencode(folder)) + b"\n" for folder in folders))
-                process.stdin.close()
-                for line in process.stdout:
-                    if stop.is_set():
-                        break
-                    if entry := decode(base64.b64decode(line)):
-                        results.put(entry)
-                process.kill()
+            process.stdin.write(json.dumps(list(map(str, folders))))
+            process.stdin.close()
+            for line in process.stdout:
+                if stop.is_set():
+                    break
+                if entry := decode(line):
+                    results.put(entry)
+            process.kill()
     finally:
         results.put(None)
 
 
 def worker_main() -> None:
-    """Read paths from standard input until it ends, and write one entry per line to standard output."""
+    """Read a JSON list of paths from standard input, and write one entry per line to standard output."""
     gc.disable()  # Thousands of small objects without cycles; collecting costs an eighth of the time.
     if hasattr(os, "nice"):
         os.nice(10)  # Training on this machine comes first.
-    for line in sys.stdin.buffer.readlines():
-        if data := encode(read_entry(Path(os.fsdecode(base64.b64decode(line))))):
-            sys.stdout.buffer.write(base64.b64encode(data) + b"\n")
-            sys.stdout.buffer.flush()
+    for folder in json.load(sys.stdin):
+        sys.stdout.write(encode(read_entry(Path(folder))) + "\n")
+        sys.stdout.flush()
 
 
 def processors() -> int:

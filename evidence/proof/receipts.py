@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from evidence import layout, seal
+from evidence import hashes, layout
 from evidence.hashes import sha256_file, sha256_json
 from evidence.proof.signatures import refuse, sign, signature_path
 from evidence.writing import write_json
@@ -39,7 +39,7 @@ Steps = tuple[int, int]
 
 def own_receipts_folder() -> Path:
     """Return the folder of this user's receipts."""
-    return seal.user_data_folder() / layout.RECEIPTS
+    return layout.user_data_folder() / layout.RECEIPTS
 
 
 def run_sha256(folder: Path) -> str | None:
@@ -60,7 +60,7 @@ def save_receipt(receipt: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     date, time = receipt["made_at"][:23].split("T")
     path: Path = folder / f"{receipt['kind']}-{date.replace('-', '')}-{time.replace(':', '')}.json"
-    write_json(path, {**receipt, "seal": seal.make_seal(_sealed_bytes(receipt))})
+    write_json(path, {**receipt, "seal": hashes.make_seal(_sealed_bytes(receipt))})
     os.utime(own_receipts_folder())  # Lists of runs watch this folder only.
     return path
 
@@ -77,7 +77,7 @@ def find_receipts(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, A
     """Yield this user's receipts for a run and those in its folder: file, document, and whether this user made it."""
     for place in (own_receipts_folder() / sha256, folder / layout.RECEIPTS):
         for path, receipt in read_receipts(place, sha256):
-            yield path, receipt, seal.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
+            yield path, receipt, hashes.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
 
 
 def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:

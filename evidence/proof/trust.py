@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from evidence import seal
+from evidence import layout
 from evidence.extras import need
 from evidence.proof.signatures import NAMESPACE, fingerprint, read_or_refuse, refuse
 from evidence.writing import write_error, write_json, write_text
@@ -57,12 +57,12 @@ class TrustedEntry:
 
 def trust_path() -> Path:
     """Return the path of this user's trust list."""
-    return seal.user_data_folder() / "trust.json"
+    return layout.user_data_folder() / "trust.json"
 
 
 def allowed_signers_path() -> Path:
     """Return the path of the trusted keys in the format of `ssh-keygen`."""
-    return seal.user_data_folder() / "allowed_signers"
+    return layout.user_data_folder() / "allowed_signers"
 
 
 def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:

@@ -1,1 +1,1 @@
-"""Rules: what must agree in a run folder. Each is registered with `@rule`; `catalog.check` runs them all."""
+"""Rules that a run folder must follow. Each is registered with `@rule`; `checker.check` runs them all."""

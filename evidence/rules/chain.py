@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any
 
-from evidence.hashes import link_of
+from evidence.hashes import hash_entry
 from evidence.layout import CHAIN, MANIFEST, METRICS, TRAINED_PARAMS, is_lfs_pointer
 from evidence.rules.checker import Checker, ValidRun, rule
 from schemas.reading import get_path
@@ -38,7 +38,7 @@ def links(run: ValidRun, check: Checker) -> None:
         same_state = first_step.setdefault(entry["state_sha256"], entry["step"])
         what = f"The state after step {entry['step']} is that after step {same_state}, bit for bit."
         check.require(same_state == entry["step"], CHAIN, what, "/state_sha256", line=line)
-        previous, step = link_of(entry), entry["step"]
+        previous, step = hash_entry(entry), entry["step"]
 
 
 @rule("TP326", "manifest", "chain")
@@ -53,7 +53,7 @@ def end_of_chain(run: ValidRun, check: Checker) -> None:
         return
     check.equal(MANIFEST, "/chain/entries", stated["entries"], entries, CHAIN)
     if entries and stated["entries"] == entries:
-        check.equal(MANIFEST, "/chain/head", stated["head"], link_of(run.chain[-1]), "the last entry of chain.jsonl")
+        check.equal(MANIFEST, "/chain/head", stated["head"], hash_entry(run.chain[-1]), "the last entry of chain.jsonl")
 
 
 @rule("TP325", "chain", "metrics")
@@ -89,8 +89,7 @@ def _metric_lines(run: ValidRun) -> list[bytes]:
     """Return the whole lines of metrics.jsonl; converted line ends are another rule's finding."""
     if METRICS not in run.files:
         return []
-    content = (run.folder / METRICS).read_bytes().replace(b"\r\n", b"\n")
-    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line + b"\n" for line in (run.folder / METRICS).read_bytes().replace(b"\r\n", b"\n").split(b"\n")[:-1]]
 
 
 @rule("TP327", "chain")

@@ -1,4 +1,4 @@
-"""Register rules with `@rule` and run them; a `Checker` collects the problems that a rule finds.
+"""Register rules with `@rule` and run them; a `Checker` collects their problems.
 
 A rule is a function of a run and a checker. Its title, reason and fix are in `schemas/rules.toml` under its code::
 
@@ -15,6 +15,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast
 
 from evidence.run import Document, Run, same
@@ -25,7 +29,7 @@ _HASH = re.compile("[0-9a-f]{40,64}")
 
 
 class ValidRun(Run):
-    """Type of the run that a rule gets: what it names in `needs` is there, so documents and rows are not None.
+    """Type of the run that a rule gets: the documents and rows that the rule needs are not None.
 
     A document that a rule does not need can still be missing; test it with `if run.plan:`.
     """
@@ -65,32 +69,28 @@ class Checker:
         severity: Severity | None = None,
         group: str | None = None,
     ) -> None:
-        """Report a problem.
+        """Report a problem; see `schemas.problems.Problem` for the arguments.
 
         Args:
             file: File of the run folder, or "" for the folder itself.
-            what: What is wrong, as a sentence with the values.
+            what: The error, as a sentence with the values.
             pointer: JSON Pointer to the value.
-            expected: What would have been right, as a noun phrase.
+            expected: The correct value, as a noun phrase.
             line: Row of a JSONL file, counted from 1.
             code: Code, if it is not that of the rule.
             severity: Severity, if it is not that of the code.
-            group: What it is counted with, if many are found; by default others of its code and file.
+            group: Key under which many problems are counted; by default the file.
         """
-        code = code or self.code
-        path = str(self.run.folder / file)
-        problem = problem_of(
-            code, file=path, what=what, expected=expected, line=line, pointer=pointer, severity=severity
-        )
-        self._found[code, file if group is None else group].append(problem)
+        code, path = code or self.code, str(self.run.folder / file)
+        details: dict[str, Any] = {"expected": expected, "line": line, "pointer": pointer, "severity": severity}
+        self._found[code, file if group is None else group].append(problem_of(code, file=path, what=what, **details))
 
     def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
             what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
-            more.setdefault(
-                "expected", expected if shorten(expected) != format_value(expected) else format_value(expected)
-            )
+            text = format_value(expected)
+            more.setdefault("expected", text if shorten(expected) == text else expected)
             self.report(file, what, pointer, **more)
 
     def require(self, condition: object, file: str, what: str, pointer: str | None = None, **more: Any) -> None:
@@ -128,14 +128,22 @@ def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
 
 
 def check(run: Run) -> list[Problem]:
-    """Return what the registered rules find in a run, in the order of their codes."""
+    """Return the problems that the rules in `evidence/rules` find in a run, in the order of their codes."""
     problems: list[Problem] = []
-    for registered in _RULES:
+    for registered in _load_rules():
         if all(getattr(run, need) is not None for need in registered.needs):
             checker = Checker(run, registered.code)
             registered.function(cast(ValidRun, run), checker)
             problems += checker.problems
     return sorted(problems, key=lambda problem: problem.code)
+
+
+@cache
+def _load_rules() -> list[_Registered]:
+    """Return the rules of all modules in this folder, which register them when they are imported."""
+    for module in iter_modules([str(Path(__file__).parent)], "evidence.rules."):
+        import_module(module.name)
+    return _RULES
 
 
 def shorten(value: Any) -> str:

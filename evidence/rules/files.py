@@ -51,6 +51,13 @@ def manifest_hash(run: ValidRun, check: Checker) -> None:
         check.report(MANIFEST, what, expected=str(seals[-1]))
 
 
+@rule("TP376")
+def import_beside_manifest(run: ValidRun, check: Checker) -> None:
+    """Check that a folder does not have both a manifest and an import.json."""
+    what = "The folder holds both import.json and run_manifest.json."
+    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what)
+
+
 @rule("TP203", "manifest")
 def listed_files(run: ValidRun, check: Checker) -> None:
     """Compare every listed file with its size, hash and role, and check that a sealed run lists all its evidence."""
@@ -129,7 +136,7 @@ def required_files(run: ValidRun, check: Checker) -> None:
     for name in REQUIRED if run.succeeded else (MANIFEST,):
         is_there = name in run.files or os.path.lexists(run.folder / name)
         code = "TP503" if name == MANIFEST else "TP504"
-        check.require(is_there, "", f"The folder has no {name}.", code=code)
+        check.require(is_there, "", f"{name} is missing.", code=code)
     has_chain = CHAIN in run.files or "chain_every_steps" not in (run.config or {}).get("recording", {})
     what = "chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
@@ -300,7 +307,7 @@ def unlisted_files(run: Run) -> tuple[str, ...]:
         for name in run.files
         if name not in known
         and not name.startswith(f"{layout.RECEIPTS}/")
-        and not layout.in_weight_folder(name)
+        and not layout.is_weight_file(name)
         and not name.endswith(".tmp")
     )
 

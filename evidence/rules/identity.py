@@ -157,14 +157,13 @@ def logged_results(run: ValidRun, check: Checker) -> None:
 @rule("TP365", "manifest")
 def logged_events(run: ValidRun, check: Checker) -> None:
     """Check that the log of a run that ended has every event that the trainer logs."""
-    names = {event["event"] for event in run.log or ()}
-    if not _has_trainer_log(run):
+    if (names := _trainer_events(run)) is None:
         return
-    required = set(EVENTS) - {"evaluated"} if run.succeeded else {"run_started", SEALED}
+    required = {*EVENTS} - {"evaluated"} if run.succeeded else {"run_started", SEALED}
     # An evaluation that was added later seals the run again instead.
-    if run.succeeded and run.eval_summary and len(events(run, SEALED)) == 1:
+    if run.succeeded and run.eval_summary and names.count(SEALED) == 1:
         required.add("evaluated")
-    if missing := [event for event in EVENTS if event in required - names]:
+    if missing := [event for event in EVENTS if event in required.difference(names)]:
         check.report(LOG, f"The log lacks {join_words(missing, last='and')}.")
     for line, fields in events(run, SEALED):
         check.require("manifest_sha256" in fields, LOG, "The event run_sealed lacks manifest_sha256.", line=line)
@@ -179,9 +178,8 @@ def logged_events(run: ValidRun, check: Checker) -> None:
 @rule("TP365", "manifest", "log")
 def event_order(run: ValidRun, check: Checker) -> None:
     """Check that the trainer's events are in order, and that only the seal occurs again."""
-    if not _has_trainer_log(run):
+    if (names := _trainer_events(run)) is None:
         return
-    names = [event["event"] for event in run.log]
     firsts = [name for name in dict.fromkeys(names) if name in EVENTS]
     for name, expected in zip(firsts, sorted(firsts, key=EVENTS.index), strict=True):
         if name != expected:
@@ -198,11 +196,11 @@ def event_order(run: ValidRun, check: Checker) -> None:
         check.report(LOG, "The event continued is logged, but parent is null.", line=names.index("continued") + 1)
 
 
-def _has_trainer_log(run: ValidRun) -> bool:
-    """Return whether the log must have the trainer's events; in version 1.0 other programs wrote logs too."""
-    names = {event["event"] for event in run.log or ()}
-    is_known = SEALED in names or len(names & (set(EVENTS) - {"evaluated"})) >= 3
-    return run.is_sealed and (is_known or run.manifest["schema_version"] != _FIRST_VERSION)
+def _trainer_events(run: ValidRun) -> list[str] | None:
+    """Return the logged events of a run that ended, or None if another program may have logged, as in version 1.0."""
+    names = [event["event"] for event in run.log or ()]
+    is_ours = SEALED in names or len({*names} & {*EVENTS} - {"evaluated"}) >= 3
+    return names if run.is_sealed and (is_ours or run.manifest["schema_version"] != _FIRST_VERSION) else None
 
 
 @rule("TP361", "first_examples")
@@ -227,16 +225,16 @@ def example_counts(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP366", "first_examples")
-def example_tokens(run: ValidRun, check: Checker) -> None:
-    """Check that each example supervises one completion, and that its tokens spell its text."""
-    every_turn = get_path(run.config, "data", "supervise") == "all"
+def examples(run: ValidRun, check: Checker) -> None:
+    """Check that each example supervises one completion, and that its tokens and template fit its text and prompt."""
+    every_turn, declared = (get_path(run.config, "data", key) for key in ("supervise", "template"))
     for index, example in enumerate(run.first_examples["examples"]):
-        row, pointer = example["row"], f"/examples/{index}"
+        row, pointer, template = example["row"], f"/examples/{index}", example.get("template")
         supervised = [token["supervised"] for token in example["tokens"]]
         if supervised[:1] == [True]:
             what = f"The first token of row {row} is supervised, but nothing predicts it."
             check.report(FIRST_EXAMPLES, what, f"{pointer}/tokens/0/supervised")
-        elif supervised != sorted(supervised) and not every_turn:
+        elif supervised != sorted(supervised) and every_turn != "all":
             place = next(place for place, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
             what = f"Token {place} of row {row} is not supervised, but the token before it is."
             check.report(FIRST_EXAMPLES, what, f"{pointer}/tokens/{place}/supervised")
@@ -244,23 +242,14 @@ def example_tokens(run: ValidRun, check: Checker) -> None:
         # A token alone may lose its spaces or be a part of a character.
         fits = "\ufffd" in spelt or "".join(spelt.split()) == "".join(example["text"].split())
         check.require(fits, FIRST_EXAMPLES, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
-
-
-@rule("TP366", "first_examples")
-def example_prompts(run: ValidRun, check: Checker) -> None:
-    """Compare the template of each example with the configured one and with its prompt."""
-    declared = get_path(run.config, "data", "template")
-    for index, example in enumerate(run.first_examples["examples"]):
-        template, pointer = example.get("template"), f"/examples/{index}"
-        if template is None:
-            continue
-        if declared is not None:
+        if template is not None and declared is not None:
             check.equal(FIRST_EXAMPLES, f"{pointer}/template", template, declared, "config.yaml")
-        parts = template.encode("utf-8", "surrogatepass").split(b"{prompt}")
-        prompt = bytes.fromhex(example.get("prompt_utf8", ""))
-        fits = prompt.startswith(parts[0]) and prompt.endswith(parts[-1] if len(parts) > 1 else b"")
-        what = f"The prompt of row {example['row']} does not match the template {format_value(template)}."
-        check.require(fits or "prompt_utf8" not in example, FIRST_EXAMPLES, what, f"{pointer}/prompt_utf8")
+        if template is not None and "prompt_utf8" in example:
+            start, *rest = template.encode("utf-8", "surrogatepass").split(b"{prompt}")
+            prompt = bytes.fromhex(example["prompt_utf8"])
+            what = f"The prompt of row {row} does not match the template {format_value(template)}."
+            fits = prompt.startswith(start) and prompt.endswith(rest[-1] if rest else b"")
+            check.require(fits, FIRST_EXAMPLES, what, f"{pointer}/prompt_utf8")
 
 
 @rule("TP306", "training", "model")

@@ -33,13 +33,6 @@ def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
     yield from tool_findings(view)
 
 
-def imports_stand_alone(facts: Run) -> Iterator[Problem]:
-    """Yield a problem for an import.json in a folder that has a manifest."""
-    if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
-        what = "The folder holds both import.json and run_manifest.json."
-        yield finding(facts.folder, "TP376", layout.IMPORT, what)
-
-
 def _not_imported(run: Run, view: ImportedRun) -> Problem:
     """Return the problem that names what a folder holds that was not imported."""
     tools = [
@@ -109,6 +102,3 @@ def _without_files(items: list[Any], names: set[str]) -> list[Any]:
         elif item["source"]["file"] not in names:
             kept.append(item)
     return kept
-
-
-CHECKS = (imports_stand_alone,)

@@ -47,15 +47,9 @@ _TIMER_TOLERANCE = 0.02
 def report_rows(
     check: Checker, wrong: NDArray[np.bool_], key: str, what: str, *columns: Sequence[Any] | Array, **more: Any
 ) -> None:
-    """Report the first wrong row and the number of further ones.
+    """Report the first row that is flagged in `wrong`, `[rows]`, and the number of further ones.
 
-    Args:
-        check: Checker of the rule.
-        wrong: `[rows]` flags.
-        key: Field that is wrong.
-        what: Format string of the message.
-        columns: `[rows]` values for the format string.
-        more: `file` if it is not metrics.jsonl, `code` if it is not that of the rule.
+    `what` is formatted with the row's values of `columns`. `more` are `file`, by default metrics.jsonl, and `code`.
     """
     if rows := where(wrong):
         text = what.format(*(column[rows[0]] for column in columns))

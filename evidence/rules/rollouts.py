@@ -14,14 +14,15 @@ from statistics import fmean
 
 import numpy as np
 
-from evidence.dataset import dataset_file, dataset_rows
 from evidence.layout import CONFIG, METRICS, ROLLOUTS
+from evidence.registry import dataset_file, dataset_rows
 from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
+from evidence.rules.scores import recorded_scoring
 from evidence.run import Document, Run, same
 from evidence.scores.overlap import row_texts
-from evidence.scores.reading import Scoring, read_scoring
+from evidence.scores.reading import Scoring
 from schemas.formats import format_value, join_words
 from schemas.problems import ProblemError
 from schemas.reading import get_path
@@ -105,14 +106,6 @@ def rewarded_run(run: Run) -> RewardedRun | None:
     except ProblemError:
         return None
     return RewardedRun(run, run.rollouts, objective, rewards, scoring)
-
-
-def recorded_scoring(run: Run) -> Scoring | None:
-    """Return how a run read answers, from its log or its evaluation, or None if neither states it."""
-    stated = [event["fields"] for event in run.log or () if event["event"] == "scoring"]
-    if stated and {"answer", "answer_regex", "compare", "tolerance"} <= stated[-1].keys():
-        return read_scoring({"scoring": stated[-1]})
-    return None if run.eval_summary is None else read_scoring(run.eval_summary)
 
 
 @rule("TP391", "rollouts")

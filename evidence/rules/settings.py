@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -199,15 +198,14 @@ def _settings() -> dict[tuple[str, ...], str]:
 
     Settings marked `x-late` are skipped, because they were added after runs of their version had been recorded.
     """
-    return dict(_walk_settings(schema("train_config"), (), "1.0"))
-
-
-def _walk_settings(node: dict[str, Any], above: tuple[str, ...], since: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    document = schema("train_config")
-    for key, item in resolve_node(node, document).get("properties", {}).items():
-        inner = resolve_node(item, document)
-        added = inner.get("x-since", since)
-        if "properties" in inner:
-            yield from _walk_settings(inner, (*above, key), added)
-        elif not inner.get("x-late"):
-            yield (*above, key), added
+    document, found = schema("train_config"), dict[tuple[str, ...], str]()
+    nodes: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [((), "1.0", document)]
+    for above, since, node in nodes:
+        for key, item in resolve_node(node, document).get("properties", {}).items():
+            inner = resolve_node(item, document)
+            added = inner.get("x-since", since)
+            if "properties" in inner:
+                nodes.append(((*above, key), added, inner))
+            elif not inner.get("x-late"):
+                found[*above, key] = added
+    return found

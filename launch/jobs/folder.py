@@ -23,7 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence import seal
+from evidence import hashes
 from evidence.layout import MANIFEST, new_run_id
 from evidence.writing import write_json, write_text
 from launch.jobs.files import no_link, read_number, read_object, started_in
@@ -154,7 +154,7 @@ def enqueue(
         "created_at": now.isoformat(),
         **_place(place),
     }
-    write_json(folder / _JOB, {**value, "seal": seal.make_seal(_sealed_content(folder, value))})
+    write_json(folder / _JOB, {**value, "seal": hashes.make_seal(_sealed_content(folder, value))})
 
 
 def jobs(root: Path) -> list[Job]:
@@ -191,7 +191,7 @@ def read_job(folder: Path) -> Job | None:
     if code is None and started is not None and not is_alive(started):
         code = _sealed_code(folder.parent.parent / value["run"])
     state = _state(started, started_in(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
-    is_own = seal.verify_seal(value.pop("seal"), _sealed_content(folder, value))
+    is_own = hashes.verify_seal(value.pop("seal"), _sealed_content(folder, value))
     return Job(
         **value,
         folder=folder,

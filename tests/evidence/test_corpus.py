@@ -37,7 +37,7 @@ def expected(path: Path) -> Any:
     return stated | {"grades": grades}
 
 
-def found(findings: tuple[Problem, ...], folder: Path) -> list[list[str | None]]:
+def without_words(findings: tuple[Problem, ...], folder: Path) -> list[list[str | None]]:
     """Return findings without their words."""
     return [[each.code, each.severity, each.file.replace(f"{folder}/", ""), each.pointer] for each in findings]
 
@@ -52,7 +52,7 @@ def test_no_frozen_file_was_changed(version: Path) -> None:
 @pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
 def test_old_run_is_judged_as_ever(folder: Path) -> None:
     report = check_run(read_run(folder))
-    assert {"grade": report.grade.name, "findings": found(report.findings, folder)} == expected(folder)
+    assert {"grade": report.grade.name, "findings": without_words(report.findings, folder)} == expected(folder)
 
 
 @pytest.mark.parametrize("path", BUNDLES, ids=lambda path: path.name)
@@ -63,7 +63,7 @@ def test_old_bundle_verifies_as_ever(path: Path) -> None:
         "content_sha256": verdict.content_sha256,
         "partial": verdict.partial,
         "grades": {run.run_id: [run.stated_grade, run.grade] for run in verdict.runs},
-        "findings": found(verdict.findings, path.parent),
+        "findings": without_words(verdict.findings, path.parent),
     } == expected(path)
 
 

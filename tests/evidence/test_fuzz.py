@@ -1,4 +1,4 @@
-"""Whatever stands in a run folder, reading, checking, grading and listing it gives problems and never an exception."""
+"""Reading, checking, grading and listing a run folder never raises, whatever its files contain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def valid_files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def folder_with(root: str, changes: dict[str, bytes], *, sealed: bool = False) -> Path:
+def write_folder(root: str, changes: dict[str, bytes], *, sealed: bool = False) -> Path:
     folder = Path(root) / "run"
     folder.mkdir()
     for name, content in (valid_files() | changes).items():
@@ -78,7 +78,7 @@ def folder_with(root: str, changes: dict[str, bytes], *, sealed: bool = False) -
 @given(name=st.sampled_from([*DOCUMENTS, *ROWS]), content=st.binary(max_size=200))
 def test_any_bytes(name: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory() as root:
-        survives(folder_with(root, {name: content}))
+        survives(write_folder(root, {name: content}))
 
 
 @UNHURRIED
@@ -88,21 +88,21 @@ def test_some_bytes_flipped(name: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 5))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with tempfile.TemporaryDirectory() as root:
-        survives(folder_with(root, {name: bytes(content)}))
+        survives(write_folder(root, {name: bytes(content)}))
 
 
 @UNHURRIED
 @given(name=st.sampled_from(DOCUMENTS), value=json_values)
 def test_any_value_as_a_document(name: str, value: Any) -> None:
     with tempfile.TemporaryDirectory() as root:
-        survives(folder_with(root, {name: json.dumps(value).encode()}))
+        survives(write_folder(root, {name: json.dumps(value).encode()}))
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def iter_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in members:
         yield (*path, key)
-        yield from places(item, (*path, key))
+        yield from iter_paths(item, (*path, key))
 
 
 def replaced(document: Any, path: tuple[Any, ...], value: Any) -> None:
@@ -116,9 +116,9 @@ def replaced(document: Any, path: tuple[Any, ...], value: Any) -> None:
 def test_one_value_replaced_by_any_other(name: str, data: st.DataObject) -> None:
     text = valid_files()[name].decode()
     document = yaml.safe_load(text) if name.endswith(".yaml") else json.loads(text)
-    replaced(document, data.draw(st.sampled_from(list(places(document)))), data.draw(json_values))
+    replaced(document, data.draw(st.sampled_from(list(iter_paths(document)))), data.draw(json_values))
     with tempfile.TemporaryDirectory() as root:
-        survives(folder_with(root, {name: json.dumps(document).encode()}))
+        survives(write_folder(root, {name: json.dumps(document).encode()}))
 
 
 @UNHURRIED
@@ -129,4 +129,4 @@ def test_one_value_of_a_row_replaced_by_any_other(name: str, data: st.DataObject
     row[data.draw(st.sampled_from(sorted(row)))] = data.draw(json_values)
     content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     with tempfile.TemporaryDirectory() as root:
-        survives(folder_with(root, {name: content}, sealed=True))
+        survives(write_folder(root, {name: content}, sealed=True))

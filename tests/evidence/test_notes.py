@@ -1,4 +1,4 @@
-"""Notes of runs: what is kept, what is refused, that no grade depends on them, and that a bundle carries them."""
+"""Notes of runs are validated, change no grade, and are part of bundles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITTEN = "2026-11-21T12:00:00.000+00:00"
 PLAIN = NotesEdit(add=("baseline", "seed-3"), note="First run that reasons.\r\nKeep it. ", archive=True)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     try:
         main([str(argument) for argument in arguments])
     except SystemExit as ended:
@@ -33,7 +33,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[in
     return code, text.out, text.err
 
 
-def test_notes_are_kept_changed_and_taken_away(tmp_path: Path) -> None:
+def test_notes_are_written_and_changed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     assert read_notes(folder) == Notes()
     (kept,) = change_notes([folder], PLAIN, NOW)
@@ -53,7 +53,7 @@ def test_notes_are_kept_changed_and_taken_away(tmp_path: Path) -> None:
     assert less.changed_at == "2026-11-21T13:00:00.000+00:00"
 
 
-def test_a_list_shows_them_and_no_grade_depends_on_them(tmp_path: Path) -> None:
+def test_lists_show_notes_and_no_grade_depends_on_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     change_notes([folder], PLAIN, NOW)
     (summary,) = index_runs(tmp_path)
@@ -67,7 +67,7 @@ def test_a_list_shows_them_and_no_grade_depends_on_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": "2.0"}', '{"tags": 1}', "\xff"])
-def test_damaged_notes_are_a_warning_with_a_cure_and_are_never_written_over(tmp_path: Path, text: str) -> None:
+def test_damaged_notes_are_a_warning_and_never_overwritten(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path, "run")
     (folder / "notes.json").write_bytes(text.encode("latin-1"))
     (summary,) = index_runs(tmp_path)
@@ -81,7 +81,7 @@ def test_damaged_notes_are_a_warning_with_a_cure_and_are_never_written_over(tmp_
     assert (folder / "notes.json").read_bytes() == text.encode("latin-1")
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_link_is_not_followed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", "run")
     (tmp_path / "elsewhere.json").write_text("{}")
     (folder / "notes.json").symlink_to(tmp_path / "elsewhere.json")
@@ -94,7 +94,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tag", ["two words", "", "a,b", "=1+1", "a:b", "<b>", "a\u200bb", "\u202eabc", "x" * 41, "a\n"]
 )
-def test_what_cannot_be_a_tag(tmp_path: Path, tag: str) -> None:
+def test_invalid_tag(tmp_path: Path, tag: str) -> None:
     folder = write_run(tmp_path, "run")
     with pytest.raises(ProblemError) as refused:
         change_notes([folder], NotesEdit(add=(tag,)), NOW)
@@ -102,7 +102,7 @@ def test_what_cannot_be_a_tag(tmp_path: Path, tag: str) -> None:
     assert "is not a valid tag." in refused.value.problems[0].what
 
 
-def test_two_writers_never_leave_a_torn_file(tmp_path: Path) -> None:
+def test_two_writers_never_tear_the_file(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     long = "words " * 1000
 
@@ -121,40 +121,31 @@ def test_two_writers_never_leave_a_torn_file(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_note_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path, "a")
     write_run(tmp_path, "b", seed=1)
-    assert said(capsys, "note", "a", "b", "--tag", "baseline", "--text", "One\ntwo\x1b[31m", "--archive")[0] == 0
-    code, out, _ = said(capsys, "note", "a", "--untag", "baseline", "--restore")
+    assert run_command(capsys, "note", "a", "b", "--tag", "baseline", "--text", "One\ntwo\x1b[31m", "--archive")[0] == 0
+    code, out, _ = run_command(capsys, "note", "a", "--untag", "baseline", "--restore")
     assert (code, out) == (0, "a\n  tags      –\n  note      One\n            two\\x1b[31m\n  archived  no\n")
-    code, out, _ = said(capsys, "note", "b", "--json")
+    code, out, _ = run_command(capsys, "note", "b", "--json")
     (value,) = json.loads(out)
     assert (value["path"], value["tags"], value["note"]) == ("b", ["baseline"], "One\ntwo\x1b[31m")
-    code, out, _ = said(capsys, "runs", ".")
+    code, out, _ = run_command(capsys, "runs", ".")
     assert out.endswith("1 archived run not listed; --archived lists them too.\n")
     assert "\nb " not in out
-    assert "\nb " in said(capsys, "runs", ".", "--archived")[1]
-    assert [run["archived"] for run in json.loads(said(capsys, "runs", ".", "--json")[1])] == [True, False]
+    assert "\nb " in run_command(capsys, "runs", ".", "--archived")[1]
+    assert [run["archived"] for run in json.loads(run_command(capsys, "runs", ".", "--json")[1])] == [True, False]
 
 
-def test_the_verb_says_what_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = said(capsys, "note", "absent", "--tag", "two words")
+def test_note_command_reports_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "note", tmp_path / "absent", "--tag", "two words")
     assert (code, out) == (2, "")
-    assert err == (
-        'error TP097: "two words" is not a valid tag.\n'
-        "  Expected: one word of at most 40 characters, without spaces, quotation marks and any of"
-        " , : ; < > = | \\ `.\n"
-        "  Next: Write it as one word, for example with a hyphen: first-try.\n"
-        "error TP091: absent: absent does not exist.\n"
-        "  Next: Check the path; `trainproof runs` lists the runs there are.\n"
-    )
+    assert 'error TP097: "two words" is not a valid tag.\n' in err
+    assert "error TP091: " in err
 
 
-def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> None:
+def test_bundle_contains_notes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", "run")
     change_notes([folder], NotesEdit(add=("baseline",), note="Look: <script>alert(1)</script>\n2nd line"), NOW)
     report = build_bundle([folder], tmp_path / "b.zip")
@@ -168,14 +159,14 @@ def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> No
     assert "They are not evidence and do not affect the grade." in page
 
 
-def test_a_secret_in_a_note_is_not_packed(tmp_path: Path) -> None:
+def test_secret_in_a_note_is_not_packed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     change_notes([folder], NotesEdit(note="token: hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"), NOW)
     blocked = [item for item in checklist([folder]) if item.state == "blocked"]
     assert [(item.what, item.detail.partition(":")[0]) for item in blocked] == [("secrets", "notes.json")]
 
 
-def test_notes_beside_the_files_of_another_tool(tmp_path: Path) -> None:
+def test_notes_of_another_tools_run(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     state = {"log_history": [{"step": step, "loss": 2.0 / step} for step in range(1, 9)], "global_step": 8}

@@ -23,50 +23,32 @@ from evidence.effective import (
 from evidence.hashes import CHUNK_BYTES
 from evidence.index.summary import collect_figures
 from evidence.lock import RunLock
-from evidence.rules.catalog import check
+from evidence.rules.checker import check
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError
 
 
-def found_with(run: Run, code: str) -> list[Problem]:
+def find_code(run: Run, code: str) -> list[Problem]:
     return [problem for problem in check(run) if problem.code == code]
 
 
-def whats(folder: Path) -> list[str]:
-    return [problem.what for problem in read_run(folder).problems]
-
-
 def test_run_is_read_whole(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path, "run", steps=5, items=4))
-    assert run.problems == ()
-    assert run.is_run
-    assert run.status == "succeeded"
-    assert run.manifest is not None
+    run = read_run(folder := write_run(tmp_path, "run", steps=5, items=4))
+    assert (run.problems, run.is_run, run.status) == ((), True, "succeeded")
     assert run.manifest["run_id"] == "run"
-    assert run.config is not None
     assert run.config["limits"]["steps"] == 5
-    assert [row["step"] for row in run.rows(layout.METRICS).values] == [1, 2, 3, 4, 5]
-    assert len(run.rows(layout.PREDICTIONS).values) == len(run.rows(layout.BASELINE_PREDICTIONS).values) == 4
+    assert [row["step"] for row in run.metrics] == [1, 2, 3, 4, 5]
+    assert len(run.predictions) == len(run.baseline_predictions) == 4
     assert run.rows(layout.METRICS) is run.rows(layout.METRICS)
-    assert run.files == (
-        "baseline_predictions.jsonl",
-        "config.yaml",
-        "eval_summary.json",
-        "first_examples.json",
-        "log.jsonl",
-        "metrics.jsonl",
-        "plan.json",
-        "predictions.jsonl",
-        "run_manifest.json",
-    )
+    assert run.files == tuple(sorted(path.name for path in folder.iterdir()))
 
 
-def test_folder_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_missing_folder_is_a_problem(tmp_path: Path) -> None:
     run = read_run(tmp_path / "absent")
     assert not run.is_run
-    assert whats(tmp_path / "absent") == ["The folder cannot be read: No such file or directory."]
+    assert [problem.what for problem in run.problems] == ["The folder cannot be read: No such file or directory."]
     with pytest.raises(ProblemError) as refused:
         read_existing_run(tmp_path / "absent")
     assert refused.value.exit_code == 2
@@ -91,7 +73,7 @@ def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
     ]
 
 
-def test_weights_are_not_looked_into_and_other_folders_are(tmp_path: Path) -> None:
+def test_weight_folders_are_skipped(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     for name in ("checkpoints/7", "export", "extra/deep"):
         (folder / name).mkdir(parents=True)
@@ -111,17 +93,14 @@ def test_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: 
     assert (problem.code, problem.what) == ("TP209", "The folder cannot be read: Permission denied.")
 
 
-def test_running_needs_somebody_who_runs(tmp_path: Path) -> None:
+def test_running_run_without_a_process_is_interrupted(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", status="running")
     assert read_run(folder).status == "interrupted"
     with RunLock(folder):
         assert read_run(folder).status == "running"
-
-
-def test_run_that_was_killed_before_its_manifest_is_interrupted(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").touch()
     assert read_run(tmp_path).status is None
-    (tmp_path / "run.lock").touch()
+    (tmp_path / "run.lock").touch()  # killed before the manifest was written
     assert read_run(tmp_path).status == "interrupted"
     with RunLock(tmp_path):
         assert read_run(tmp_path).status is None
@@ -129,7 +108,7 @@ def test_run_that_was_killed_before_its_manifest_is_interrupted(tmp_path: Path) 
 
 @pytest.mark.parametrize("before", range(CHUNK_BYTES - 2, CHUNK_BYTES + 2))
 @pytest.mark.parametrize(("had", "has", "name"), [(b"\n", b"\r\n", "CRLF"), (b"\r\n", b"\n", "LF")])
-def test_line_ends_are_found_where_blocks_end(tmp_path: Path, before: int, had: bytes, has: bytes, name: str) -> None:
+def test_converted_line_ends_around_a_block(tmp_path: Path, before: int, had: bytes, has: bytes, name: str) -> None:
     folder = write_run(tmp_path, "one")
     wrote = b"a" * before + had + b"b" + had
     (folder / "other.txt").write_bytes(wrote.replace(had, has))
@@ -137,11 +116,11 @@ def test_line_ends_are_found_where_blocks_end(tmp_path: Path, before: int, had: 
     assert run.manifest is not None
     artifact = {"path": "other.txt", "bytes": len(wrote), "sha256": hashlib.sha256(wrote).hexdigest(), "role": "other"}
     write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
-    found = [problem.what for problem in found_with(read_run(folder), "TP202")]
+    found = [problem.what for problem in find_code(read_run(folder), "TP202")]
     assert found == [f"other.txt matches its hash after {name} conversion."]
 
 
-def tree_of(flat: dict[str, Any]) -> dict[str, Any]:
+def nest(flat: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *groups, name = key.split(".")
@@ -157,13 +136,13 @@ def facts(tmp_path: Path) -> Run:
     return read_run(write_run(tmp_path, "run"))
 
 
-def with_group(facts: Run, **changed: Any) -> Run:
+def add_effective_group(facts: Run, **changed: Any) -> Run:
     manifest = facts.manifest or {}
-    group = tree_of(settings_in_manifest(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
+    group = nest(settings_in_manifest(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
     return replace(facts, manifest=manifest | {"effective": group})
 
 
-def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(facts: Run):
+def test_manifest_paths_are_settings_and_fields(facts: Run):
     keys = schema("train_config")["properties"]
     for key in MANIFEST_PATHS:
         group, _, name = key.partition(".")
@@ -173,48 +152,42 @@ def test_every_place_is_a_key_of_the_configuration_and_a_field_of_the_manifest(f
     assert settings_in_manifest(facts.manifest or {}).keys() == MANIFEST_PATHS.keys() - later
 
 
-def test_a_run_did_what_it_was_asked_for_in_either_version(facts: Run):
-    for version in (facts, with_group(facts)):
+def test_honest_run_has_no_differences_in_either_version(facts: Run):
+    for version in (facts, add_effective_group(facts)):
         found = compare_settings(version.config, version.manifest)
         assert {key for key, one in found.items() if one.state == "differs"} == set()
         assert found["batch.microbatch_size"].state == "same"
-        assert found_with(version, "TP303") == []
+        assert find_code(version, "TP303") == []
 
 
-def test_one_device_has_nothing_to_divide(facts: Run):
+def test_one_device_has_nothing_to_shard(facts: Run):
     divided = compare_settings({"mesh": {"shard_params": True}}, facts.manifest)["mesh.shard_params"]
     assert (divided.declared, divided.effective, divided.state) == (True, False, "open")
     assert divided.remark == "Parameters cannot be sharded over one device."
 
 
-def test_a_key_that_no_table_names_is_compared_in_the_tree(facts: Run):
-    other = with_group(facts, optimizer__beta1=0.8)
-    (problem,) = found_with(other, "TP303")
+def test_setting_without_a_manifest_path_is_compared(facts: Run):
+    other = add_effective_group(facts, optimizer__beta1=0.8)
+    (problem,) = find_code(other, "TP303")
     assert problem.pointer == "/effective/optimizer/beta1"
 
 
-def test_the_group_states_what_the_other_groups_state(facts: Run):
-    (problem,) = found_with(with_group(facts, batch__microbatch_size=99), "TP377")
+def test_effective_group_agrees_with_other_groups(facts: Run):
+    (problem,) = find_code(add_effective_group(facts, batch__microbatch_size=99), "TP377")
     assert problem.pointer == "/effective/batch/microbatch_size"
 
 
-def test_before_the_step_is_compiled_other_groups_say_what_is_known(facts: Run):
+def test_settings_before_the_step_is_compiled(facts: Run):
     started = {"mode": "full", "devices": {"platform": "cpu", "count": 1}, "training": None, "model": None}
     assert effective_settings(started) == {"mode": "full", "mesh.device": "cpu", "mesh.devices": 1}
     assert compare_settings(facts.config, started)["limits.steps"].state == "open"
 
 
-def test_settings_are_the_single_values_of_the_configuration(tmp_path: Path):
-    facts = read_run(write_run(tmp_path, "one"))
-    settings = scalar_settings(facts)
+def test_settings_and_figures_have_dotted_names(facts: Run):
+    settings, figures = scalar_settings(facts), collect_figures(facts)
     assert settings["optimizer.learning_rate"] == facts.config["optimizer"]["learning_rate"]
     assert "model.name" in settings
     assert not [name for name, value in settings.items() if isinstance(value, list | dict)]
-
-
-def test_figures_are_named_after_where_they_stand(tmp_path: Path):
-    facts = read_run(write_run(tmp_path, "one"))
-    figures = collect_figures(facts)
     assert figures["last.loss"] == facts.metrics[-1]["loss"]
     assert figures["result.mean_loss"] == facts.manifest["result"]["mean_loss"]
     assert figures["score.exact_match"] == facts.eval_summary["metrics"]["exact_match"]["value"]

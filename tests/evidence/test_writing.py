@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.serve import has_login
-from evidence import seal
+from evidence import hashes, layout
 from evidence.extras import install_command
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.index import cache
@@ -41,11 +41,11 @@ with RowWriter(folder / "rows.jsonl") as rows:
         step += 1
         rows.append({"step": step, "text": "x" * (step % 7) * 3000})
         write_json(folder / "document.json", {"step": step, "text": "y" * 50_000})
-        (folder / "told").write_text(str(step))
+        (folder / "appended").write_text(str(step))
 """
 
 
-def test_document_is_indented_utf8_with_a_newline_and_nothing_is_left_over(tmp_path: Path) -> None:
+def test_document_is_indented_utf8_with_a_newline(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"b": "é", "a": [1]})
     assert (tmp_path / "a.json").read_bytes() == '{\n  "b": "é",\n  "a": [\n    1\n  ]\n}\n'.encode()
     write_text(tmp_path / "a.json", "new\r\n")
@@ -53,7 +53,7 @@ def test_document_is_indented_utf8_with_a_newline_and_nothing_is_left_over(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_document_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_failed_write_leaves_the_old_document(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"step": 1})
     with pytest.raises(ValueError, match="Out of range float values"):
         write_json(tmp_path / "a.json", {"loss": float("inf")})
@@ -81,7 +81,7 @@ def test_torn_tail_is_cut_off_on_opening(tmp_path: Path, before: bytes, after: b
 
 
 @pytest.mark.slow
-def test_thirty_kills_lose_no_row_and_leave_no_unreadable_file(tmp_path: Path) -> None:
+def test_kills_lose_no_row_and_tear_no_document(tmp_path: Path) -> None:
     chance = random.Random(0)
     for _ in range(30):
         writer = subprocess.Popen([sys.executable, "-c", WRITE_ROWS, str(tmp_path)], stdout=subprocess.PIPE)
@@ -95,10 +95,10 @@ def test_thirty_kills_lose_no_row_and_leave_no_unreadable_file(tmp_path: Path) -
         whole = written[: written.rfind(b"\n") + 1]
         steps = [json.loads(line)["step"] for line in whole.splitlines()]
         assert steps == list(range(1, len(steps) + 1))
-        told = int((tmp_path / "told").read_text() or 0) if (tmp_path / "told").exists() else 0
-        assert len(steps) >= told
+        appended = int((tmp_path / "appended").read_text() or 0) if (tmp_path / "appended").exists() else 0
+        assert len(steps) >= appended
         if (tmp_path / "document.json").exists():
-            assert json.loads((tmp_path / "document.json").read_text())["step"] >= told
+            assert json.loads((tmp_path / "document.json").read_text())["step"] >= appended
     assert len(steps) > 30
 
 
@@ -122,7 +122,7 @@ with RowWriter(folder / "rows.jsonl") as rows:
 """
 
 
-def test_no_space_left_leaves_whole_rows_and_the_old_document(tmp_path: Path) -> None:
+def test_full_disk_leaves_whole_rows_and_the_old_document(tmp_path: Path) -> None:
     write_json(tmp_path / "document.json", {"step": 1})
     done = subprocess.run(
         [sys.executable, "-c", FILL_THE_DISK, str(tmp_path)], capture_output=True, text=True, check=True
@@ -140,22 +140,16 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def test_lines_are_json_strings_with_newlines() -> None:
+def test_hashes(tmp_path: Path) -> None:
     assert sha256_lines(["a", 'b"\n', "é"]) == sha256('"a"\n"b\\"\\n"\n"é"\n')
     assert sha256_lines([]) == sha256("")
-
-
-def test_json_is_sorted_and_dense() -> None:
     assert sha256_json({"b": [1, 2.5, None], "a": "é"}) == sha256('{"a":"é","b":[1,2.5,null]}')
     with pytest.raises(ValueError, match="Out of range float values"):
         sha256_json({"a": float("nan")})
-
-
-def test_file_is_hashed_as_sha256sum_does(tmp_path: Path) -> None:
     file = tmp_path / "bytes"
     file.write_bytes(bytes(range(256)) * 5000)
-    said = subprocess.run(["sha256sum", str(file)], capture_output=True, text=True, check=True).stdout
-    assert sha256_file(file) == said.split()[0]
+    printed = subprocess.run(["sha256sum", str(file)], capture_output=True, text=True, check=True).stdout
+    assert sha256_file(file) == printed.split()[0]
 
 
 HOLD = """
@@ -181,18 +175,16 @@ def holder(tmp_path: Path):
     process.stdout.close()
 
 
-def test_second_process_is_refused_by_name(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_second_process_is_refused(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     assert is_alive(tmp_path)
     with pytest.raises(ProblemError) as refused, RunLock(tmp_path):
         pass
-    problem = refused.value.problems[0]
-    assert refused.value.exit_code == 2
-    assert (problem.code, problem.file) == ("TP090", str(tmp_path))
+    [problem] = refused.value.problems
+    assert (refused.value.exit_code, problem.code, problem.file) == (2, "TP090", str(tmp_path))
     assert problem.what == f"Another process is writing this run folder (process {holder.pid})."
-    assert problem.next == "Wait for that run to end, or pass another --output."
 
 
-def test_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+def test_kill_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert (tmp_path / LOCK).exists()
@@ -201,16 +193,18 @@ def test_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[st
         assert is_alive(tmp_path)
 
 
-def test_lock_file_is_gone_afterwards(tmp_path: Path) -> None:
+def test_lock_file_is_removed(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert not is_alive(tmp_path)
+        with RunLock(tmp_path):
+            assert is_alive(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+    assert not is_alive(tmp_path / "absent")
+    (tmp_path / LOCK).symlink_to("/etc/hostname")
     assert not is_alive(tmp_path)
-    with RunLock(tmp_path):
-        assert is_alive(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    with RunLock(tmp_path):
-        assert is_alive(tmp_path)
 
 
-def test_a_folder_made_anew_is_held_by_whoever_holds_it_now(tmp_path: Path) -> None:
+def test_recreated_folder_has_a_lock_of_its_own(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     with RunLock(folder) as before:
@@ -226,16 +220,8 @@ def test_a_folder_made_anew_is_held_by_whoever_holds_it_now(tmp_path: Path) -> N
     assert list(folder.iterdir()) == []
 
 
-def test_folder_that_is_not_there_is_held_by_nobody(tmp_path: Path) -> None:
-    assert not is_alive(tmp_path / "absent")
-    (tmp_path / LOCK).symlink_to("/etc/hostname")
-    assert not is_alive(tmp_path)
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
-def test_a_file_system_without_locks_is_named_with_a_way_out(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_system_without_locks(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_descriptor: int, _operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -246,13 +232,10 @@ def test_a_file_system_without_locks_is_named_with_a_way_out(
         [problem] = refused.value.problems
         assert refused.value.exit_code == 2
         assert (problem.code, problem.file) == ("TP724", str(tmp_path))
-        assert problem.what == f"The file system of this folder has no file locks ({os.strerror(number)})."
+        assert problem.what == f"The file system of this folder does not support file locks ({os.strerror(number)})."
         assert "another file system" in problem.next
     assert list(tmp_path.iterdir()) == []
     assert not is_alive(tmp_path)
-
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -266,23 +249,23 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    seal._temporary_home.cache_clear()
+    layout._temporary_home.cache_clear()
     yield tmp_path
-    seal._temporary_home.cache_clear()
+    layout._temporary_home.cache_clear()
 
 
-def test_without_a_home_everything_lies_in_one_folder_that_only_this_user_can_enter(homeless: Path):
+def test_user_without_a_home_gets_a_private_temporary_folder(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
     assert cache_folder.folder() == home / ".cache" / "trainproof"
     assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
-    assert seal.user_data_folder() == home / ".local" / "share" / "trainproof"
+    assert layout.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
-    assert seal.verify_seal(seal.make_seal(b"job"), b"job")
+    assert hashes.verify_seal(hashes.make_seal(b"job"), b"job")
     assert not has_login(homeless)
 
 
 @pytest.mark.parametrize("how", ["others may write", "a link", "a file"])
-def test_a_folder_that_somebody_else_could_have_prepared_is_not_used(how: str, homeless: Path):
+def test_temporary_home_of_somebody_else_is_not_used(how: str, homeless: Path):
     usual = homeless / f"trainproof-{os.getuid()}"
     if how == "others may write":
         usual.mkdir()
@@ -299,34 +282,37 @@ def test_a_folder_that_somebody_else_could_have_prepared_is_not_used(how: str, h
     assert cache_folder.folder() == found
 
 
-CAME_FROM = {
-    "an index": (None, 'pip install "trainproof[train,dashboard]"'),
-    "a folder": (
-        '{"dir_info": {}, "url": "file:///home/me/train%20proof"}',
-        'pip install "/home/me/train proof[train,dashboard]"',
-    ),
-    "a folder that is worked on": (
-        '{"dir_info": {"editable": true}, "url": "file:///home/me/trainproof"}',
-        'pip install --editable "/home/me/trainproof[train,dashboard]"',
-    ),
-    "a repository": (
-        '{"url": "https://example.org/trainproof.git", "vcs_info": {"vcs": "git", "commit_id": "47b000e7b4"}}',
-        'pip install "trainproof[train,dashboard] @ git+https://example.org/trainproof.git@47b000e7b4"',
-    ),
-    "an archive": (
-        '{"url": "https://example.org/trainproof-0.1.0.zip", "archive_info": {}}',
-        'pip install "trainproof[train,dashboard] @ https://example.org/trainproof-0.1.0.zip"',
-    ),
-}
+FOLDER = "/home/me/train proof"
+COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
 
 
-@pytest.mark.parametrize("origin", CAME_FROM)
-def test_an_extra_comes_from_where_the_rest_came(origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stated, command = CAME_FROM[origin]
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "trainproof[train,dashboard]"'),
+        ({"dir_info": {}, "url": Path(FOLDER).as_uri()}, f'pip install "{FOLDER}[train,dashboard]"'),
+        (
+            {"dir_info": {"editable": True}, "url": Path(FOLDER).as_uri()},
+            f'pip install --editable "{FOLDER}[train,dashboard]"',
+        ),
+        (
+            {"url": "https://example.org/trainproof.git", "vcs_info": COMMIT},
+            'pip install "trainproof[train,dashboard] @ git+https://example.org/trainproof.git@47b000e7b4"',
+        ),
+        (
+            {"url": "https://example.org/trainproof-0.1.0.zip", "archive_info": {}},
+            'pip install "trainproof[train,dashboard] @ https://example.org/trainproof-0.1.0.zip"',
+        ),
+    ],
+    ids=["an index", "a folder", "an editable folder", "a repository", "an archive"],
+)
+def test_extras_are_installed_from_the_same_origin(
+    origin: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = tmp_path / "trainproof-0.1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: trainproof\nVersion: 0.1.0\n")
-    if stated:
-        (metadata / "direct_url.json").write_text(stated)
+    if origin:
+        (metadata / "direct_url.json").write_text(json.dumps(origin))
     monkeypatch.syspath_prepend(str(tmp_path))
     assert install_command("train", "dashboard") == command

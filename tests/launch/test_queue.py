@@ -25,7 +25,7 @@ import yaml
 from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
-from evidence import lock, seal
+from evidence import hashes, lock
 from evidence.layout import LOCK
 from evidence.run import read_run
 from launch import queue as control
@@ -637,7 +637,7 @@ def test_the_secret_is_for_this_user_alone_and_an_empty_one_is_none(
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert put(root, "").state == "waiting"
-    path = seal.secret_path()
+    path = hashes.secret_path()
     assert path == tmp_path / "data" / "trainproof" / "seal.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [job.state for job in jobs(root)] == ["waiting"]

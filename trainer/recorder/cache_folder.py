@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from evidence.seal import user_folder
+from evidence.layout import user_folder
 
 FOLDER = "TRAINPROOF_CACHE"
 """Environment variable with the folder."""

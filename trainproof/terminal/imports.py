@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from evidence.figures import Figures
 from evidence.grade import RunReport, check_run
 from evidence.imports.importing import ImportResult
 from evidence.imports.run import Fact, ImportedRun, loss_series
 from evidence.report import JudgedRecord
-from evidence.run import Run, read_run
+from evidence.run import Figures, Run, read_run
 from schemas import formats
 from schemas.formats import NOTHING, as_lines, format_value, quantity
 from schemas.render import as_dicts, as_text

@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables.run_rows import Row
-from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
+from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, split_tags
 from schemas.formats import quantity
 from schemas.problems import ProblemError
 
@@ -30,7 +30,7 @@ def edit(rows: Sequence[Row]) -> None:
     note = _note(rows)
     markup.note("Kept in notes.json of each run: your words, no evidence. No grade depends on them.")
     if st.button("Save", type="primary", icon=":material/save:"):
-        _save(rows, NotesEdit(add=tags_in(add), remove=tuple(remove), note=note))
+        _save(rows, NotesEdit(add=split_tags(add), remove=tuple(remove), note=note))
 
 
 def _note(rows: Sequence[Row]) -> str | None:

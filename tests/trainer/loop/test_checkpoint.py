@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from evidence import layout
-from evidence.hashes import link_of
+from evidence.hashes import hash_entry
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
@@ -167,7 +167,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_its_score_is_never_t
         {row["step"]: row for row in map(json.loads, (each / layout.CHAIN).read_text().splitlines())}
         for each in (folder, tmp_path / "rest")
     )
-    assert parent == {"run_id": "run", "step": 2, "link": link_of(before[2])}
+    assert parent == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
     assert sorted(after) == [2, 3, 4]
     assert after[4]["state_sha256"] == before[4]["state_sha256"]
 

@@ -101,7 +101,7 @@ def contents(folders: Sequence[Path]) -> list[Content]:
 
 def _kind_of(name: str) -> str:
     """Return what a file of a run is, by its path in the run."""
-    if layout.in_weight_folder(name):
+    if layout.is_weight_file(name):
         return "weights"
     return _STATES if name.startswith(f"{layout.STATES}/") else _KINDS.get(name, "other")
 

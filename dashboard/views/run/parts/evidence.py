@@ -20,7 +20,7 @@ from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic.excerpt import excerpt
 from evidence.index.summary import RunSummary
 from evidence.layout import EVAL_SUMMARY, MANIFEST
-from evidence.report import DocumentState, errors_in
+from evidence.report import DocumentState, document_errors
 from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run import Run
 from schemas.catalog import is_rows, kind_of
@@ -100,7 +100,7 @@ def _view(title: str, names: Sequence[str], run: Run) -> None:
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
-    found = errors_in(run.path, name, reading.check(run.path).findings)
+    found = document_errors(run.path, name, reading.check(run.path).findings)
     st.header(name, anchor=False)
     try:
         if is_rows(kind_of(name) or ""):

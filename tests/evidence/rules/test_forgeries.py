@@ -1,9 +1,15 @@
-"""Change values of a real run, make all hashes fit, and check that another document contradicts them."""
+"""Change values of real runs, make all hashes fit, and check that other documents contradict them.
+
+The sweep tests every nineteenth change of `benchmarks/rules.py`; benchmarks/results/rules.json lists what is not found.
+The lies of benchmarks/detection never make a run verified, and those with an error in the stored result keep it.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import struct
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import pairwise
@@ -14,10 +20,19 @@ import pytest
 from leaves import Forger, Forgery
 
 from evidence import layout
-from evidence.grade import find_problems
-from evidence.hashes import link_of
+from evidence.grade import check_run, find_problems
+from evidence.hashes import hash_entry
 from evidence.run import read_run
+from schemas.render import as_text
 
+sys.path.append(FOLDER := str(Path(__file__).parents[3] / "benchmarks" / "detection"))  # for these imports only
+
+from forged import VARIANTS, forge_run
+from lies import LIES, tell
+
+sys.path.remove(FOLDER)
+
+REPOSITORY = Path(__file__).parents[3]
 SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 Values = dict[str, Any]
 
@@ -100,9 +115,9 @@ def test_changed_chain_with_new_links(forger: Forger, change: Callable[[list[Any
     entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     change(entries)
     for before, entry in pairwise(entries):
-        entry["previous"] = link_of(before)
+        entry["previous"] = hash_entry(before)
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
-    stated = {"entries": len(entries), "head": link_of(entries[-1])}
+    stated = {"entries": len(entries), "head": hash_entry(entries[-1])}
     assert codes_after(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
 
 
@@ -149,3 +164,82 @@ def test_saved_parameters_of_any_size_are_not_read(forger: Forger) -> None:
     assert "TP328" in codes_after(forger)
     [problem] = [each for each in find_problems(read_run(forger.folder)) if each.code == "TP328"]
     assert problem.what == "The file has 67,108,864 bytes; 169,728 parameters take 18,135,040 at most."
+
+
+FINISHED = REPOSITORY / "tests/corpus/v1/runs/finished"
+EVERY = 19
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Forger:
+    return Forger(FINISHED, tmp_path / "finished")
+
+
+def new_findings(finished: Forger, forgery: Forgery) -> str:
+    """Return the findings except the one warning of the unchanged run."""
+    finished.commit(forgery)
+    return as_text([problem for problem in find_problems(read_run(finished.folder)) if problem.code != "TP410"])
+
+
+def test_undetected_changes_are_listed(finished: Forger) -> None:
+    swept = json.loads((REPOSITORY / "benchmarks/results/rules.json").read_text("utf-8"))["real_runs"]
+    listed = swept["tests/corpus/v1/runs/finished"]["found_nowhere"]
+    for forgery in list(finished.forgeries())[::EVERY]:
+        assert new_findings(finished, forgery) or forgery.what in listed.get(forgery.place, ()), forgery
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "what"),
+    [
+        (1, "row removed", "The log lacks run_started."),
+        (4, "row removed", "The log lacks compiled."),
+        (7, "row removed", "The log lacks evaluated."),
+        (8, "row removed", "The log lacks run_sealed."),
+        (5, "row removed", "No checkpoint was saved at the last step, 6."),
+        (3, "row repeated", "The event planned was logged twice."),
+        (2, "rows swapped", "The event planned comes before devices_chosen."),
+    ],
+)
+def test_changed_log(finished: Forger, line: int, change: str, what: str) -> None:
+    found = new_findings(finished, Forgery(file="log.jsonl", what=change, line=line))
+    assert found.startswith("error TP365: ")
+    assert f": {what}\n" in found
+
+
+def test_seal_without_a_hash(finished: Forger) -> None:
+    forgery = Forgery(file="log.jsonl", what="removed", path=("fields", "manifest_sha256"), line=8)
+    assert "The event run_sealed lacks manifest_sha256." in new_findings(finished, forgery)
+
+
+def test_detection_page_is_current() -> None:
+    spec = importlib.util.spec_from_file_location("make_detection", REPOSITORY / "docs/make_detection.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    page = (REPOSITORY / "docs/verify/detection.md").read_text(encoding="utf-8")
+    assert page == made.page(), "run: python docs/make_detection.py"
+
+
+STORED = json.loads((REPOSITORY / "benchmarks" / "results" / "adversary.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def liar(tmp_path_factory: pytest.TempPathFactory) -> Forger:
+    return Forger(REPOSITORY / STORED["run"], tmp_path_factory.mktemp("told") / "demo-smoke")
+
+
+@pytest.mark.parametrize(("family", "name"), [(family, name) for family, lies in LIES.items() for name in lies])
+def test_a_lie_is_found_as_the_benchmark_says(family: str, name: str, liar: Forger) -> None:
+    report = check_run(read_run(tell(liar, LIES[family][name])))
+    assert report.grade.name != "verified"
+    expected = set(STORED["families"][family]["found_by"].get(name, ()))
+    assert expected <= {each.code for each in report.findings}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_forged_run_is_never_verified(name: str, tmp_path: Path) -> None:
+    report = check_run(read_run(forge_run(tmp_path, name, VARIANTS[name])))
+    assert report.grade.name != "verified"
+    is_found = any(each.severity != "note" for each in report.findings)
+    assert is_found == (name in STORED["families"]["forged"]["found_by"])
