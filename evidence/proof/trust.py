@@ -179,7 +179,7 @@ def is_http_url(url: str) -> bool:
 
 
 def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain") -> bytes:
-    """Send a GET request, or a POST request if there is a body, and return the answer.
+    """Send a GET request to an `http` or `https` address, or a POST request if there is a body, and return the answer.
 
     Raises:
         FetchError: The server cannot be reached, reports an error or answers with too much.
@@ -188,13 +188,8 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
     import urllib.error
     import urllib.request
 
-    scheme, _, rest = url.partition("://")
-    if scheme == "https":
-        request = urllib.request.Request(f"https://{rest}", body)
-    else:
-        request = urllib.request.Request(f"http://{rest}", body)
-    request.add_header("Content-Type", content_type)
     try:
+        request = urllib.request.Request(url, body, {"Content-Type": content_type})  # noqa: S310 - callers pass http(s)
         with urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
         if len(content) <= _MAX_RESPONSE_BYTES:
