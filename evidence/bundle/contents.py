@@ -131,7 +131,7 @@ class RunFiles:
 def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
     """List the files of a run folder that a bundle takes, without following links.
 
-    The lock, temporary and hidden files, large weights (unless `with_weights`) and `unlisted` files are left out.
+    It omits the lock, temporary and hidden files, large weights (unless `with_weights`) and the `unlisted` files.
     """
     packed: list[str] = []
     left_out: list[str] = []

@@ -370,7 +370,7 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
 
 
 def _ticks(low: float, high: float, *, smallest: float = 0.0) -> list[float]:
-    """Return about six round numbers, 1, 2 or 5 × 10ⁿ apart, from below to above a range."""
+    """Return about six round numbers, with a step of 1, 2 or 5 × 10ⁿ, from below to above a range."""
     if low == high:
         margin = smallest or abs(low) / 2 or 1.0
         low, high = low - margin, high + margin

@@ -182,7 +182,7 @@ _LOOSE = re.compile(
 class SecretPattern:
     """One kind of secret or personal detail, with its problem code.
 
-    A match of `harmless` in it or in the 80 bytes before it makes a match of `expression` harmless.
+    `harmless` is searched in each match of `expression` and the 80 bytes before.
     """
 
     code: str

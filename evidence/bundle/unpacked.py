@@ -31,7 +31,7 @@ _STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
     """Give a run folder: the path itself, or a run of a verified bundle, weights included, in a temporary folder.
 
-    `run_id` chooses a run of the bundle and can be None if there is only one.
+    `run_id` chooses a run of the bundle; it is required if there are several.
 
     Raises:
         ProblemError: Nothing readable is at the path, or the run must be named (exit code 2); or the bundle does not

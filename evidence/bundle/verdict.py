@@ -62,7 +62,7 @@ class SignatureCheck:
     Attributes:
         path: Signature file.
         problems: Why it is invalid; empty if it is valid.
-        asked: Whether the user passed it, rather than it being found next to the zip, where it cannot fail the bundle.
+        asked: Whether the user passed it; a signature that was only found next to the zip cannot fail the bundle.
         signers: Keys passed or trusted by the user that signed this content.
         key_id: Fingerprint of the key that made it, or None if it is invalid.
     """
@@ -86,8 +86,12 @@ class StampCheck:
 class AttestationCheck:
     """Result of checking a workflow attestation.
 
-    `sentence` says who built the bundle and where, `invocation` is the URL of the workflow run, and `unchecked` is why
-    nothing was checked. All are None if the attestation is invalid; then `problems` say why.
+    Attributes:
+        path: Attestation file.
+        sentence: Who built the bundle and where, or None if it is invalid.
+        invocation: URL of the workflow run.
+        unchecked: Why nothing was checked, or None.
+        problems: Why it is invalid.
     """
 
     path: Path

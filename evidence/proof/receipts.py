@@ -1,8 +1,8 @@
 """Receipts of `trainproof replay` and `trainproof challenge`, and how much of a run they cover.
 
-A receipt is bound to a run by the hash of its manifest, which lists every file, so a changed run has no receipts. This
-user's own are sealed and saved outside of the runs. A receipt in a run folder counts if this user made it or a trusted
-key signed it, and is a claim otherwise.
+A receipt is bound to a run by the hash of its manifest, which lists every file, so changing the run invalidates its
+receipts. This user's own receipts are sealed and saved outside of the runs. A receipt in a run folder counts if this
+user made it or a trusted key signed it, and is a claim otherwise.
 """
 
 from __future__ import annotations

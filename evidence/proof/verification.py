@@ -56,8 +56,8 @@ WITNESSED = "seen by a witness"
 class Proof:
     """A statement about a run from outside of its folder, made at an RFC 3339 time.
 
-    `by` is `you`, the name of a trusted person or service, or None if its author is not trusted. `coverage` is that of
-    a repetition, or None for a witness.
+    `by` is `you`, the name of a trusted person or service, or None if its author is not trusted. A witness has no
+    coverage.
     """
 
     by: str | None

@@ -1,4 +1,4 @@
-"""`verified` comes from outside the folder, and says how much of the run was reproduced."""
+"""The grade `verified`: receipts and their coverage."""
 
 from __future__ import annotations
 
