@@ -17,9 +17,7 @@ from synthetic import seal, write_run
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
-from evidence.grade import check_run
 from evidence.lock import RunLock
-from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_text
 
@@ -91,9 +89,7 @@ def test_unzip_and_sha256sum_agree(tmp_path: Path) -> None:
         env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]},
         check=True,
     )
-    lines = checked.stdout.splitlines()
-    assert len(lines) == len(names) - 1
-    assert all(line.endswith(": OK") for line in lines)
+    assert sorted(checked.stdout.splitlines()) == [f"{name}: OK" for name in names if name != "MANIFEST.sha256"]
     subprocess.run(["unzip", "-tqq", str(path)], check=True)
 
 
@@ -104,18 +100,15 @@ def test_omitted_files_and_report(tmp_path: Path) -> None:
     (run / "checkpoints" / "w.bin").write_bytes(bytes(100))
     with (run / "adapter" / "adapter_model.safetensors").open("wb") as file:
         file.truncate((32 << 20) + 1)
-    (run / "receipts" / "of-somebody.json").write_text("{}")
+    (run / "receipts" / "replay.json").write_text("{}")
     for name in ("run.lock", "half.tmp", "results.json"):
         (run / name).write_text("{}")
-    found = [each for each in check_run(read_run(run)).findings if each.code == "TP602"]
-    assert [Path(each.file).name for each in found] == ["results.json"]
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.name, each.grade.name) for each in report.runs] == [("demo", "consistent")]
     always = {"demo/.cache", "demo/half.tmp", "demo/run.lock"}
     assert set(report.left_out) == always | {"demo/adapter", "demo/checkpoints", "demo/results.json"}
     assert (report.partial, report.size_bytes) == (False, report.output.stat().st_size)
-    assert "runs/demo/receipts/of-somebody.json" in contents(report.output)
+    assert "runs/demo/receipts/replay.json" in contents(report.output)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1]
     whole = build_bundle([run], tmp_path / "whole.zip", with_unlisted=True, with_weights=True)
@@ -279,11 +272,10 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
     seal(run)
     (run / "link").symlink_to("notes.txt")
     found = {(what, state): detail for what, state, detail in lines(run)}
-    assert found["grade", "blocked"] == "The run is graded partial: The run was interrupted after 10 of 20 steps."
+    assert ("grade", "blocked") in found
     assert found["secrets", "blocked"] == "notes.txt: Line 2 holds a password: hun… (14 characters)."
     assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
     assert found["files", "blocked"] == "link: This is a symbolic link."
-    assert ("secrets", "ok") not in found
     apply(forged := write_run(tmp_path, "forged"), FORGED)
     advice = {item.what: (item.state, item.next) for item in checklist([forged])}
     assert advice["errors"] == ("blocked", "Run `trainproof check` on the folder and fix the errors.")

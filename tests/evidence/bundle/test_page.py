@@ -41,13 +41,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        assert tag in VOID or self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         self.text += data

@@ -18,7 +18,7 @@ from own_sigstore import OwnSigstore, Workflow, statement_about
 
 from evidence.proof.attestations import Attestation, verify_attestations
 from evidence.proof.trust import load_sigstore_roots
-from schemas.problems import Problem
+from schemas.problems import Problem, ProblemError
 from trainproof import command
 
 Capture = pytest.CaptureFixture[str]
@@ -173,8 +173,7 @@ def test_unchecked_without_repository_or_root(
     assert found["attestation"]["unchecked"].endswith("Pass a trusted root: `--trusted-root FILE`.")
 
 
-def test_invalid_root(sigstore: OwnSigstore, zipped: Path, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "other.json").write_text('{"mediaType": "x"}')
-    flags = ("--repository", "ada/runs", "--trusted-root", tmp_path / "other.json")
-    code, out = verify(capsys, tmp_path, sigstore, zipped, *flags)
-    assert (code, out[:11]) == (2, "error TP859")
+def test_invalid_root() -> None:
+    with pytest.raises(ProblemError) as refused:
+        load_sigstore_roots('{"mediaType": "x"}', "root.json")
+    assert (refused.value.exit_code, refused.value.problems[0].code) == (2, "TP859")
