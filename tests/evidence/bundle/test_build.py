@@ -17,7 +17,9 @@ from synthetic import seal, write_run
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
+from evidence.grade import check_run
 from evidence.lock import RunLock
+from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_text
 
@@ -103,6 +105,8 @@ def test_omitted_files_and_report(tmp_path: Path) -> None:
     (run / "receipts" / "replay.json").write_text("{}")
     for name in ("run.lock", "half.tmp", "results.json"):
         (run / name).write_text("{}")
+    found = [each for each in check_run(read_run(run)).findings if each.code == "TP602"]
+    assert [Path(each.file).name for each in found] == ["results.json"]
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
     always = {"demo/.cache", "demo/half.tmp", "demo/run.lock"}
