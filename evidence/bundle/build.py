@@ -102,15 +102,10 @@ class BuildReport:
     """Result of building a bundle.
 
     Attributes:
-        output: The zip.
-        size_bytes: Its size.
-        zip_sha256: Hash of its bytes, which changes if it is zipped again.
-        content_sha256: Content digest, which does not.
-        partial: Whether it is labelled partial.
-        runs: Its runs by name.
+        zip_sha256: Hash of the bytes of the zip; packing the same files again with another program changes it.
+        content_sha256: Content digest, which depends on the files only.
         files: Number of files.
         left_out: Files and folders of the runs that were not packed.
-        redactions: Files that were masked.
         warnings: Personal details that were packed.
         challenges: For each run with a score, whether its model can be questioned.
     """

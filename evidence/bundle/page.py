@@ -21,7 +21,7 @@ from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
-from evidence.compare.scores import Pair, compare_runs
+from evidence.compare.scores import ALPHA, Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.effective import flatten
 from evidence.hashes import sha256_file
@@ -37,8 +37,6 @@ from schemas import formats
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
 from schemas.reading import get_str
-
-SIGNIFICANCE_LEVEL = 0.05
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --rule: #d5dae0; --paper: #fff; --line: #1f5fbf;
@@ -147,7 +145,7 @@ def describe_pair(pair: Pair) -> str:
     if score is None:
         return f"{names}: {' '.join(pair.refused) or 'their scores cannot be compared.'}"
     word = "better" if score.difference > 0 else "worse"
-    is_significant = score.adjusted_p_value < SIGNIFICANCE_LEVEL
+    is_significant = score.adjusted_p_value < ALPHA
     verdict = f"{pair.second} is {word} than {pair.first}" if is_significant else f"{names}: no significant difference"
     limit = ""
     if score.detectable_difference is not None:

@@ -48,12 +48,10 @@ _SYSTEM_FILE = re.compile(r"^__MACOSX/|(?:^|/)(?:\._[^/]*|\.DS_Store|Thumbs\.db|
 
 @dataclass(frozen=True, kw_only=True)
 class BundleFiles:
-    """Files of a bundle, without the wrapping folder and operating system files of a repacked zip.
+    """Files of a bundle by path, without the wrapping folder and operating system files of a repacked zip.
 
-    Attributes:
-        sizes: Size of each file by its path in the bundle.
-        problems: Files outside the bundle, and a note if it was repacked.
-        blocks: Yields the content of a file; raises `ProblemError` if it is damaged.
+    `problems` are files outside the bundle, and a note if it was repacked. `blocks` yields the content of a file, and
+    raises `ProblemError` if it is damaged.
     """
 
     sizes: Mapping[str, int]

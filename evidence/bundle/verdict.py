@@ -18,16 +18,13 @@ class VerifiedRun:
     """One run of a bundle, checked and graded again.
 
     Attributes:
-        run_id: Name of its folder under `runs/`.
         stated_grade: Grade that the bundle states, under its present name, or None.
         grade_alone: Grade that follows from the bundle alone.
         grade: Grade with this user's receipts and the signatures of trusted keys.
-        reasons: Why it has that grade.
         coverage: How much of the run trusted people have reproduced, or "".
         findings: Findings of `trainproof check`, with files relative to the run folder.
         run_sha256: Hash of the run manifest, or None if it is missing.
-        commit: Commit of the code, as the run states it, or None.
-        stamps: Time stamps, each with the hash that it should be of.
+        commit: Commit of the code that the run states, or None.
     """
 
     run_id: str
@@ -106,19 +103,13 @@ class BundleVerdict:
     """Everything that verifying a bundle found.
 
     Attributes:
-        path: The zip or folder, as given.
         findings: Problems of the bundle itself, worst first, with files relative to its root.
         runs: Its runs by name; empty if the archive was refused.
         content_sha256: Content digest, or None if the bundle does not verify.
         manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
-        partial: Whether it is labelled partial.
-        redactions: Masked files.
         files: Number of files.
         size_bytes: Their unpacked size.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
-        signature: Result of checking a signature, or None without one.
-        stamps: Results of checking time stamps, or None without any.
-        attestation: Result of checking an attestation, or None if none was given.
     """
 
     path: Path
