@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,6 @@ from evidence.bundle.contents import (
     HASHES,
     REPORT,
     RUNS,
-    FileHash,
     RunFiles,
     bundle_problem,
     content_sha256,
@@ -86,14 +85,9 @@ class Inspection:
 
 @dataclass(frozen=True, kw_only=True)
 class ChecklistItem:
-    """One line of the checklist.
+    """One line of the checklist: what was checked of a run ("" for the whole bundle), the result and the next step.
 
-    Attributes:
-        run: Name of the run, or "" for the whole bundle.
-        what: What was checked, as a noun phrase.
-        state: `blocked` prevents packing; `warning` is worth a look first.
-        detail: What was found, as a sentence.
-        next: What to do, or "".
+    `blocked` prevents packing; a `warning` deserves a look first.
     """
 
     run: str
@@ -105,18 +99,13 @@ class ChecklistItem:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """What was built.
+    """Result of building a bundle.
 
     Attributes:
-        output: The zip.
-        size_bytes: Its size.
-        zip_sha256: Hash of its bytes, which changes if it is zipped again.
-        content_sha256: Content digest, which does not.
-        partial: Whether it is labelled partial.
-        runs: Its runs by name.
+        zip_sha256: Hash of the bytes of the zip; packing the same files again with another program changes it.
+        content_sha256: Content digest, which depends on the files only.
         files: Number of files.
         left_out: Files and folders of the runs that were not packed.
-        redactions: Files that were masked.
         warnings: Personal details that were packed.
         challenges: For each run with a score, whether its model can be questioned.
     """
@@ -136,15 +125,23 @@ class BuildReport:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedFile(StoredFile):
-    """A file to pack, with its SHA-256 and its path on disk or content."""
+    """A file to pack, with its path on disk or its content."""
 
-    sha256: str
     source: Path | bytes
 
-    @property
-    def hash(self) -> FileHash:
-        """The file as the lists name it."""
-        return FileHash(path=self.name, size_bytes=self.size_bytes, sha256=self.sha256)
+    def blocks(self) -> Iterable[bytes]:
+        """Yield the content in blocks."""
+        return [self.source] if isinstance(self.source, bytes) else read_blocks(self.source)
+
+    def measured(self, advance: Advance) -> PackedFile:
+        """Return the file with its size and checksums."""
+        digest, checksum, size = hashlib.sha256(), 0, 0
+        for block in self.blocks():
+            digest.update(block)
+            checksum = zlib.crc32(block, checksum)
+            size += len(block)
+            advance(len(block))
+        return replace(self, size_bytes=size, crc32=checksum, sha256=digest.hexdigest())
 
 
 def inspect_runs(
@@ -157,16 +154,11 @@ def inspect_runs(
 ) -> list[Inspection]:
     """Check existing run folders together and scan the files that would be packed; return them by name.
 
-    Args:
-        folders: Run folders.
-        with_weights: Also take checkpoints, adapters and exports.
-        with_unlisted: Also take files that a finished run does not list.
-        advance: Called with the bytes scanned.
-        redactions: Files in them that were masked for this bundle.
+    `redactions` lists files in them that were masked for this bundle; see `build_bundle` for the other options.
     """
     inspections = []
     for run in check_runs(folders, redactions):
-        unlisted = () if with_unlisted else unlisted_files(run.facts)
+        unlisted = () if with_unlisted else unlisted_files(run.run)
         files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
         findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
         scanned = list(_scan(run.folder, files.packed, advance))
@@ -241,10 +233,8 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
         ("secrets", (SECRET,), "No known kind of secret was found."),
         ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
     ):
-        found = [problem for problem in problems if problem.code in codes]
-        yield from (_item(name, what, problem) for problem in found)
-        if not found:
-            yield ChecklistItem(run=name, what=what, state="ok", detail=fine)
+        found = [_item(name, what, problem) for problem in problems if problem.code in codes]
+        yield from found or [ChecklistItem(run=name, what=what, state="ok", detail=fine)]
     for problem in inspection.details:
         yield replace(_item(name, "personal details", problem), state="warning")
     yield from challenge_item(inspection)
@@ -257,29 +247,26 @@ def _item(run: str, what: str, problem: Problem) -> ChecklistItem:
 
 def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
     """Return whether anyone who gets the bundle can question the model; nothing for a run without a score."""
-    run, packed = inspection.checked, inspection.files.packed
-    if layout.EVAL_SUMMARY not in packed:
+    run, files = inspection.checked, inspection.files
+    if layout.EVAL_SUMMARY not in files.packed:
         return []
-
-    def item(state: State, detail: str, then: str = "") -> list[ChecklistItem]:
-        return [ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)]
-
-    if layout.TRAINED_PARAMS in packed:
+    folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in files.packed)]
+    here = " and ".join(f"{name}/" for name in files.left_out if name in layout.WEIGHT_FOLDERS)
+    state: State = "note"
+    if layout.TRAINED_PARAMS in files.packed:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
         is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
-        return item("ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.")
-    folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in packed)]
-    if folders:
-        what = f"unknown. {folders[0]}/ is packed, but not checked against the evaluated weights."
-        return item("note", what, f"Run `trainproof challenge {run.folder} --generate 1` to try.")
-    here = " and ".join(f"{name}/" for name in inspection.files.left_out if name in layout.WEIGHT_FOLDERS)
-    then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
-    return item(
-        "note",
-        "not possible, since the bundle holds no parameters.",
-        then if here else "Set recording.params_mib to keep the trained parameters of future runs.",
-    )
+        state, detail, then = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
+    elif folders:
+        detail = f"unknown. {folders[0]}/ is packed, but not checked against the evaluated weights."
+        then = f"Run `trainproof challenge {run.folder} --generate 1` to try."
+    else:
+        detail = "not possible, since the bundle holds no parameters."
+        then = "Set recording.params_mib to keep the trained parameters of future runs."
+        if here:
+            then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
+    return [ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)]
 
 
 def build_bundle(
@@ -342,7 +329,7 @@ def build_bundle(
         output=output,
         size_bytes=output.stat().st_size,
         zip_sha256=sha256_file(output),
-        content_sha256=content_sha256(file.hash for file in files),
+        content_sha256=content_sha256(files),
         partial=partial,
         runs=tuple(each.checked for each in inspections),
         files=len(files),
@@ -391,16 +378,22 @@ def _collect_files(
     inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction]
 ) -> list[PackedFile]:
     """Return every file of the bundle, sorted by path."""
-    files, runs = [], []
+    files: list[PackedFile] = []
+
+    def add(name: str, source: Path | bytes) -> PackedFile:
+        files.append(PackedFile(name=name, size_bytes=0, source=source).measured(advance))
+        return files[-1]
+
+    runs = []
     for each in inspections:
-        own = [_hash_file(each, name, advance) for name in each.files.packed]
-        runs.append(replace(each.checked, files=tuple(file.hash for file in own)))
-        files += own
-    files.append(_generated(REPORT, report_html(runs, partial=partial)))
+        folder = each.checked.folder
+        own = tuple(add(f"{RUNS}/{each.name}/{name}", folder / name) for name in each.files.packed)
+        runs.append(replace(each.checked, files=own))
+    add(REPORT, report_html(runs, partial=partial).encode("utf-8"))
     manifest = {
         "schema_version": VERSION,
         "made_by": {"name": PROGRAM, "version": version(PROGRAM)},
-        "content_sha256": content_sha256(file.hash for file in files),
+        "content_sha256": content_sha256(files),
         "partial": partial,
         "runs": [
             {
@@ -414,26 +407,9 @@ def _collect_files(
     }
     if redactions:
         manifest["redactions"] = [each.as_dict() for each in sorted(redactions, key=lambda each: each.path)]
-    files.append(_generated(BUNDLE_MANIFEST, as_json_text(manifest)))
-    files.append(_generated(HASHES, hash_lines({file.name: file.sha256 for file in files})))
+    add(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8"))
+    add(HASHES, hash_lines({file.name: file.sha256 for file in files}).encode("utf-8"))
     return sorted(files, key=lambda file: file.name)
-
-
-def _hash_file(inspection: Inspection, name: str, advance: Advance) -> PackedFile:
-    path, digest, checksum, size = inspection.checked.folder / name, hashlib.sha256(), 0, 0
-    for block in read_blocks(path):
-        digest.update(block)
-        checksum = zlib.crc32(block, checksum)
-        size += len(block)
-        advance(len(block))
-    place = f"{RUNS}/{inspection.name}/{name}"
-    return PackedFile(name=place, size_bytes=size, crc32=checksum, sha256=digest.hexdigest(), source=path)
-
-
-def _generated(path: str, text: str) -> PackedFile:
-    content = text.encode("utf-8")
-    sha256 = hashlib.sha256(content).hexdigest()
-    return PackedFile(name=path, size_bytes=len(content), crc32=zlib.crc32(content), sha256=sha256, source=content)
 
 
 def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance) -> None:
@@ -474,11 +450,8 @@ def _write(zipped: BinaryIO, files: Sequence[PackedFile], advance: Advance) -> N
     """
     for file in files:
         zipped.write(local_header(file))
-        if isinstance(file.source, bytes):
-            zipped.write(file.source)
-            continue
         digest = hashlib.sha256()
-        for block in read_blocks(file.source):
+        for block in file.blocks():
             digest.update(block)
             zipped.write(block)
             advance(len(block))

@@ -24,11 +24,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """Name, size and CRC-32 of a file in a zip."""
+    """Path, size and checksums of a file in a bundle; those that were not computed are 0 or ""."""
 
     name: str
     size_bytes: int
-    crc32: int
+    crc32: int = 0
+    sha256: str = ""
 
 
 def local_header(file: StoredFile) -> bytes:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.bundle.container import StoredFile
 from evidence.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.formats import visible
 from schemas.problems import Problem, problem_of
@@ -41,15 +42,6 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2
 _HASH_LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileHash:
-    """Path inside the bundle, size and SHA-256 of a file."""
-
-    path: str
-    size_bytes: int
-    sha256: str
-
-
 def bundle_problem(
     code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None, next: str | None = None
 ) -> Problem:
@@ -58,10 +50,7 @@ def bundle_problem(
 
 
 def hash_lines(hashes: Mapping[str, str]) -> str:
-    """Format hashes by path as `<sha256>  <path>` lines, sorted by path, as `sha256sum -c` reads them.
-
-    Names with a newline or backslash, which need escapes in that format, are not packed (`name_problem`).
-    """
+    """Format hashes by path as sorted `<sha256>  <path>` lines for `sha256sum -c`, for names without escapes."""
     return "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
 
 
@@ -76,12 +65,9 @@ def read_hash_lines(text: str) -> dict[str, str] | None:
     return hashes if text.endswith("\n") else None
 
 
-def content_sha256(files: Iterable[FileHash]) -> str:
-    """Compute the content digest: SHA-256 of the `hash_lines` of all files but the two lists.
-
-    It does not depend on how the zip is packed.
-    """
-    hashes = {file.path: file.sha256 for file in files if file.path not in {HASHES, BUNDLE_MANIFEST}}
+def content_sha256(files: Iterable[StoredFile]) -> str:
+    """Compute the content digest: SHA-256 of the `hash_lines` of all files but the two lists."""
+    hashes = {file.name: file.sha256 for file in files if file.name not in {HASHES, BUNDLE_MANIFEST}}
     return hashlib.sha256(hash_lines(hashes).encode("utf-8")).hexdigest()
 
 
@@ -135,13 +121,7 @@ def folder_problems(folders: Sequence[Path]) -> list[Problem]:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFiles:
-    """Files of a run folder, for packing.
-
-    Attributes:
-        packed: Paths that are packed, relative to the run folder, sorted.
-        left_out: Files and folders that are not: the lock, temporary and hidden files, weights, unlisted files.
-        problems: Files that prevent packing.
-    """
+    """Sorted paths of a run folder that are packed and that are not, and the problems of files that prevent packing."""
 
     packed: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -149,12 +129,9 @@ class RunFiles:
 
 
 def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
-    """List the files of a run folder that a bundle takes. Links are not followed.
+    """List the files of a run folder that a bundle takes, without following links.
 
-    Args:
-        folder: Run folder.
-        with_weights: Also take checkpoints, adapters and exports of any size.
-        unlisted: Files to leave out because the run manifest does not list them.
+    It omits the lock, temporary and hidden files, large weights (unless `with_weights`) and the `unlisted` files.
     """
     packed: list[str] = []
     left_out: list[str] = []
@@ -178,10 +155,7 @@ def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collecti
 
 
 def _small_weights(folder: Path) -> frozenset[str]:
-    """Return the weight folder that is packed by default, if any: a small adapter or export to question the model.
-
-    A run with trained parameters needs neither.
-    """
+    """Return the small adapter or export that is packed by default, unless the run has trained parameters."""
     if (folder / TRAINED_PARAMS).is_file():
         return frozenset()
     for name in (ADAPTER, EXPORT):

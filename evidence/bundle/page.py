@@ -11,15 +11,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.contents import RUNS, FileHash, bundle_problem, files_of_run, folder_problems
+from evidence.bundle.container import StoredFile
+from evidence.bundle.contents import RUNS, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
-from evidence.compare.scores import Pair, compare_runs
+from evidence.compare.scores import ALPHA, Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.effective import flatten
 from evidence.hashes import sha256_file
@@ -35,8 +37,6 @@ from schemas import formats
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
 from schemas.reading import get_str
-
-SIGNIFICANCE_LEVEL = 0.05
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --rule: #d5dae0; --paper: #fff; --line: #1f5fbf;
@@ -65,10 +65,7 @@ th { color: var(--soft); font-weight: 500; } .right { text-align: right; } code,
 def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] | None = None) -> str:
     """Write the page: how to check it, then one section for each run.
 
-    Args:
-        runs: The runs.
-        partial: Whether the bundle is labelled partial.
-        compared: Sentences on how the runs compare, or None for the page of a bundle.
+    `compared` are sentences on how the runs compare, or None for the page of a bundle.
     """
     names = ", ".join(run.name for run in runs)
     label = (
@@ -131,14 +128,7 @@ def write_report(paths: Sequence[Path], output: Path) -> None:
 def output_problems(
     runs: Sequence[Path], output: Path, kind: str, is_replaceable: Callable[[Path], bool]
 ) -> Iterator[Problem]:
-    """Yield why a file cannot be written: the path is taken, or inside a run folder.
-
-    Args:
-        runs: Run folders.
-        output: File to write.
-        kind: Noun phrase for the message.
-        is_replaceable: Whether an existing file is of that kind.
-    """
+    """Yield why `output` cannot be written: it is inside a run folder, or a file of another `kind` exists there."""
     if output.is_dir():
         yield bundle_problem("TP848", str(output), "This is a folder.")
     elif output.exists() and not is_replaceable(output):
@@ -155,7 +145,7 @@ def describe_pair(pair: Pair) -> str:
     if score is None:
         return f"{names}: {' '.join(pair.refused) or 'their scores cannot be compared.'}"
     word = "better" if score.difference > 0 else "worse"
-    is_significant = score.adjusted_p_value < SIGNIFICANCE_LEVEL
+    is_significant = score.adjusted_p_value < ALPHA
     verdict = f"{pair.second} is {word} than {pair.first}" if is_significant else f"{names}: no significant difference"
     limit = ""
     if score.detectable_difference is not None:
@@ -167,12 +157,11 @@ def describe_pair(pair: Pair) -> str:
     )
 
 
-def _hash_files(folder: Path, name: str) -> tuple[FileHash, ...]:
+def _hash_files(folder: Path, name: str) -> tuple[StoredFile, ...]:
+    paths = {f"{RUNS}/{name}/{file}": folder / file for file in files_of_run(folder).packed}
     return tuple(
-        FileHash(
-            path=f"{RUNS}/{name}/{file}", size_bytes=(folder / file).stat().st_size, sha256=sha256_file(folder / file)
-        )
-        for file in files_of_run(folder).packed
+        StoredFile(name=place, size_bytes=path.stat().st_size, sha256=sha256_file(path))
+        for place, path in paths.items()
     )
 
 
@@ -204,29 +193,29 @@ def _introduction(count: int, compared: Sequence[str] | None) -> str:
 
 
 def _run(run: CheckedRun) -> str:
-    record = build_record(run.facts, run.findings)
+    record = build_record(run.run, run.findings)
     figures = "".join(
         f"<div><dt>{_text(each.name)}</dt><dd>{_text(each.as_text())}</dd></div>" for each in headlines(record)
     )
     grade = f'<span class="grade {run.grade.name.replace(" ", "-")}">{_text(run.grade.name)}</span>'
     parts = [
         f'<section class="run">\n<h2>{_text(run.name)} {grade}</h2>\n',
-        f'<p class="soft">{_text(_summary(run.facts))}</p>\n',
+        f'<p class="soft">{_text(_summary(run.run))}</p>\n',
         *(f"<p>{_text(reason)}</p>\n" for reason in run.grade.reasons),
-        _receipts(run.facts),
+        _receipts(run.folder),
         _notes(run.run.notes),
         f"<dl>{figures}</dl>\n",
         *(f"<p>{_text(sentence)}</p>\n" for sentence in _caveats(record.facts)),
-        _loss(run.facts),
+        _loss(run.run),
         _scores(record.facts),
-        _settings(run.facts),
+        _settings(run.run.manifest),
         _problems(run.findings),
         "<h3>Files</h3>\n",
         _table(
             ["path", "size", "SHA-256"],
             (
-                (_text(file.path), formats.size(file.size_bytes), f'<span class="hash">{file.sha256}</span>')
-                for file in sorted(run.files, key=lambda file: file.path)
+                (_text(file.name), formats.size(file.size_bytes), f'<span class="hash">{file.sha256}</span>')
+                for file in sorted(run.files, key=lambda file: file.name)
             ),
         ),
         "</section>\n",
@@ -253,10 +242,10 @@ def _summary(facts: Run) -> str:
     return " · ".join(words)
 
 
-def _receipts(facts: Run) -> str:
-    """List the receipts in the run folder, with how much of the run each covers."""
-    sha256, stated = run_sha256(facts.folder), load_extent(facts.folder)
-    found = read_receipts(facts.folder / RECEIPTS, sha256) if sha256 else ()
+def _receipts(folder: Path) -> str:
+    """List the receipts in a run folder, with how much of the run each covers."""
+    sha256, stated = run_sha256(folder), load_extent(folder)
+    found = read_receipts(folder / RECEIPTS, sha256) if sha256 else ()
     lines = [
         f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} "
         f"{measure_coverage(receipt, stated).description}"
@@ -317,16 +306,16 @@ def _scores(facts: Run) -> str:
     return f'<h3>Score</h3>\n{table}<p class="soft">{_text(caption)}</p>\n'
 
 
-def _settings(facts: Run) -> str:
+def _settings(manifest: dict[str, Any] | None) -> str:
     """Show the effective settings, one table for each group of the manifest."""
-    if facts.manifest is None:
+    if manifest is None:
         return ""
-    groups = {name: facts.manifest[name] for name in SETTINGS_OF_MANIFEST if name != "mode" and facts.manifest[name]}
+    groups = {name: manifest[name] for name in SETTINGS_OF_MANIFEST if name != "mode" and manifest[name]}
     tables = "".join(
         f"<h4>{_text(name)}</h4>{_table([], ((_text(key), _setting(value)) for key, value in flatten(group).items()))}"
         for name, group in groups.items()
     )
-    command = _text(" ".join(facts.manifest["command"]))
+    command = _text(" ".join(manifest["command"]))
     return f"<h3>Effective settings, code, data and devices</h3>\n<p><code>{command}</code></p>\n{tables}"
 
 
@@ -337,15 +326,13 @@ def _setting(value: Any) -> str:
 
 
 def _problems(findings: Sequence[Problem]) -> str:
-    items = []
+    items = ""
     for each in findings:
-        place = (
-            f"{each.file}{f' at {each.key_path}' if each.pointer else ''}{f', line {each.line:,}' if each.line else ''}"
-        )
+        pointer, line = f" at {each.key_path}" if each.pointer else "", f", line {each.line:,}" if each.line else ""
         severity = f'<span class="{each.severity}">{each.code} {each.severity}</span>'
-        items.append(f"<li>{severity} <code>{_text(place)}</code><br>{_text(each.what)} {_text(each.next)}</li>")
-    listed = "".join(items)
-    return f"<h3>Problems</h3>\n{f'<ul>{listed}</ul>' if items else '<p>None.</p>'}\n"
+        place = f"<code>{_text(f'{each.file}{pointer}{line}')}</code>"
+        items += f"<li>{severity} {place}<br>{_text(each.what)} {_text(each.next)}</li>"
+    return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p>None.</p>'}\n"
 
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 680, 300, 64, 40
@@ -354,10 +341,7 @@ MAX_POINTS = 1200
 
 
 def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
-    """Draw values over steps as SVG; None leaves a gap.
-
-    At least one value must be a number.
-    """
+    """Draw values over steps as SVG; None leaves a gap, and at least one value must be a number."""
     values = [y for _, y in points if y is not None]
     x_ticks, y_ticks = _ticks(points[0][0], points[-1][0], smallest=1.0), _ticks(min(values), max(values))
 
@@ -374,19 +358,17 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
     parts += [
         f'<text x="{scale_x(tick):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{tick:,.0f}</text>' for tick in x_ticks
     ]
-    for piece in _pieces(thin(points)):
-        if len(piece) == 1:
-            parts.append(
-                f'<circle class="dot" cx="{scale_x(piece[0][0]):.1f}" cy="{scale_y(piece[0][1]):.1f}" r="2.5"/>'
-            )
-        else:
-            line = " ".join(f"{scale_x(x):.1f},{scale_y(y):.1f}" for x, y in piece)
-            parts.append(f'<polyline class="line" points="{line}"/>')
+    for is_gap, piece in groupby(thin(points), key=lambda point: point[1] is None):
+        drawn = [] if is_gap else [(f"{scale_x(x):.1f}", f"{scale_y(y):.1f}") for x, y in piece if y is not None]
+        if len(drawn) == 1:
+            parts.append(f'<circle class="dot" cx="{drawn[0][0]}" cy="{drawn[0][1]}" r="2.5"/>')
+        elif drawn:
+            parts.append(f'<polyline class="line" points="{" ".join(map(",".join, drawn))}"/>')
     return "".join([*parts, "</svg>"])
 
 
 def _ticks(low: float, high: float, *, smallest: float = 0.0) -> list[float]:
-    """Return about six round numbers, 1, 2 or 5 × 10ⁿ apart, from below to above a range."""
+    """Return about six round numbers, with a step of 1, 2 or 5 × 10ⁿ, from below to above a range."""
     if low == high:
         margin = smallest or abs(low) / 2 or 1.0
         low, high = low - margin, high + margin
@@ -408,14 +390,3 @@ def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, floa
         kept |= {(x, y) for y, x in (min(numbers), max(numbers))} if numbers else set()
         kept |= set([point for point in bucket if point[1] is None][:1])
     return sorted(kept, key=lambda point: point[0])
-
-
-def _pieces(points: Sequence[tuple[float, float | None]]) -> Iterator[list[tuple[float, float]]]:
-    """Split a series at its gaps."""
-    piece: list[tuple[float, float]] = []
-    for x, y in [*points, (math.inf, None)]:
-        if y is not None:
-            piece.append((x, y))
-        elif piece:
-            yield piece
-            piece = []

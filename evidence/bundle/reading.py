@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
 from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
-from evidence.bundle.contents import HASHES, FileHash, bundle_problem, name_problem, portable_form, read_hash_lines
+from evidence.bundle.contents import HASHES, bundle_problem, name_problem, portable_form, read_hash_lines
 from evidence.layout import holds_run
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
@@ -48,12 +48,10 @@ _SYSTEM_FILE = re.compile(r"^__MACOSX/|(?:^|/)(?:\._[^/]*|\.DS_Store|Thumbs\.db|
 
 @dataclass(frozen=True, kw_only=True)
 class BundleFiles:
-    """Files of a bundle, without the wrapping folder and operating system files of a repacked zip.
+    """Files of a bundle by path, without the wrapping folder and operating system files of a repacked zip.
 
-    Attributes:
-        sizes: Size of each file by its path in the bundle.
-        problems: Files outside the bundle, and a note if it was repacked.
-        blocks: Yields the content of a file; raises `ProblemError` if it is damaged.
+    `problems` are files outside the bundle, and a note if it was repacked. `blocks` yields the content of a file, and
+    raises `ProblemError` if it is damaged.
     """
 
     sizes: Mapping[str, int]
@@ -64,10 +62,10 @@ class BundleFiles:
         """Read a small file into memory, or return None if it is missing."""
         return b"".join(self.blocks(path)) if path in self.sizes else None
 
-    def hashes(self, progress: Progress | None = None) -> dict[str, FileHash]:
+    def hashes(self, progress: Progress | None = None) -> dict[str, StoredFile]:
         """Read every file once and return its size and hash by path."""
         total, done = sum(self.sizes.values()), 0
-        found: dict[str, FileHash] = {}
+        found: dict[str, StoredFile] = {}
         for path, size in self.sizes.items():
             digest = hashlib.sha256()
             for block in self.blocks(path):
@@ -75,7 +73,7 @@ class BundleFiles:
                 done += len(block)
                 if progress:
                     progress(done, total)
-            found[path] = FileHash(path=path, size_bytes=size, sha256=digest.hexdigest())
+            found[path] = StoredFile(name=path, size_bytes=size, sha256=digest.hexdigest())
         return found
 
     def write_to(self, folder: Path, is_wanted: Callable[[str], bool]) -> None:
@@ -138,11 +136,7 @@ def _strip_wrapping(
 ) -> BundleFiles:
     """Ignore operating system files and one wrapping folder, with one note; report other files outside the bundle.
 
-    Args:
-        sizes: Size of each file.
-        folders: Folders with an entry of their own.
-        read: Yields the content of a file.
-        container: `canonical zip`, `zip` or `folder`.
+    `folders` have an entry of their own; `container` is `canonical zip`, `zip` or `folder`.
     """
     lists = [name for name in sizes if f"/{name}".endswith(f"/{HASHES}") and not _SYSTEM_FILE.search(name)]
     outer = min(lists, key=lambda name: name.count("/"), default=HASHES).removesuffix(HASHES)
@@ -175,13 +169,8 @@ def _strip_wrapping(
 class ArchiveEntry(StoredFile):
     """One entry of an archive, as its two headers agree.
 
-    Attributes:
-        flags: General purpose bit flags.
-        method: Compression method.
-        packed_bytes: Compressed size.
-        mode: Unix file type and permissions, or 0.
-        start: Offset of the local header.
-        data_start: Offset of the content.
+    `mode` is the Unix file type and permissions, or 0; `start` and `data_start` are the offsets of the local header
+    and of the content.
     """
 
     flags: int
@@ -319,15 +308,7 @@ def _read_directory(file: BinaryIO, count: int, start: int, end: int) -> list[Ar
 def _parse_header(
     fields: Sequence[int], raw_name: bytes, extra: bytes, *, start: int = 0, mode: int = 0
 ) -> ArchiveEntry:
-    """Parse what a local and a central header have in common.
-
-    Args:
-        fields: Version, flags, method, time, date, CRC-32, packed size and size.
-        raw_name: Name, as it is stored.
-        extra: Extra fields.
-        start: Offset of the local header.
-        mode: Unix mode.
-    """
+    """Parse the fields that a local and a central header have in common, version to uncompressed size."""
     _, flags, method, _, _, crc32, packed, size = fields
     try:
         name = raw_name.decode("utf-8" if flags & UTF8_FLAG else "ascii")

@@ -36,16 +36,12 @@ MAX_PER_FILE = 20
 """Findings of one code that are listed for one file."""
 
 PREFIXED = (
-    ("a Stripe key", "sk_live_", r"[A-Za-z0-9]{10,}"),
-    ("a Stripe key", "rk_live_", r"[A-Za-z0-9]{10,}"),
-    ("a Stripe key", "sk_test_", r"[A-Za-z0-9]{10,}"),
-    ("a Stripe key", "rk_test_", r"[A-Za-z0-9]{10,}"),
+    ("a Stripe key", "sk_live_ rk_live_ sk_test_ rk_test_", r"[A-Za-z0-9]{10,}"),
     ("a Stripe webhook secret", "whsec_", r"[A-Za-z0-9+/=]{24,}"),
     ("an npm token", "npm_", r"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
     ("a Replicate token", "r8_", r"[A-Za-z0-9]{30,}"),
     ("a Groq key", "gsk_", r"[A-Za-z0-9]{40,}"),
-    ("a Modal token", "ak-", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22}(?![A-Za-z0-9-])"),
-    ("a Modal token", "as-", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22}(?![A-Za-z0-9-])"),
+    ("a Modal token", "ak- as-", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22}(?![A-Za-z0-9-])"),
     ("a RunPod key", "rpa_", r"[A-Za-z0-9]{30,}"),
     ("an xAI key", "xai-", r"[A-Za-z0-9]{40,}"),
     ("a Perplexity key", "pplx-", r"[A-Za-z0-9]{40,}"),
@@ -72,9 +68,9 @@ PREFIXED = (
     ("an AWS key id", "AKIA", r"(?![A-Z0-9]{9}EXAMPLE(?![A-Za-z0-9]))[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("a Hugging Face token", "hf_", r"(?!(?P<one>[A-Za-z0-9])(?P=one){29})[A-Za-z0-9]{30,40}(?![A-Za-z0-9_])"),
     ("an OpenAI or Anthropic key", "sk-", r"(?=[A-Za-z_-]*[0-9])[\w-]{20,}"),
-    *(("a GitHub token", prefix, r"[A-Za-z0-9]{36,}") for prefix in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
+    ("a GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36,}"),
 )
-"""Kind, prefix, and the rest of a secret that starts a word."""
+"""Kind, prefixes, and the rest of a secret that starts a word."""
 
 ANYWHERE = (
     ("a GitHub token", "github_pat_", r"[A-Za-z0-9_]{22,}"),
@@ -91,8 +87,7 @@ ANYWHERE = (
 NAMED = (
     ("an Azure storage account key", "accountkey=", r"[A-Za-z0-9+/]{86}=="),
     ("a signature of an Azure address", "sig=", r"[A-Za-z0-9%]{43,}%3[dD]"),
-    ("a Discord webhook", "discord.com/api/webhooks/", r"\d{17,20}/[\w-]{60,}"),
-    ("a Discord webhook", "discordapp.com/api/webhooks/", r"\d{17,20}/[\w-]{60,}"),
+    ("a Discord webhook", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"\d{17,20}/[\w-]{60,}"),
 )
 """Kind, the text before a secret in lower case, and the secret."""
 
@@ -134,37 +129,37 @@ CONTEXTUAL = (
         "authtoken",
         rf"{_NGROK}(?P<secret>[A-Za-z0-9]{{20,30}}_[A-Za-z0-9]{{20,24}})(?![A-Za-z0-9])",
     ),
-    ("a password of a netrc file", "machine ", rf"{_NETRC}{_NO_PLACEHOLDER}(?P<secret>[^\s\"\\]{{6,}})"),
+    ("a password of a netrc file", "machine", rf"{_NETRC}{_NO_PLACEHOLDER}(?P<secret>[^\s\"\\]{{6,}})"),
     (
         "a password in an address",
         "://",
         rf"://{_SAMPLE_LOGIN}[^\s/@:\"'<>]*:{_NO_PLACEHOLDER}(?P<secret>[^\s/@\"'<>]{{3,}})@",
     ),
     ("a password in an address", "://", rf"://{_SAMPLE_LOGIN}(?P<secret>[\w-]{{20,}})@"),
-    ("an access token", "bearer ", r"(?i:bearer) +(?P<secret>(?=[\w.~+/=-]*[0-9])[\w.~+/=-]{20,})"),
+    ("an access token", "bearer", r"(?i:bearer) +(?P<secret>(?=[\w.~+/=-]*[0-9])[\w.~+/=-]{20,})"),
     (
         "a password of a request",
         "authorization",
         rf"(?i:authorization)\\{{0,8}}[\"']?: *\\{{0,8}}[\"']?(?i:basic) +{_NO_MASK}(?P<secret>[\w+/=-]{{8,}})",
     ),
-    *(  # the AWS manuals print a secret that ends in EXAMPLEKEY
-        ("a key", anchor, rf"{_NAMED_KEY}(?P<secret>(?![\w+/]*EXAMPLEKEY)(?=[\w+/=.-]*[0-9])[\w+/=.-]{{16,}})")
-        for anchor in ("api", "secret", "_token")
+    (  # the AWS manuals print a secret that ends in EXAMPLEKEY
+        "a key",
+        "api secret _token",
+        rf"{_NAMED_KEY}(?P<secret>(?![\w+/]*EXAMPLEKEY)(?=[\w+/=.-]*[0-9])[\w+/=.-]{{16,}})",
     ),
     ("a password", "passw", rf"(?i:password|passwd){_ASSIGN}{_NO_PLACEHOLDER}(?P<secret>[^\s\"',;\\)]{{6,}})"),
 )
-"""Kind, the lower-case text with which a match starts, and the whole expression."""
+"""Kind, the lower-case texts with which a match starts, and the whole expression."""
 
 _MAIL = r"(?<=[A-Za-z0-9_%+-])(?P<secret>@(?:[A-Za-z0-9-]{2,63}\.)+[A-Za-z]{2,24})(?![\w/])"
 _NO_MAIL = r"(?<!\w)(?:git|no-?reply)@|@(?:[\w-]+\.)*example\.|noreply\.|://\S*@"
 _PRIVATE_IP = r"(?<!\.)(?P<secret>(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3})(?![\w.])"
 _NO_IP = r"(?i:nvidia|[-_]cu1\d|==|version)"
 DETAILS = (
-    (HOME, "/home/", rf"{_START}(?<!\.)/home/{_NO_MASK}(?P<secret>[\w.-]+)", None),
-    (HOME, "/users/", rf"{_START}(?<!\.)/Users/{_NO_MASK}(?P<secret>[\w.-]+)", None),
+    (HOME, "/home/ /users/", rf"{_START}(?<!\.)/(?:home|Users)/{_NO_MASK}(?P<secret>[\w.-]+)", None),
     (HOME, "users\\", rf"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{{1,2}}{_NO_MASK}(?P<secret>[\w.-]+)", None),
     ("an e-mail address", "@", _MAIL, _NO_MAIL),
-    *(("a private network address", start, f"{_START}{_PRIVATE_IP}", _NO_IP) for start in ("192.168.", "172.", "10.")),
+    ("a private network address", "192.168. 172. 10.", f"{_START}{_PRIVATE_IP}", _NO_IP),
 )
 """The same for personal details; the last expression, in or 80 bytes before a match, makes it harmless."""
 
@@ -185,13 +180,9 @@ _LOOSE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class SecretPattern:
-    """One kind of secret or personal detail.
+    """One kind of secret or personal detail, with its problem code.
 
-    Attributes:
-        code: Code of its problems.
-        kind: Noun phrase.
-        expression: Tried where its anchor occurs.
-        harmless: Makes a match harmless if it occurs in the match or in the 80 bytes before it.
+    `harmless` is searched in each match of `expression` and the 80 bytes before.
     """
 
     code: str
@@ -204,23 +195,24 @@ Patterns = dict[bytes, list[SecretPattern]]
 """Patterns by the lower-case text with which every match starts."""
 
 
+def _any(names: str) -> str:
+    return f"(?:{'|'.join(map(re.escape, names.split()))})"
+
+
 def _patterns_by_anchor() -> Patterns:
     rows: list[tuple[str, str, str, str, str | None]] = [
-        *((SECRET, kind, name, f"{_START}(?P<secret>{re.escape(name)}{rest})", None) for kind, name, rest in PREFIXED),
-        *((SECRET, kind, name, f"(?P<secret>{re.escape(name)}{rest})", None) for kind, name, rest in ANYWHERE),
-        *((SECRET, kind, name, f"(?i:{re.escape(name)})(?P<secret>{rest})", None) for kind, name, rest in NAMED),
+        *((SECRET, kind, names, f"{_START}(?P<secret>{_any(names)}{rest})", None) for kind, names, rest in PREFIXED),
+        *((SECRET, kind, names, f"(?P<secret>{_any(names)}{rest})", None) for kind, names, rest in ANYWHERE),
+        *((SECRET, kind, names, f"(?i:{_any(names)})(?P<secret>{rest})", None) for kind, names, rest in NAMED),
         *((SECRET, *row, None) for row in CONTEXTUAL),
         *((DETAIL, *row) for row in DETAILS),
     ]
     patterns: Patterns = {}
-    for code, kind, anchor, expression, harmless in rows:
-        pattern = SecretPattern(
-            code=code,
-            kind=kind,
-            expression=re.compile(expression.encode()),
-            harmless=re.compile(harmless.encode()) if harmless else None,
-        )
-        patterns.setdefault(anchor.lower().encode(), []).append(pattern)
+    for code, kind, anchors, expression, harmless in rows:
+        unless = re.compile(harmless.encode()) if harmless else None
+        pattern = SecretPattern(code=code, kind=kind, expression=re.compile(expression.encode()), harmless=unless)
+        for anchor in anchors.lower().encode().split():
+            patterns.setdefault(anchor, []).append(pattern)
     return patterns
 
 
@@ -328,13 +320,7 @@ def hide_secrets(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Redaction:
-    """A file of a bundle that was masked.
-
-    Attributes:
-        path: Path inside the bundle.
-        count: Masked places.
-        sha256: Hash of the original file.
-    """
+    """A masked file of a bundle: its path there, the number of masked places, and the hash of the original file."""
 
     path: str
     count: int

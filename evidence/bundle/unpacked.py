@@ -31,9 +31,7 @@ _STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
     """Give a run folder: the path itself, or a run of a verified bundle, weights included, in a temporary folder.
 
-    Args:
-        path: A run folder, or a bundle, packed or unpacked.
-        run_id: Run of the bundle, or None for its only one.
+    `run_id` chooses a run of the bundle; it is required if there are several.
 
     Raises:
         ProblemError: Nothing readable is at the path, or the run must be named (exit code 2); or the bundle does not
@@ -48,7 +46,13 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         try:
             verdict = verify_bundle(path)
             refuse_invalid(verdict)
-            name = _choose_run(path, run_id, [run.run_id for run in verdict.runs])
+            runs = [run.run_id for run in verdict.runs]
+            if run_id not in runs if run_id else len(runs) != 1:
+                names = ", ".join(runs) or "none"
+                holds = f"does not contain {run_id!r}" if run_id else f"holds {len(runs)} runs: {names}"
+                problem = bundle_problem("TP857", str(path), f"The bundle {holds}.", expected=f"one of: {names}")
+                raise ProblemError([problem], exit_code=2)
+            name = run_id or runs[0]
             with open_bundle(path) as files:
                 files.write_to(scratch, lambda file: file.startswith(f"{RUNS}/{name}/"))
         except OSError as error:
@@ -65,16 +69,6 @@ def refuse_invalid(verdict: BundleVerdict) -> None:
         raise ProblemError([bundle_problem("TP856", str(verdict.path), what)])
 
 
-def _choose_run(path: Path, run_id: str | None, runs: Sequence[str]) -> str:
-    if run_id in runs or (run_id is None and len(runs) == 1):
-        return run_id or runs[0]
-    names = ", ".join(runs) or "none"
-    what = (
-        f"The bundle holds {len(runs)} runs: {names}." if run_id is None else f"The bundle does not contain {run_id!r}."
-    )
-    raise ProblemError([bundle_problem("TP857", str(path), what, expected=f"one of: {names}")], exit_code=2)
-
-
 def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
     """Write the train states of a folder as an answer for the run with that manifest hash."""
     contents = {ANSWER: as_json_text({"run_sha256": run_sha256}).encode()}
@@ -86,11 +80,9 @@ def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
 
 @contextmanager
 def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
-    """Give a temporary folder with the states of an answer, or None without an answer.
+    """Give a temporary folder with the states of an answer file for a run, or None without an answer.
 
-    Args:
-        path: Answer file, or None.
-        run_sha256: Hash of the manifest of their run.
+    `run_sha256` is the hash of the run's manifest.
 
     Raises:
         ProblemError: The file cannot be read or is not an answer for this run (exit code 2), or is an unsafe archive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +18,13 @@ class VerifiedRun:
     """One run of a bundle, checked and graded again.
 
     Attributes:
-        run_id: Name of its folder under `runs/`.
         stated_grade: Grade that the bundle states, under its present name, or None.
         grade_alone: Grade that follows from the bundle alone.
         grade: Grade with this user's receipts and the signatures of trusted keys.
-        reasons: Why it has that grade.
         coverage: How much of the run trusted people have reproduced, or "".
         findings: Findings of `trainproof check`, with files relative to the run folder.
         run_sha256: Hash of the run manifest, or None if it is missing.
-        commit: Commit of the code, as the run states it, or None.
-        stamps: Time stamps, each with the hash that it should be of.
+        commit: Commit of the code that the run states, or None.
     """
 
     run_id: str
@@ -61,8 +59,8 @@ class SignatureCheck:
     Attributes:
         path: Signature file.
         problems: Why it is invalid; empty if it is valid.
-        asked: Whether the user named it. A signature that was only found next to the zip never fails the bundle.
-        signers: Keys named or trusted by the user that signed this content.
+        asked: Whether the user passed it; a signature that was only found next to the zip cannot fail the bundle.
+        signers: Keys passed or trusted by the user that signed this content.
         key_id: Fingerprint of the key that made it, or None if it is invalid.
     """
 
@@ -89,8 +87,8 @@ class AttestationCheck:
         path: Attestation file.
         sentence: Who built the bundle and where, or None if it is invalid.
         invocation: URL of the workflow run.
-        unchecked: Why it was not checked, or None if it was.
-        problems: Why it is invalid; empty if it is valid.
+        unchecked: Why nothing was checked, or None.
+        problems: Why it is invalid.
     """
 
     path: Path
@@ -105,19 +103,13 @@ class BundleVerdict:
     """Everything that verifying a bundle found.
 
     Attributes:
-        path: The zip or folder, as given.
         findings: Problems of the bundle itself, worst first, with files relative to its root.
         runs: Its runs by name; empty if the archive was refused.
         content_sha256: Content digest, or None if the bundle does not verify.
         manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
-        partial: Whether it is labelled partial.
-        redactions: Masked files.
         files: Number of files.
         size_bytes: Their unpacked size.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
-        signature: Result of checking a signature, or None without one.
-        stamps: Results of checking time stamps, or None without any.
-        attestation: Result of checking an attestation, or None if none was given.
     """
 
     path: Path
@@ -153,43 +145,31 @@ class BundleVerdict:
     @property
     def proven(self) -> str:
         """What the verdict proves, in a few sentences."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
         if not self.holds:
-            return "The bundle does not verify. Do not rely on its content."
-        sentences = [
-            "The bundle is intact: every file has its listed hash, and every grade follows from the files inside.",
-            self._redacted,
-            self._unchecked,
-            self._reproduced,
-            self._identity,
-        ]
-        return " ".join(filter(None, sentences))
-
-    @property
-    def _redacted(self) -> str:
-        masked = quantity(len(self.redactions), "file")
-        return f"{masked} redacted; the masked text cannot be checked." if self.redactions else ""
-
-    @property
-    def _unchecked(self) -> str:
-        if not self.unchecked:
-            return ""
-        names = [name for name in self.unchecked if "/" not in name]
-        others = len(self.unchecked) - len(names)
-        names += [quantity(others, "other file")] if others else []
-        then = "Run `trainproof report` on the bundle to write the page from the checked runs."
-        return f"Not checked: {join_words(names, 'and')}. {then}"
-
-    @property
-    def _reproduced(self) -> str:
+            yield "The bundle does not verify. Do not rely on its content."
+            return
+        yield "The bundle is intact: every file has its listed hash, and every grade follows from the files inside."
+        if self.redactions:
+            yield f"{quantity(len(self.redactions), 'file')} redacted; the masked text cannot be checked."
+        if self.unchecked:
+            names = [name for name in self.unchecked if "/" not in name]
+            others = len(self.unchecked) - len(names)
+            names += [quantity(others, "other file")] if others else []
+            yield f"Not checked: {join_words(names, 'and')}."
+            yield "Run `trainproof report` on the bundle to write the page from the checked runs."
         unproven = [run.run_id for run in self.runs if run.grade != "verified"]
         covered = "; ".join(f"{run.run_id} ({run.coverage})" for run in self.runs if run.coverage)
-        if not unproven:
-            return f"Reproduced or witnessed by someone you trust: {covered}."
-        partly = f" Reproduced in part: {covered}." if covered else ""
-        return f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check.{partly}"
+        if unproven:
+            yield f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check."
+            yield from [f"Reproduced in part: {covered}."] if covered else []
+        else:
+            yield f"Reproduced or witnessed by someone you trust: {covered}."
+        yield self._author()
 
-    @property
-    def _identity(self) -> str:
+    def _author(self) -> str:
         signature = self.signature
         if signature is None:
             return "Not signed: the author is unknown."

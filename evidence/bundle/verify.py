@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.container import Progress
+from evidence.bundle.container import Progress, StoredFile
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
     HASHES,
     REPORT,
     RUNS,
-    FileHash,
     bundle_problem,
     content_sha256,
     read_hash_lines,
@@ -51,25 +50,22 @@ _HASH_MISMATCH = ("TP201", "TP231")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRun:
-    """A run folder with its grade and findings, perhaps unpacked from a bundle.
+    """A run folder, perhaps unpacked from a bundle, with its grade and the findings of `trainproof check`.
 
-    Attributes:
-        folder: Run folder.
-        name: Its name.
-        run: Its documents, valid or not.
-        facts: Its valid documents.
-        grade: Its grade.
-        findings: Findings of `trainproof check`, with files relative to the run folder.
-        files: Its files, with paths relative to the bundle; empty before they are hashed.
+    Findings name files relative to the run folder. `files` have paths relative to the bundle, and are empty before
+    they are hashed.
     """
 
-    folder: Path
     name: str
     run: Run
-    facts: Run
     grade: Grade
     findings: tuple[Problem, ...]
-    files: tuple[FileHash, ...] = ()
+    files: tuple[StoredFile, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.path
 
     @property
     def errors(self) -> list[Problem]:
@@ -80,18 +76,14 @@ class CheckedRun:
 def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[CheckedRun]:
     """Check and grade run folders together, so that a copied run is found, and return them by name.
 
-    Args:
-        folders: Run folders.
-        redactions: Files in them that were masked for a bundle.
+    `redactions` lists files in them that were masked for a bundle.
     """
     runs = [read_run(folder) for folder in folders]
     reports = check_across_runs([_judge(run, redactions) for run in runs])
     checked = [
         CheckedRun(
-            folder=run.path,
             name=run.path.resolve().name,
             run=run,
-            facts=run,
             grade=report.grade,
             findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
         )
@@ -131,11 +123,9 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
-    """Verify a bundle.
+    """Verify a bundle: a zip, or the folder that one was unpacked into.
 
-    Args:
-        path: A zip, or the folder that it was unpacked into.
-        progress: Called with the bytes hashed and the total.
+    `progress` is called with the bytes hashed and the total.
 
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
@@ -148,37 +138,27 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerd
 def verified_runs(
     path: Path, *, progress: Progress | None = None
 ) -> Iterator[tuple[BundleVerdict, Sequence[CheckedRun]]]:
-    """Verify a bundle and give the verdict and its runs, whose documents stay unpacked meanwhile.
-
-    Raises:
-        OSError: As `verify_bundle`.
-    """
+    """Verify a bundle and give the verdict and its runs, whose documents stay unpacked meanwhile."""
     with ExitStack() as stack:
         try:
             files = stack.enter_context(open_bundle(path))
             found = files.hashes(progress)
-            _refuse_large(files)
             result = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
         except ProblemError as error:
             result = BundleVerdict(path=path, findings=worst_first(error.problems)), ()
         yield result
 
 
-def _refuse_large(files: BundleFiles) -> None:
-    documents = sum(size for path, size in files.sizes.items() if _is_run_document(path))
-    for path, size, limit in (
-        (RUNS, documents, MAX_DOCUMENT_BYTES),
-        *((path, files.sizes.get(path, 0), MAX_LIST_BYTES) for path in (HASHES, BUNDLE_MANIFEST)),
-    ):
-        if size > limit:
-            what = f"It has {size:,} bytes."
-            raise ProblemError([bundle_problem("TP812", path, what, expected=f"at most {limit:,} bytes")])
-
-
 def _check_files(
-    path: Path, files: BundleFiles, found: Mapping[str, FileHash], folder: Path
+    path: Path, files: BundleFiles, found: Mapping[str, StoredFile], folder: Path
 ) -> tuple[BundleVerdict, Sequence[CheckedRun]]:
     """Check a bundle whose files were read once, in an empty private folder."""
+    documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
+    lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
+    for name, size, limit in ((RUNS, documents, MAX_DOCUMENT_BYTES), *lists):
+        if size > limit:
+            expected = f"at most {limit:,} bytes"
+            raise ProblemError([bundle_problem("TP812", name, f"It has {size:,} bytes.", expected=expected)])
     problems = [*_list_problems(found, files.content(HASHES)), *files.problems]
     manifest, shape_problems = _read_manifest(files.content(BUNDLE_MANIFEST), folder)
     problems += shape_problems
@@ -222,7 +202,7 @@ def _is_unchecked(path: str) -> bool:
     return path == REPORT or path.startswith(_FORMER_FILES)
 
 
-def _list_problems(found: Mapping[str, FileHash], content: bytes | None) -> Iterator[Problem]:
+def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:
     """Compare the files of a bundle with the content of MANIFEST.sha256."""
     if content is None:
         yield bundle_problem("TP820", HASHES, f"{HASHES} is missing.")
@@ -254,7 +234,7 @@ def _read_manifest(content: bytes | None, folder: Path) -> tuple[dict[str, Any] 
 
 
 def _manifest_problems(
-    found: Mapping[str, FileHash], names: Sequence[str], manifest: Mapping[str, Any]
+    found: Mapping[str, StoredFile], names: Sequence[str], manifest: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Compare the files of a bundle with a valid bundle_manifest.json."""
     digest = content_sha256(found.values())
@@ -274,7 +254,7 @@ def _manifest_problems(
 
 
 def _redaction_problems(
-    redactions: Sequence[Redaction], files: BundleFiles, found: Mapping[str, FileHash]
+    redactions: Sequence[Redaction], files: BundleFiles, found: Mapping[str, StoredFile]
 ) -> Iterator[Problem]:
     """Yield stated redactions that are impossible or not visible in the file."""
     seen: set[str] = set()
@@ -303,7 +283,7 @@ def _count_masks(files: BundleFiles, path: str) -> int:
 def _grade_run(run: CheckedRun, manifest: Mapping[str, Any]) -> VerifiedRun:
     """Compare the grade of a run with the stated one, and apply the user's receipts and trusted signatures."""
     stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
-    run_sha256 = next((file.sha256 for file in run.files if file.path == f"{RUNS}/{run.name}/{MANIFEST}"), None)
+    run_sha256 = next((file.sha256 for file in run.files if file.name == f"{RUNS}/{run.name}/{MANIFEST}"), None)
     grade = apply_proofs(run.grade, find_proofs(run.folder, run_sha256) if run_sha256 else ())
     return VerifiedRun(
         run_id=run.name,
@@ -314,8 +294,8 @@ def _grade_run(run: CheckedRun, manifest: Mapping[str, Any]) -> VerifiedRun:
         coverage=grade.coverage,
         findings=run.findings,
         run_sha256=run_sha256,
-        commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,
-        stamps=load_timestamps(run.folder, run.facts.manifest),
+        commit=run.run.manifest["code"]["commit"] if run.run.manifest else None,
+        stamps=load_timestamps(run.folder, run.run.manifest),
     )
 
 

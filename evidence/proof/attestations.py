@@ -37,11 +37,7 @@ _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 class Attestation:
     """A verified attestation of a workflow that ran on a machine of GitHub.
 
-    Attributes:
-        commit: Commit of the repository at which the workflow ran.
-        digests: SHA-256 of the attested files.
-        made_at: Time of the certificate, as RFC 3339.
-        invocation: Address of the workflow run with its log.
+    `digests` are the SHA-256 of the attested files, and `invocation` is the address of the workflow run.
     """
 
     commit: str
@@ -53,16 +49,9 @@ class Attestation:
 def verify_attestations(
     path: Path, roots: Mapping[str, TrustedRoot], repository: str, commits: Collection[str]
 ) -> list[Attestation] | Problem:
-    """Verify the attestations in a file.
+    """Verify the Sigstore bundles in a file; return the valid ones, or the first problem if none is valid.
 
-    Args:
-        path: One Sigstore bundle in JSON, or one a line.
-        roots: Trusted roots of Sigstore by name.
-        repository: `OWNER/NAME` of the repository whose workflow must have run.
-        commits: Commits at one of which it must have run.
-
-    Returns:
-        Those that are valid, or the problem of the first one if none is.
+    The workflow must have run in `repository` (`OWNER/NAME`) at one of the commits.
 
     Raises:
         ProblemError: Exit code 2: the file cannot be read, or the extra `witness` is not installed.
@@ -100,11 +89,7 @@ def verify_attestations(
 
 
 def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
-    """Load the Sigstore roots of a file that the reader named, or else those on the trust list, by name.
-
-    Raises:
-        ProblemError: Exit code 2: the file or the list cannot be used, or the extra `witness` is not installed.
-    """
+    """Load the Sigstore roots in a file, or those on the trust list, by name."""
     return {
         name if number == 1 else f"{name} ({number})": root
         for name, text, file in root_texts("attestation root", named)

@@ -1,8 +1,8 @@
 """Receipts of `trainproof replay` and `trainproof challenge`, and how much of a run they cover.
 
-A receipt is bound to a run by the hash of its manifest, which lists every file, so a changed run has no receipts. This
-user's own are sealed and kept outside of the runs. A receipt in a run's folder counts if this user made it
-or a trusted key signed it, and is a claim otherwise.
+A receipt is bound to a run by the hash of its manifest, which lists every file, so changing the run invalidates its
+receipts. This user's own receipts are sealed and saved outside of the runs. A receipt in a run folder counts if this
+user made it or a trusted key signed it, and is a claim otherwise.
 """
 
 from __future__ import annotations
@@ -51,11 +51,7 @@ def run_sha256(folder: Path) -> str | None:
 
 
 def save_receipt(receipt: dict[str, Any]) -> Path:
-    """Seal a receipt of this user, save it among this user's own and return its path.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Seal a receipt of this user, save it among this user's own and return its path."""
     folder = own_receipts_folder() / receipt["run_sha256"]
     folder.mkdir(parents=True, exist_ok=True)
     date, time = receipt["made_at"][:23].split("T")
@@ -98,11 +94,7 @@ def summarize_receipt(receipt: dict[str, Any]) -> str:
 
 
 def sign_receipt(path: Path, key: Path) -> str:
-    """Sign a receipt file (into a `.sig` file next to it) and return the fingerprint of the key.
-
-    Raises:
-        ProblemError: Exit code 2: the file is not a receipt; or see `sign`.
-    """
+    """Sign a receipt file (into a `.sig` file next to it) and return the fingerprint of the key; see `sign`."""
     if _read_valid(path, "receipt") is None:
         raise refuse(path, "TP871", what="This is neither a bundle nor a receipt.")
     return sign(path.read_bytes(), key, signature_path(path))
@@ -143,7 +135,7 @@ class Coverage:
     """How much of a run was reproduced, by one receipt or by several.
 
     `verified` needs both score and training, as neither implies the other: weights that reproduce the answers may have
-    been bought, and whoever repeats the first steps has not seen where training ended. So it needs every answer of the
+    been bought, and repeating the first steps does not show where training ended. So it needs every answer of the
     trained model, the end of the training (whose parameters were evaluated), and either every step or segments that a
     judge's random number drew from the whole run.
 
@@ -189,11 +181,6 @@ class Coverage:
         return self.is_end_reached and (self.steps >= self.of.steps or is_drawn)
 
     @property
-    def is_sufficient(self) -> bool:
-        """Whether score and training are reproduced."""
-        return self.is_score_reproduced and self.is_training_reproduced
-
-    @property
     def summary(self) -> str:
         """Coverage in a few words: `score: 100 of 100 answers; training: 4 of 2,800 steps`."""
         return f"score: {self._answers}; training: {self._steps}"
@@ -228,26 +215,27 @@ class Coverage:
                 "caught_half": self.detection_probability,
             },
             "said": self.description,
-            "lacking": list(self.missing()),
+            "lacking": self.missing(),
         }
 
-    def missing(self) -> Iterator[str]:
-        """Yield why the coverage is not sufficient, as sentences."""
+    def missing(self) -> list[str]:
+        """Return what is missing for `verified`, as sentences."""
         if self.of.evaluated_step is None:
-            yield "The run was not evaluated, so there is no score to reproduce."
-            return
+            return ["The run was not evaluated, so there is no score to reproduce."]
+        reasons = []
         if not self.is_score_reproduced:
-            yield (
+            reasons.append(
                 "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
                 "do this if the run's parameters were kept."
             )
         if not self.is_end_reached:
-            yield "The end of the training, whose parameters were evaluated, was not reached."
+            reasons.append("The end of the training, whose parameters were evaluated, was not reached.")
         elif not self.is_training_reproduced:
-            yield (
+            reasons.append(
                 f"Only {self._steps} were repeated, and they were not drawn at random from the whole run. "
                 "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
             )
+        return reasons
 
     @property
     def _answers(self) -> str:

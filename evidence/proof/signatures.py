@@ -32,13 +32,7 @@ _INSTALL = (
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureResult:
-    """Result of verifying a signature.
-
-    Attributes:
-        key_id: Fingerprint of the key that made the signature, or None if the signature is not valid.
-        names: Names of the allowed signers who have this key.
-        problem: Why the signature is not valid, or None if it is.
-    """
+    """Result of verifying a signature: fingerprint and owners of its key, or why it is not valid."""
 
     key_id: str | None = None
     names: tuple[str, ...] = ()
@@ -51,24 +45,17 @@ def signature_path(file: Path) -> Path:
 
 
 def bundle_message(content_sha256: str, manifest_sha256: str) -> bytes:
-    """Return the text that is signed for a bundle: its content digest, and the hash of its `bundle_manifest.json`.
-
-    The content digest covers the runs; the manifest states label, version, grades and their reasons.
-    """
+    """Return the text that is signed for a bundle: the content digest of the runs, and the hash of its manifest."""
     return f"trainproof bundle\ncontent {content_sha256}\nbundle_manifest.json {manifest_sha256}\n".encode()
 
 
 def sign(message: bytes, key: Path, output: Path) -> str:
     """Sign a message into an armored signature file and return the fingerprint of the key.
 
-    Args:
-        message: Bytes to sign.
-        key: Private SSH key, or a public one whose private key is held by the SSH agent.
-        output: Signature file; an identical one may exist.
+    `key` is a private SSH key, or a public one whose private key is in the SSH agent.
 
     Raises:
-        ProblemError: Exit code 2: the key cannot be used, another signature exists at `output`, or it cannot be
-            written.
+        ProblemError: Exit code 2: the key cannot be used, another signature exists, or it cannot be written.
     """
     signed = ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
     if signed.returncode:
@@ -86,12 +73,9 @@ def sign(message: bytes, key: Path, output: Path) -> str:
 
 
 def verify_signature(message: bytes, signature: Path, allowed_signers: Path | None = None) -> SignatureResult:
-    """Verify the signature of a message and find whose it is.
+    """Verify the signature of a message and find its signers in a list of `allowed_signers`, if one is given.
 
-    Args:
-        message: Bytes that should have been signed.
-        signature: Armored signature file.
-        allowed_signers: List of known signers, whose options (such as `valid-before`) `ssh-keygen` applies.
+    `ssh-keygen` applies the options of that list, such as `valid-before`.
 
     Raises:
         ProblemError: Exit code 2: `ssh-keygen` is missing or too old.
@@ -143,11 +127,7 @@ def create_key(path: Path) -> str:
 
 
 def read_fingerprint(key: Path) -> str:
-    """Return the fingerprint of a public key file.
-
-    Raises:
-        ProblemError: Exit code 2: it cannot be read, or is not an SSH public key.
-    """
+    """Return the fingerprint of a public key file; see `fingerprint`."""
     return fingerprint(read_or_refuse(key, "TP855", "The key"), str(key))
 
 
@@ -164,11 +144,7 @@ def fingerprint(key: bytes, file: str) -> str:
 
 
 def read_limited(path: Path) -> bytes:
-    """Read a file, or return nothing if it is too large to be a key, signature or certificate.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Read a file, or return nothing if it is too large to be a key, signature or certificate."""
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     return content if len(content) <= MAX_FILE_BYTES else b""
@@ -209,5 +185,5 @@ def refuse(file: Path | str, code: str, *, what: str, next: str | None = None, e
 def _reason(finished: subprocess.CompletedProcess[bytes]) -> str:
     """Return what `ssh-keygen` wrote to standard error, as the end of a sentence."""
     lines = finished.stderr.decode("utf-8", "replace").replace("\r", "").splitlines()
-    told = [visible(line.strip()) for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]
-    return f"{'; '.join(told).rstrip('.') or 'it gives no reason'}."
+    shown = [visible(line.strip()) for line in lines if line.strip() and not line.startswith(("@", "Signing data"))]
+    return f"{'; '.join(shown).rstrip('.') or 'it gives no reason'}."

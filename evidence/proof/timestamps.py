@@ -89,11 +89,10 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
         response = fetch(authority, request.as_bytes(), "application/timestamp-query")
     except FetchError as error:
         raise refuse(authority, "TP861", what=f"The time authority {error}.", exit_code=4) from None
-    decoded = _decode(response)
+    decoded, digest = _decode(response), hashlib.sha256(message).digest()
     if isinstance(decoded, str):
         raise refuse(authority, "TP861", what=decoded, exit_code=4)
-    is_answer = decoded.tst_info.nonce == request.nonce
-    if not is_answer or decoded.tst_info.message_imprint.message != hashlib.sha256(message).digest():
+    if (decoded.tst_info.nonce, decoded.tst_info.message_imprint.message) != (request.nonce, digest):
         what = "The time authority answered another request: its response has another nonce or hash."
         raise refuse(authority, "TP861", what=what, exit_code=4)
     return response
@@ -117,11 +116,7 @@ def _decode(response: bytes) -> TimeStampResponse | str:
 def stamp_run(
     folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
 ) -> str | None:
-    """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure.
-
-    Raises:
-        OSError: `stamps.json` cannot be written.
-    """
+    """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure."""
     response, failure = None, None
     try:
         response = request_timestamp(authority, message)
@@ -176,21 +171,16 @@ def load_zip_timestamp(file: Path) -> Timestamp | None:
 
 
 def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
-    """Load a root certificate that the reader named, or else those on the trust list, by name.
-
-    Raises:
-        ProblemError: Exit code 2: the file or the list cannot be used.
-    """
+    """Load the root certificate in a file, or those on the trust list, by name."""
     return {name: load_certificate(text, file) for name, text, file in root_texts("time authority", named)}
 
 
 def verify_timestamp(
     stamp: Timestamp, roots: Mapping[str, Certificate], *, requested: bool = False
 ) -> tuple[str, bool]:
-    """Return what a time stamp proves, as a sentence, and whether it is invalid.
+    """Return what a time stamp proves under trusted root certificates, as a sentence, and whether it is invalid.
 
-    A stamp for other content is invalid. One of an unknown authority is invalid only if the reader named a root
-    certificate (`requested`). `roots` are the trusted root certificates by name.
+    A stamp for other content is invalid. One by an unknown authority is invalid only if `requested`.
     """
     subject = _SUBJECTS[stamp.subject]
     if stamp.failure is not None:
@@ -225,11 +215,7 @@ def verify_timestamp(
 
 
 def describe_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> list[str]:
-    """Return what the time stamps of a run folder prove to a reader with the roots of the trust list, as sentences.
-
-    Raises:
-        ProblemError: Exit code 2: the trust list cannot be used.
-    """
+    """Return what the time stamps of a run folder prove under the roots of the trust list, as sentences."""
     stamps = load_timestamps(folder, manifest)
     roots = load_authority_roots() if stamps else {}
     return [verify_timestamp(stamp, roots)[0] for stamp in stamps]

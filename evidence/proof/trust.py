@@ -86,7 +86,7 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
 
 
 def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
-    """Add the keys, the certificate or the Sigstore root of a source to the trust list, or rename them.
+    """Add the keys, certificate or Sigstore root of a source to the trust list, or rename them.
 
     Args:
         source: A file, an `https` address, or `github:USER` for the keys that GitHub publishes.
@@ -94,8 +94,7 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
         now: Time of the entry.
 
     Raises:
-        ProblemError: Exit code 2: the source contains no key, certificate or root, the name is invalid, or the list
-            cannot be written.
+        ProblemError: Exit code 2: the source or the name is not valid, or the list cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
     name = (github[1] if github and name is None else name or "").strip()
@@ -113,11 +112,7 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
 
 
 def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
-    """Remove the entries with a name or id from the trust list and return them.
-
-    Raises:
-        ProblemError: Exit code 2: no entry matches, or the list cannot be written.
-    """
+    """Remove the entries with a name or id from the trust list and return them."""
     entries = trusted_entries()
     removed = [each for each in entries if name_or_id in (each.name, each.id)]
     if not removed:
@@ -140,12 +135,12 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
 
 
 def _load(source: str) -> str:
-    if not source.startswith("https://"):
-        return read_or_refuse(Path(source), "TP859", "The file").decode("utf-8", "replace")
     try:
-        return fetch(source).decode("utf-8", "replace")
+        is_url = source.startswith("https://")
+        content = fetch(source) if is_url else read_or_refuse(Path(source), "TP859", "The file")
     except FetchError as error:
         raise refuse(source, "TP859", what=f"The server {error}.") from None
+    return content.decode("utf-8", "replace")
 
 
 def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
@@ -184,7 +179,7 @@ def is_http_url(url: str) -> bool:
 
 
 def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain") -> bytes:
-    """Send a GET request, or a POST request if there is a body, and return the answer.
+    """Send a GET request to an `http` or `https` address, or a POST request if there is a body, and return the answer.
 
     Raises:
         FetchError: The server cannot be reached, reports an error or answers with too much.
@@ -193,13 +188,8 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
     import urllib.error
     import urllib.request
 
-    scheme, _, rest = url.partition("://")
-    if scheme == "https":
-        request = urllib.request.Request(f"https://{rest}", body)
-    else:
-        request = urllib.request.Request(f"http://{rest}", body)
-    request.add_header("Content-Type", content_type)
     try:
+        request = urllib.request.Request(url, body, {"Content-Type": content_type})  # noqa: S310 - callers pass http(s)
         with urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
         if len(content) <= _MAX_RESPONSE_BYTES:
@@ -216,22 +206,14 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
 
 
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
-    """Return name, text and file of the given root certificate, or of each one on the trust list.
-
-    Raises:
-        ProblemError: Exit code 2: the file or the list cannot be read.
-    """
+    """Return name, text and file of the given root certificate, or of each one on the trust list."""
     if named is not None:
         return [(named.name, _load(str(named)), str(named))]
     return [(each.name, each.content, str(trust_path())) for each in trusted_entries(kind)]
 
 
 def load_certificate(pem: str, file: str) -> Certificate:
-    """Load the first certificate of a PEM text; `file` names it in messages.
-
-    Raises:
-        ProblemError: Exit code 2: the text has no certificate, or the extra `witness` is not installed.
-    """
+    """Load the first certificate of a PEM text; `file` names it in messages."""
     need("stamp", "witness")
     from cryptography.x509 import load_pem_x509_certificate
 
@@ -242,11 +224,7 @@ def load_certificate(pem: str, file: str) -> Certificate:
 
 
 def load_sigstore_roots(text: str, file: str) -> list[TrustedRoot]:
-    """Load the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them.
-
-    Raises:
-        ProblemError: Exit code 2: the text does not hold one, or the extra `witness` is not installed.
-    """
+    """Load the trusted roots of Sigstore in a text: one JSON document, or one a line as `gh` writes them."""
     need("verify --attestation", "witness")
     from sigstore.errors import Error
     from sigstore.models import TrustedRoot

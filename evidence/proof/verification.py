@@ -54,13 +54,10 @@ WITNESSED = "seen by a witness"
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """A statement about a run from outside of its folder.
+    """A statement about a run from outside of its folder, made at an RFC 3339 time.
 
-    Attributes:
-        by: `you`, the name of a trusted person or service, or None if its author is not trusted.
-        made_at: RFC 3339 time.
-        is_positive: Whether it supports the run.
-        coverage: Coverage of a repetition, or None for a witness.
+    `by` is `you`, the name of a trusted person or service, or None if its author is not trusted. A witness has no
+    coverage.
     """
 
     by: str | None
@@ -113,9 +110,9 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     claims = [str(proof) for proof in proofs if not proof.by]
     coverage = merge_coverage([proof.coverage for proof in positive if proof.coverage is not None])
     is_witnessed = any(proof.coverage is None for proof in positive)
-    is_verified = not negative and (is_witnessed or (coverage is not None and coverage.is_sufficient))
-    missing = coverage.missing() if coverage and not is_verified else ()
-    details = [coverage.description, *missing, NOT_COVERED] if coverage else []
+    missing = coverage.missing() if coverage else []
+    is_verified = not negative and (is_witnessed or (coverage is not None and not missing))
+    details = [coverage.description, *([] if is_verified else missing), NOT_COVERED] if coverage else []
     # Repetitions with the same result on one day are mentioned once.
     reasons = tuple(dict.fromkeys([*negative, *map(str, positive), *details, *grade.reasons, *claims]))
     if is_verified:
@@ -175,15 +172,10 @@ def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
 
 
 def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
-    """Return a verdict with the result of a signature.
+    """Return a verdict with the result of a signature, by default the zip's `.sig`.
 
-    A signature that was only found next to the zip can warn but never fails the bundle, because removing it would be
-    easier than forging it.
-
-    Args:
-        verdict: Verdict on the bundle.
-        signature: Signature file; by default the zip's `.sig`.
-        public_key: SSH public key that must have signed; by default any key on the trust list.
+    `public_key` must have signed, or else any key on the trust list. A signature that was only found next to the zip
+    can warn but never fails the bundle, because removing it would be easier than forging it.
 
     Raises:
         ProblemError: Exit code 2: the key or the trust list cannot be used, or `ssh-keygen` is missing.
@@ -220,9 +212,7 @@ def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: 
 def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
     """Return a verdict with the results of the time stamps of its runs and of the one next to the zip.
 
-    Args:
-        verdict: Verdict on the bundle.
-        root: Root certificate of a time authority; by default those on the trust list.
+    `root` is the root certificate of a time authority; by default, those on the trust list count.
 
     Raises:
         ProblemError: Exit code 2: the certificate or the trust list cannot be used.
@@ -250,18 +240,18 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
     Args:
         verdict: Verdict on the bundle.
         path: File of attestations.
-        root: Trusted root of Sigstore; by default those on the trust list.
-        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, or without a trusted
-            root, nothing is checked.
+        root: Trusted root of Sigstore; by default those on the trust list. Without any, nothing is checked.
+        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, nothing is checked.
 
     Raises:
         ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.
     """
     roots = load_attestation_roots(root) if repository else {}
     if repository is None or not roots:
-        pass_this = "--repository OWNER/NAME" if repository is None else "--trusted-root FILE"
-        missing = "the repository whose workflow should have made it" if repository is None else "a trusted root"
-        unchecked = f"{visible(path.name)} was not checked. Pass {missing}: `{pass_this}`."
+        missing = "a trusted root: `--trusted-root FILE`"
+        if repository is None:
+            missing = "the repository whose workflow should have made it: `--repository OWNER/NAME`"
+        unchecked = f"{visible(path.name)} was not checked. Pass {missing}."
         return replace(verdict, attestation=AttestationCheck(path=path, unchecked=unchecked))
     commits = dict.fromkeys(run.commit for run in verdict.runs if run.commit)
     found = verify_attestations(path, roots, repository, commits)

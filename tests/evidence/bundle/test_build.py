@@ -1,4 +1,4 @@
-"""A bundle is the same bytes every time, opens everywhere, and is refused with all reasons; so says the checklist."""
+"""Building bundles: reproducible bytes, refusals with every reason, and the checklist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,12 @@ from synthetic import seal, write_run
 
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
-from evidence.bundle.verify import relative_to_run, verify_bundle
+from evidence.bundle.verify import verify_bundle
 from evidence.grade import check_run
-from evidence.imports.importing import import_run
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_text
-
-FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
-NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
 
 
 def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
@@ -38,7 +33,7 @@ def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
     return caught.value
 
 
-def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_input_gives_same_bytes(tmp_path: Path) -> None:
     """Other times, another umask, other order on disk, another place, and files copied in another order."""
     first = [write_run(tmp_path / "here", name, seed=seed) for seed, name in enumerate(["alpha", "beta"])]
     here = build_bundle(first, tmp_path / "one.zip")
@@ -63,7 +58,7 @@ def test_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [".", "../demo", "demo/.."])
-def test_however_the_folder_is_named_the_bundle_is_the_same(
+def test_bundle_does_not_depend_on_how_the_folder_is_named(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_run(tmp_path, "demo", status="failed")
@@ -75,14 +70,7 @@ def test_however_the_folder_is_named_the_bundle_is_the_same(
     assert tuple(whole.runs[0].grade.reasons) == ("The run failed after 10 of 20 steps.",)
 
 
-def test_files_are_named_from_the_run_folder() -> None:
-    said = {"code": "TP1", "severity": "error", "what": "data/rows.jsonl is gone.", "next": "Give a/ again."}
-    for file, folder, expected in (("a/plan.json", "a", "plan.json"), ("a", "x/../a", "a"), ("x/../a", "x/../a", "a")):
-        problem = Problem(file=file, **said)
-        assert relative_to_run(problem, Path(folder)) == Problem(file=expected, **said)
-
-
-def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path) -> None:
+def test_unzip_and_sha256sum_agree(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo", items=10)
     (run / "notes é.ipynb").write_text('{"cells": []}\n', "utf-8")
     path = build_bundle([run], tmp_path / "demo.zip", with_unlisted=True).output
@@ -103,31 +91,28 @@ def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path) -> None:
         env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]},
         check=True,
     )
-    lines = checked.stdout.splitlines()
-    assert len(lines) == len(names) - 1
-    assert all(line.endswith(": OK") for line in lines)
+    assert sorted(checked.stdout.splitlines()) == [f"{name}: OK" for name in names if name != "MANIFEST.sha256"]
     subprocess.run(["unzip", "-tqq", str(path)], check=True)
 
 
-def test_what_is_left_out_and_what_is_reported(tmp_path: Path) -> None:
+def test_omitted_files_and_report(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo")
     for folder in ("checkpoints", "adapter", "receipts", ".cache"):
         (run / folder).mkdir()
     (run / "checkpoints" / "w.bin").write_bytes(bytes(100))
     with (run / "adapter" / "adapter_model.safetensors").open("wb") as file:
         file.truncate((32 << 20) + 1)
-    (run / "receipts" / "of-somebody.json").write_text("{}")
+    (run / "receipts" / "replay.json").write_text("{}")
     for name in ("run.lock", "half.tmp", "results.json"):
         (run / name).write_text("{}")
     found = [each for each in check_run(read_run(run)).findings if each.code == "TP602"]
     assert [Path(each.file).name for each in found] == ["results.json"]
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.name, each.grade.name) for each in report.runs] == [("demo", "consistent")]
     always = {"demo/.cache", "demo/half.tmp", "demo/run.lock"}
     assert set(report.left_out) == always | {"demo/adapter", "demo/checkpoints", "demo/results.json"}
     assert (report.partial, report.size_bytes) == (False, report.output.stat().st_size)
-    assert "runs/demo/receipts/of-somebody.json" in contents(report.output)
+    assert "runs/demo/receipts/replay.json" in contents(report.output)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1]
     whole = build_bundle([run], tmp_path / "whole.zip", with_unlisted=True, with_weights=True)
@@ -165,56 +150,43 @@ TOKEN = f"line\npush to https://user:hf_{'aB3' * 11}x@huggingface.co/me\n"
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "file", "what", "exit_code"),
+    ("change", "code", "file", "exit_code"),
     [
-        (lambda _: [], "TP851", "", "No run folder was given.", 2),
-        (lambda run: [run.parent / "nothing"], "TP840", "nothing", "This does not exist.", 2),
-        (lambda run: [run, write_run(run / "x", "demo")], "TP849", "demo", "Several run folders have this name.", 2),
-        (empty, "TP853", "empty", "This is not a run.", 1),
-        (copied, "TP852", "demo", "The run is graded contradictory: ", 1),
-        (lambda run: apply(run, FORGED), "TP852", "demo", "The run is graded contradictory: ", 1),
-        (lambda run: (run / "x").symlink_to("/etc/hostname"), "TP844", "demo/x", "This is a symbolic link.", 1),
-        (lambda run: (run / "x").symlink_to(run.parent), "TP844", "demo/x", "This is a symbolic link.", 1),
-        (lambda run: os.mkfifo(run / "pipe"), "TP844", "demo/pipe", "This is a special file.", 1),
-        (lambda run: (run / "a\\b").touch(), "TP845", "demo/a\\b", "The name contains a backslash", 1),
-        (lambda run: (run / "aux.txt").touch(), "TP845", "demo/aux.txt", "`aux.txt` is a reserved device name", 1),
-        (lambda run: (run / "a?").touch(), "TP845", "demo/a?", "The name contains `?`, which Windows does not", 1),
-        (
-            lambda run: (run / "Log.jsonl").touch(),
-            "TP845",
-            "demo/log.jsonl",
-            "On Windows and macOS this is the same",
-            1,
-        ),
-        (lambda run: [run.rename(run.parent / "my run")], "TP845", "my run", "The folder name `my run` is not a", 1),
-        (
-            lambda run: (run / "x").write_text(TOKEN),
-            "TP846",
-            "demo/x",
-            "Line 2 holds a Hugging Face token: hf_a… (37",
-            1,
-        ),
+        (lambda _: [], "TP851", "", 2),
+        (lambda run: [run.parent / "nothing"], "TP840", "nothing", 2),
+        (lambda run: [run, write_run(run / "x", "demo")], "TP849", "demo", 2),
+        (empty, "TP853", "empty", 1),
+        (copied, "TP852", "demo", 1),
+        (lambda run: apply(run, FORGED), "TP852", "demo", 1),
+        (lambda run: (run / "x").symlink_to("/etc/hostname"), "TP844", "demo/x", 1),
+        (lambda run: (run / "x").symlink_to(run.parent), "TP844", "demo/x", 1),
+        (lambda run: os.mkfifo(run / "pipe"), "TP844", "demo/pipe", 1),
+        (lambda run: (run / "a\\b").touch(), "TP845", "demo/a\\b", 1),
+        (lambda run: (run / "aux.txt").touch(), "TP845", "demo/aux.txt", 1),
+        (lambda run: (run / "a?").touch(), "TP845", "demo/a?", 1),
+        (lambda run: (run / "Log.jsonl").touch(), "TP845", "demo/log.jsonl", 1),
+        (lambda run: [run.rename(run.parent / "my run")], "TP845", "my run", 1),
+        (lambda run: (run / "x").write_text(TOKEN), "TP846", "demo/x", 1),
     ],
 )
 def test_what_cannot_be_packed(
-    change: Callable[[Path], object], code: str, file: str, what: str, exit_code: int, tmp_path: Path
+    change: Callable[[Path], object], code: str, file: str, exit_code: int, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "runs", "demo")
     folders = change(run)
     folders = folders if isinstance(folders, list) else [run]
     error = refused(folders, tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
     assert error.exit_code == exit_code
-    found = {(each.code, each.file.removeprefix(f"{tmp_path / 'runs'}/")): each.what for each in error.problems}
-    assert found[code, file].startswith(what)
+    assert (code, file) in {(each.code, each.file.removeprefix(f"{tmp_path / 'runs'}/")) for each in error.problems}
 
 
-def test_a_run_in_progress(tmp_path: Path) -> None:
+def test_running_run_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo", status="running")
     with RunLock(run):
         assert [each.code for each in refused([run], tmp_path / "x.zip", allow_partial=True).problems] == ["TP843"]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path, "demo")
     scan = build.scan_file
 
@@ -229,15 +201,13 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert problem.what == "The file cannot be read: Permission denied."
 
 
-def test_personal_details_are_reported_and_packed(tmp_path: Path) -> None:
+def test_personal_details_are_packed_with_a_warning(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo", manifest={"command": ["trainproof", "train", "--config", "/home/ada/c.yaml"]})
     report = build_bundle([run], tmp_path / "x.zip")
-    assert [(problem.severity, problem.code, problem.file) for problem in report.warnings] == [
-        ("warning", "TP847", str(run / "run_manifest.json"))
-    ]
+    assert [(each.code, each.file) for each in report.warnings] == [("TP847", str(run / "run_manifest.json"))]
 
 
-def test_only_a_zip_is_replaced_and_never_inside_a_run(tmp_path: Path) -> None:
+def test_output_replaces_only_a_zip_outside_of_runs(tmp_path: Path) -> None:
     run, other = write_run(tmp_path, "demo"), write_run(tmp_path, "other", seed=1)
     text, pipe = tmp_path / "notes.txt", tmp_path / "pipe.zip"
     text.write_text("mine")
@@ -255,7 +225,7 @@ def test_only_a_zip_is_replaced_and_never_inside_a_run(tmp_path: Path) -> None:
     build_bundle([run], tmp_path / "empty.zip")
 
 
-def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, write = write_run(tmp_path, "demo"), build._write
     output = tmp_path / "o" / "x.zip"
     output.parent.mkdir()
@@ -283,20 +253,6 @@ def test_a_failure_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, monke
         assert output.read_bytes() == b"PK\x05\x06old"
 
 
-def test_a_bundle_of_an_import(tmp_path: Path) -> None:
-    made = import_run(FOREIGN / "hf_trainer" / "folder", name="theirs", root=tmp_path / "runs", now=NOW)
-    verdict = verify_bundle(build_bundle([made.path], tmp_path / "b.zip", allow_partial=True).output)
-    assert (verdict.ok, [run.grade for run in verdict.runs]) == (True, ["measured"])
-    theirs = tmp_path / "own"
-    theirs.mkdir()
-    (theirs / "train.log").write_text("Saved to /home/somebody/model\nstep 1 loss: 2.0\nstep 2 loss: 1.5\n")
-    made = import_run(theirs, name="own", root=tmp_path / "runs", now=NOW)
-    report = build_bundle([made.path], tmp_path / "masked.zip", allow_partial=True, redact=True)
-    assert [Path(each.path).name for each in report.redactions] == ["train.log"]
-    verdict = verify_bundle(report.output)
-    assert (verdict.ok, [run.grade for run in verdict.runs]) == (True, ["measured"])
-
-
 def lines(*folders: Path, with_weights: bool = False) -> list[tuple[str, str, str]]:
     return [(item.what, item.state, item.detail) for item in checklist(folders, with_weights=with_weights)]
 
@@ -305,14 +261,12 @@ def test_checklist_of_a_good_run(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo")
     (run / "checkpoints").mkdir()
     size = sum(path.stat().st_size for path in run.iterdir() if path.is_file())
-    assert lines(run) == [
-        ("grade", "ok", "The run is graded consistent."),
-        ("errors", "ok", "`trainproof check` finds no error."),
-        ("end of the run", "ok", "No process writes to the folder."),
-        ("secrets", "ok", "No known kind of secret was found."),
-        ("files", "ok", f"9 files, {size:,} bytes. Left out: checkpoints."),
-        ("challenge", "note", "Challenge: not possible, since the bundle holds no parameters."),
+    found = lines(run)
+    assert [each[:2] for each in found] == [
+        *((what, "ok") for what in ("grade", "errors", "end of the run", "secrets", "files")),
+        ("challenge", "note"),
     ]
+    assert found[4][2] == f"9 files, {size:,} bytes. Left out: checkpoints."
     assert "challenge" not in {what for what, _, _ in lines(write_run(tmp_path, "unscored", items=0))}
 
 
@@ -322,11 +276,10 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
     seal(run)
     (run / "link").symlink_to("notes.txt")
     found = {(what, state): detail for what, state, detail in lines(run)}
-    assert found["grade", "blocked"] == "The run is graded partial: The run was interrupted after 10 of 20 steps."
+    assert ("grade", "blocked") in found
     assert found["secrets", "blocked"] == "notes.txt: Line 2 holds a password: hun… (14 characters)."
     assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
     assert found["files", "blocked"] == "link: This is a symbolic link."
-    assert ("secrets", "ok") not in found
     apply(forged := write_run(tmp_path, "forged"), FORGED)
     advice = {item.what: (item.state, item.next) for item in checklist([forged])}
     assert advice["errors"] == ("blocked", "Run `trainproof check` on the folder and fix the errors.")
@@ -335,16 +288,16 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "size", "with_weights", "state", "said"),
+    ("weights", "size", "with_weights", "state", "detail"),
     [
-        ("adapter/adapter_model.safetensors", 100, False, "note", "unknown. adapter/ is packed, but not checked"),
-        ("adapter/adapter_model.safetensors", (32 << 20) + 1, False, "note", "not possible, since the bundle holds"),
-        ("adapter/adapter_model.safetensors", (32 << 20) + 1, True, "note", "unknown. adapter/ is packed, but not"),
-        ("trained_params.safetensors", 100, False, "ok", "possible. trained_params.safetensors has the hash of"),
+        ("adapter/adapter_model.safetensors", 100, False, "note", "unknown"),
+        ("adapter/adapter_model.safetensors", (32 << 20) + 1, False, "note", "not possible"),
+        ("adapter/adapter_model.safetensors", (32 << 20) + 1, True, "note", "unknown"),
+        ("trained_params.safetensors", 100, False, "ok", "possible"),
     ],
 )
-def test_small_weights_are_packed_and_large_ones_only_if_asked_for(
-    weights: str, size: int, with_weights: bool, state: str, said: str, tmp_path: Path
+def test_large_weights_are_packed_only_on_request(
+    weights: str, size: int, with_weights: bool, state: str, detail: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path, "demo")
     (run / weights).parent.mkdir(exist_ok=True)
@@ -353,6 +306,6 @@ def test_small_weights_are_packed_and_large_ones_only_if_asked_for(
     if weights.startswith("trained"):
         seal(run)
     found = lines(run, with_weights=with_weights)
-    ((_, stated, detail),) = [line for line in found if line[0] == "challenge"]
-    assert (stated, detail[: len(f"Challenge: {said}")]) == (state, f"Challenge: {said}")
+    ((_, found_state, shown),) = [line for line in found if line[0] == "challenge"]
+    assert (found_state, shown.startswith(f"Challenge: {detail}")) == (state, True)
     assert not [line for line in found if line[0] == "personal details"]

@@ -1,4 +1,4 @@
-"""Secrets are found and masked wherever they hide, evidence raises no alarm, and bundles say what was masked."""
+"""Secrets and personal details: found, masked, no false alarms; redactions in bundles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from evidence.bundle.secrets import (
     BLOCK_BYTES,
     MAX_PER_FILE,
     OVERLAP_BYTES,
-    excerpt,
     find_secrets,
     hide_secrets,
     redact_text,
@@ -49,7 +48,7 @@ HARMLESS = {
     "decorators and addresses": "@jax.jit\ndef f(): ...\ngit@github.com:me/repo.git\nhttps://github.com/me/repo@main",
     "words with hyphens": "task-specific-risk-aware-sk-learn-like-pipelines and disk-based-storage-of-things",
     "placeholders": "password=os.environ['X'] password: ${PW} https://user:****@host/ api_key=None api_key: <yours>",
-    "prose": "The secret of the token is a password nobody has. Bearer of news. machine learning login page.",
+    "prose": "The secret of the token is a password unknown to all. Bearer of news. machine learning login page.",
     "prompt": '{"prompt": "A price is 10.50 and 172.25; 3 x 10.10.10?", "expected": "192.168"}',
     "key that the manuals of AWS print": "AKIA" + "IOSFODNN7EXAMPLE",
     "secret that they print": "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
@@ -60,7 +59,7 @@ HARMLESS = {
 }
 
 
-def found_in(text: str | bytes, code: str) -> list[str]:
+def find_kinds(text: str | bytes, code: str) -> list[str]:
     data = text if isinstance(text, bytes) else text.encode()
     return [pattern.kind for pattern, _, _ in find_secrets(io.BytesIO(data)) if pattern.code == code]
 
@@ -72,28 +71,24 @@ AS_TEXT = [name for name, text in SECRETS.items() if isinstance(text, str)]
 def test_secret_is_found_and_masked(name: str) -> None:
     text = SECRETS[name]
     content = text if isinstance(text, bytes) else text.encode()
-    assert found_in(content, "TP846")
+    assert find_kinds(content, "TP846")
     masked, count = redact_text(content)
     assert count >= 1
-    assert not found_in(masked, "TP846")
+    assert not find_kinds(masked, "TP846")
 
 
 @pytest.mark.parametrize("name", AS_TEXT)
 def test_secret_in_a_line_of_json_is_found_and_masked(name: str) -> None:
     line = json.dumps({"message": f"Traceback:\n{SECRETS[name]}\nend", "level": "info"}) + "\n"
-    assert found_in(line, "TP846")
+    assert find_kinds(line, "TP846")
     assert json.loads(redact_text(line.encode())[0])["level"] == "info"
     assert "[hidden]" in hide_secrets(line)
 
 
-def test_forty_kinds_are_known() -> None:
-    assert len(SECRETS) >= 40
-
-
 @pytest.mark.parametrize("text", DETAILS)
 def test_personal_detail_is_found(text: str) -> None:
-    assert found_in(text, "TP847")
-    assert not found_in(text, "TP846")
+    assert find_kinds(text, "TP847")
+    assert not find_kinds(text, "TP846")
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -104,26 +99,18 @@ def test_harmless_text_raises_no_alarm(name: str) -> None:
 def test_evidence_and_noise_raise_no_alarm(tmp_path: Path) -> None:
     run = write_run(tmp_path, "demo-20261120-120000-9f3a", steps=50, items=40)
     assert [problem for file in sorted(run.iterdir()) for problem in scan_file(file, file.name)] == []
-    assert not found_in(random.Random(3).randbytes(8 << 20), "TP846")
-
-
-@pytest.mark.parametrize(
-    ("secret", "shown"),
-    [(HF, f"hf_a… ({len(HF)} characters)"), ("hunter2", "h… (7 characters)"), ("abc", "… (3 characters)")],
-)
-def test_excerpt_shows_where_to_look_and_no_more(secret: str, shown: str) -> None:
-    assert excerpt(secret.encode()) == shown
+    assert not find_kinds(random.Random(3).randbytes(8 << 20), "TP846")
 
 
 @pytest.mark.parametrize("before", [0, BLOCK_BYTES - 20, BLOCK_BYTES, 2 * BLOCK_BYTES - len(HF) // 2])
-def test_found_across_the_blocks_in_which_a_file_is_read(before: int) -> None:
+def test_secret_across_two_blocks_is_found(before: int) -> None:
     filler = (b"x" * 99 + b"\n") * (before // 100 + 1)
     data = filler[:before] + b"\n" + HF.encode() + b"\n" + filler[: OVERLAP_BYTES * 2]
     (line,) = [line for pattern, line, _ in find_secrets(io.BytesIO(data)) if pattern.code == "TP846"]
     assert line == data[: data.index(b"hf_")].count(b"\n") + 1
 
 
-def test_many_findings_are_counted_rather_than_listed(tmp_path: Path) -> None:
+def test_many_findings_are_truncated(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(f"line {n} {HF}\n" for n in range(100)))
     problems = scan_file(path, "log.txt")
@@ -132,10 +119,10 @@ def test_many_findings_are_counted_rather_than_listed(tmp_path: Path) -> None:
     assert HF not in repr(problems)
 
 
-def test_one_very_long_line_is_scanned_in_reasonable_time() -> None:
+def test_long_line_is_scanned_in_linear_time() -> None:
     data = ("api_key " * 200_000 + "@a.b" * 200_000 + "://:" * 200_000).encode()
     start = time.process_time()
-    assert not found_in(data, "TP846")
+    assert not find_kinds(data, "TP846")
     assert time.process_time() - start < 20  # 0.8 s where this was written; quadratic time would take hours
 
 
@@ -162,12 +149,12 @@ EVERYTHING = "\n".join(SECRETS[name] for name in AS_TEXT).encode()
         (redact_text(EVERYTHING)[0], redact_text(EVERYTHING)[0], 0),
     ],
 )
-def test_what_is_redacted(text: bytes, masked: bytes, count: int) -> None:
+def test_redacted_text(text: bytes, masked: bytes, count: int) -> None:
     assert redact_text(text) == (masked, count)
 
 
 def secret_run(root: Path) -> Path:
-    """Return a run whose log holds a token and a home folder, sealed with them."""
+    """Write a run whose log holds a token and a home folder."""
     run = write_run(root, "demo", steps=4, items=6)
     log = run / "log.jsonl"
     first, *rest = log.read_text("utf-8").splitlines(keepends=True)
@@ -184,7 +171,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_bundle([secret_run(root / "runs")], root / "demo.zip", redact=True).output
 
 
-def test_the_bundle_and_its_verdict_say_what_was_masked(tmp_path: Path) -> None:
+def test_bundle_and_verdict_list_redactions(tmp_path: Path) -> None:
     run = secret_run(tmp_path / "runs")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     report = build_bundle([run], tmp_path / "demo.zip", redact=True)
@@ -200,17 +187,16 @@ def test_the_bundle_and_its_verdict_say_what_was_masked(tmp_path: Path) -> None:
     assert (verdict.ok, verdict.findings) == (True, ())
     assert "1 file redacted; the masked text cannot be checked." in verdict.proven
     assert all(
-        "  Redacted: runs/demo/log.jsonl, 2 places.\n" in said for said in (build_text(report), verdict_text(verdict))
+        "  Redacted: runs/demo/log.jsonl, 2 places.\n" in text for text in (build_text(report), verdict_text(verdict))
     )
     (run,) = verdict.runs
     assert (run.stated_grade, run.grade) == ("measured", "measured")
-    assert run.reasons == ("Redacted for the bundle, so not as the run wrote it: log.jsonl.",)
     assert [(each.code, each.severity, each.file) for each in run.findings] == [("TP832", "warning", "log.jsonl")]
     again = build_bundle([tmp_path / "runs" / "demo"], tmp_path / "again.zip", redact=True).output
     assert again.read_bytes() == report.output.read_bytes()
 
 
-def test_nothing_to_mask_is_the_same_bundle(tmp_path: Path) -> None:
+def test_redaction_without_secrets_changes_nothing(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "demo", steps=4, items=6)
     plain, masked = (
         build_bundle([run], tmp_path / f"{redact}.zip", redact=redact).output.read_bytes() for redact in (False, True)
@@ -218,32 +204,32 @@ def test_nothing_to_mask_is_the_same_bundle(tmp_path: Path) -> None:
     assert plain == masked
 
 
-def test_the_manifest_may_hold_a_home_folder(tmp_path: Path) -> None:
+def test_home_folder_in_the_manifest_is_masked(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "demo", steps=4, manifest={"command": ["/home/ada/.venv/bin/trainproof"]})
     report = build_bundle([run], tmp_path / "demo.zip", redact=True, allow_partial=True)
     assert [each.path for each in report.redactions] == ["runs/demo/run_manifest.json"]
     assert report.warnings == ()
 
 
-def put_a_token_into_predictions(run: Path) -> None:
+def leak_into_predictions(run: Path) -> None:
     path = run / "predictions.jsonl"
     path.write_text(path.read_text("utf-8").replace("What is", f"{HF} is", 1), "utf-8")
 
 
-def repeat_the_last_log_line(run: Path) -> None:
+def repeat_last_log_line(run: Path) -> None:
     log = (run / "log.jsonl").read_text("utf-8")
     (run / "log.jsonl").write_text(log + log.splitlines()[-1] + "\n", "utf-8")
 
 
-def add_a_link(run: Path) -> None:
-    (run / "link.txt").symlink_to("/etc/hostname")
-
-
 @pytest.mark.parametrize(
     ("change", "code"),
-    [(put_a_token_into_predictions, "TP846"), (repeat_the_last_log_line, "TP852"), (add_a_link, "TP844")],
+    [
+        (leak_into_predictions, "TP846"),
+        (repeat_last_log_line, "TP852"),
+        (lambda run: (run / "link.txt").symlink_to("/etc/hostname"), "TP844"),
+    ],
 )
-def test_what_redaction_does_not_excuse(change: Callable[[Path], None], code: str, tmp_path: Path) -> None:
+def test_redaction_does_not_excuse_other_problems(change: Callable[[Path], None], code: str, tmp_path: Path) -> None:
     run = secret_run(tmp_path / "runs")
     change(run)
     with pytest.raises(ProblemError) as caught:
@@ -258,7 +244,7 @@ def redaction(path: str) -> dict[str, Any]:
 
 LIES: dict[str, tuple[Callable[[dict[str, Any]], object], set[str]]] = {
     # Without the statement, the log is simply another one than the run wrote.
-    "not told": (lambda m: m.pop("redactions"), set()),
+    "not stated": (lambda m: m.pop("redactions"), set()),
     "other original": (lambda m: m["redactions"][0].update(sha256="0" * 64), set()),
     "more places": (lambda m: m["redactions"][0].update(count=3), {"TP833"}),
     "results": (lambda m: m["redactions"].append(redaction("runs/demo/metrics.jsonl")), {"TP833"}),

@@ -1,4 +1,4 @@
-"""Whatever is changed in a bundle is found: blindly in its bytes, knowingly in its files, with the lists rewritten."""
+"""Changed bundles are refused: random bytes, changed files, and files with recomputed hash lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def codes(verdict: BundleVerdict) -> set[str]:
     return {finding.code for finding in verdict.findings}
 
 
-def with_manifest(files: Files, change: Callable[[dict[str, Any]], object]) -> Files:
+def edit_manifest(files: Files, change: Callable[[dict[str, Any]], object]) -> Files:
     """Return the files with bundle_manifest.json changed and its hash in MANIFEST.sha256 corrected."""
     manifest = json.loads(files["bundle_manifest.json"])
     change(manifest)
@@ -40,7 +40,7 @@ def with_manifest(files: Files, change: Callable[[dict[str, Any]], object]) -> F
     return files | {"bundle_manifest.json": content, "MANIFEST.sha256": hashes}
 
 
-def test_the_bundle_itself_verifies(bundle: Path) -> None:
+def test_bundle_verifies(bundle: Path) -> None:
     verdict = verify_bundle(bundle)
     assert (verdict.ok, verdict.findings, verdict.partial, headline(verdict)) == (True, (), False, "")
     assert [(run.run_id, run.stated_grade, run.grade) for run in verdict.runs] == [
@@ -62,7 +62,7 @@ def cut_out(data: bytearray, chance: random.Random) -> None:
     del data[start : start + chance.randint(1, 50)]
 
 
-def put_in(data: bytearray, chance: random.Random) -> None:
+def insert_bytes(data: bytearray, chance: random.Random) -> None:
     at = chance.randrange(len(data) + 1)
     data[at:at] = chance.randbytes(chance.randint(1, 50))
 
@@ -72,13 +72,13 @@ def overwrite(data: bytearray, chance: random.Random) -> None:
     data[at : at + 8] = bytes(byte ^ 0x55 for byte in data[at : at + 8])
 
 
-def test_every_blind_change_of_bytes_is_found(bundle: Path, tmp_path: Path) -> None:
+def test_random_changes_of_bytes_are_found(bundle: Path, tmp_path: Path) -> None:
     chance = random.Random(20261120)
     original = bundle.read_bytes()
     path = tmp_path / "tampered.zip"
     for number in range(BYTE_TAMPERS):
         data = bytearray(original)
-        chance.choice([flip, flip, flip, cut_out, put_in, overwrite])(data, chance)
+        chance.choice([flip, flip, flip, cut_out, insert_bytes, overwrite])(data, chance)
         path.write_bytes(data)
         verdict = verify_bundle(path)
         # A header field that no content depends on, such as a date, gives a note; any other change is an error.
@@ -106,7 +106,7 @@ def changed(original: Files, kind: str, chance: random.Random) -> Files:
 
 
 @pytest.mark.slow
-def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path) -> None:
+def test_changes_of_files_are_found(bundle: Path, tmp_path: Path) -> None:
     chance = random.Random(7)
     original = contents(bundle)
     for number in range(FILE_TAMPERS):
@@ -116,15 +116,15 @@ def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_change_of_a_run_is_found_though_the_lists_were_rewritten(bundle: Path, tmp_path: Path) -> None:
-    """The run manifest is what everything else is compared with: a change of it alone may contradict nothing."""
+def test_changes_of_runs_with_recomputed_lists_are_found(bundle: Path, tmp_path: Path) -> None:
+    """Everything is compared with the run manifest, so a change of the manifest alone may contradict nothing."""
     chance = random.Random(11)
     original = contents(bundle)
     names = sorted(name for name in original if name.startswith("runs/") and not name.endswith("run_manifest.json"))
     for number in range(KNOWING_TAMPERS):
         name = names[number % len(names)]
         content = bytearray(original[name])
-        chance.choice([flip, cut_out, put_in])(content, chance)
+        chance.choice([flip, cut_out, insert_bytes])(content, chance)
         files = original | {name: bytes(content)}
         assert not verify_bundle(pack(listed_again(files), tmp_path / "forged.zip")).ok, f"{name}, change {number}"
 
@@ -140,7 +140,7 @@ def test_every_change_of_a_run_is_found_though_the_lists_were_rewritten(bundle: 
         ("REPORT.html", None, set()),
     ],
 )
-def test_a_forger_who_rewrites_the_lists_is_found(
+def test_forged_files_with_recomputed_lists(
     bundle: Path, tmp_path: Path, name: str, content: Any, expected: set[str]
 ) -> None:
     files = contents(bundle)
@@ -167,24 +167,24 @@ def test_a_forger_who_rewrites_the_lists_is_found(
 def test_lies_of_the_bundle_manifest(
     bundle: Path, tmp_path: Path, lie: Callable[[dict[str, Any]], object], expected: set[str]
 ) -> None:
-    assert codes(verify_bundle(pack(with_manifest(contents(bundle), lie), tmp_path / "forged.zip"))) == expected
+    assert codes(verify_bundle(pack(edit_manifest(contents(bundle), lie), tmp_path / "forged.zip"))) == expected
 
 
 @pytest.mark.parametrize("text", ["", "no hash\n", "0" * 64 + "  a\n" + "0" * 64 + "  a\n", "0" * 64 + "  a", "\xe9\n"])
-def test_hash_lists_that_cannot_be_read(bundle: Path, tmp_path: Path, text: str) -> None:
+def test_invalid_hash_lists(bundle: Path, tmp_path: Path, text: str) -> None:
     files = contents(bundle)
     files["MANIFEST.sha256"] = text.encode("latin-1")
     assert "TP820" in codes(verify_bundle(pack(files, tmp_path / "x.zip")))
 
 
-def test_a_partial_run_without_the_label(tmp_path: Path) -> None:
+def test_partial_run_without_the_label(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs", "cut", status="interrupted")
     path = build_bundle([run], tmp_path / "cut.zip", allow_partial=True).output
-    files = with_manifest(contents(path), lambda manifest: manifest.update(partial=False))
+    files = edit_manifest(contents(path), lambda manifest: manifest.update(partial=False))
     assert codes(verify_bundle(pack(files, tmp_path / "x.zip"))) == {"TP826"}
 
 
-def test_the_headline_is_the_forged_score_else_the_first_cause(bundle: Path, tmp_path: Path) -> None:
+def test_headline(bundle: Path, tmp_path: Path) -> None:
     files = contents(bundle)
     place = "runs/demo-1/eval_summary.json"
     summary = json.loads(files[place])

