@@ -18,7 +18,6 @@ from evidence.run import read_run
 from evidence.scores.intervals import BY_PROMPT, clustered_error, clustered_wilson
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import (
-    RightAnswers,
     compute_result,
     compute_scores,
     describe_form_gain,
@@ -194,7 +193,7 @@ def test_each_answer_stands_as_a_row():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "expected"),
     [
         ((0, 4), (2, 2), "the gain is form: strict 0 → 2 of 60, lenient 4 → 2"),
         ((0, 2), (2, 2), "the gain is form: strict 0 → 2 of 60, lenient 2 → 2"),
@@ -205,12 +204,13 @@ def test_each_answer_stands_as_a_row():
         ((2, 2), (0, 0), None),
     ],
 )
-def test_a_gain_of_form_is_said(before: tuple[int, int], after: tuple[int, int], said: str | None) -> None:
-    def right(counts: tuple[int, int]) -> RightAnswers:
-        return RightAnswers(strict=counts[0], lenient=counts[1], n=60)
+def test_gain_in_form(before: tuple[int, int], after: tuple[int, int], expected: str | None) -> None:
+    def metrics(counts: tuple[int, int]) -> dict[str, Any]:
+        names = ("exact_match", "lenient_match")
+        return {name: {"value": count / 60, "n": 60} for name, count in zip(names, counts, strict=True)}
 
-    assert describe_form_gain(right(before), right(after)) == said
-    assert describe_form_gain(None, right(after)) is None
+    assert describe_form_gain(metrics(before), metrics(after)) == expected
+    assert describe_form_gain(None, metrics(after)) is None
 
 
 def test_the_lenient_score_is_counted_where_rows_say_it() -> None:
