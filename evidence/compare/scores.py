@@ -48,10 +48,7 @@ _RESULTS = ("first loss", "last loss", "best loss", "exact match")
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """An item that only the second run answered correctly (`fixed`), or only the first (`broken`).
-
-    An answer is None if the output has no answer.
-    """
+    """An item that only the second run (`fixed`) or only the first run (`broken`) answered correctly."""
 
     id: str
     prompt: str
