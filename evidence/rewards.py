@@ -1,7 +1,7 @@
 """Reward functions for reinforcement learning.
 
-The trainer rewards completions with these functions, and the checker computes the rewards again. To add a reward, write
-a function that takes the scoring and keyword-only options and returns a `Reward`, and add it to `REWARDS`.
+The trainer rewards completions with these functions, and the checker recomputes the rewards. To add a reward, write a
+function that takes the scoring and keyword-only options and returns a `Reward`, and add it to `REWARDS`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import importlib
 import inspect
 import json
 import math
+import operator
 import re
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -37,25 +37,21 @@ Scale = Literal["group", "batch", "none"]
 COUNTDOWN = "countdown"
 REASONING_GYM = GYM_PACKAGE = "reasoning_gym"
 MAX_BARE_ANSWER_CHARS = 200
-"""A single line up to this length is a gold answer even if it has no readable answer."""
+"""A single line up to this length is a gold answer as a whole if no answer can be extracted."""
 MAX_EXPRESSION_CHARS = 200
 MAX_LENGTH = 1_000_000
 MAX_OWN_REWARD = 1e6
 ADVANTAGE_EPSILON = 1e-4
-"""Added to the standard deviation that advantages are divided by, as in TRL."""
+"""Added to the standard deviation in the denominator of advantages, as in TRL."""
 LOGGED_ROLLOUTS = 20
-"""About this many roll-outs of a run are logged, and all of them if there are fewer than twice as many."""
+"""Approximate number of logged roll-outs of a run. Runs with fewer than twice as many log every roll-out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A completion as reward functions see it.
+    """Input of a reward function: a completion without its end token, and its dataset row.
 
-    Attributes:
-        prompt: The prompt, as the row states it.
-        text: The completion, without the end token.
-        row: The dataset row, as `dataset_row.schema.json` describes it.
-        finished: Whether the model wrote the end token. Otherwise the completion was cut off.
+    If `finished` is false, the completion was cut off before an end token.
     """
 
     prompt: str
@@ -69,14 +65,10 @@ class Reward:
     """A reward function with its weight.
 
     Attributes:
-        compute: Pure function from an attempt to a number from `low` to `high`.
-        name: Name in the configuration.
-        weight: Weight in the total reward.
-        missing: Returns what a row lacks for this reward as the end of a sentence ("has no …"), or None.
-        low: Lower end of the range.
-        high: Upper end of the range, which a gold answer gets.
+        compute: Pure function from an attempt to a number from `low` to `high`; a gold answer gets `high`.
+        missing: Describes what a row lacks for this reward ("lacks a …"), or returns None.
         needs_answer: Whether rows need a gold answer.
-        is_ours: Whether the checker computes the reward again. It never executes code of others.
+        is_ours: Whether the checker recomputes the reward. It never executes third-party code.
     """
 
     compute: Callable[[Attempt], float]
@@ -92,14 +84,13 @@ class Reward:
         """Compute the reward of an attempt.
 
         Raises:
-            ProblemError: The function raised, or returned no finite number of its range. The problem names the prompt
-                and the line that raised.
+            ProblemError: The function raised, or did not return a finite number in its range.
         """
         try:
             value = self.compute(attempt)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a user's function may raise anything, SystemExit too
+        except BaseException as error:  # a user's function may raise anything, even SystemExit
             reason = f"raises {type(error).__name__}: {error}".removesuffix(": ")
             raise ProblemError([self._problem(reason, attempt, error)]) from error
         number = _to_finite_float(value)
@@ -119,7 +110,7 @@ class Reward:
 
 
 def _to_finite_float(value: Any) -> float | None:
-    """Convert a number of any library, or return None for text, NaN, infinity and anything that is not a number."""
+    """Convert a number of any library, or return None for text, NaN, infinity and other objects."""
     if isinstance(value, str | bytes | bytearray) or getattr(value, "shape", ()) != ():
         return None
     try:
@@ -130,10 +121,10 @@ def _to_finite_float(value: Any) -> float | None:
 
 
 def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
-    """Return the accepted answers of a dataset row, or an empty tuple if it has none.
+    """Return the gold answers of a dataset row.
 
-    This is `final_answer`, or the answer in the completion that the row teaches, or the whole completion if it is a
-    single short line in which no answer can be read.
+    This is `final_answer`, or the answer extracted from the target completion, or the whole completion if it is one
+    short line without an extractable answer.
 
     >>> gold_answers({"prompt": "2+2?", "completion": "<answer>4</answer>"}, Scoring())
     ('4',)
@@ -142,26 +133,17 @@ def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
     """
     if "final_answer" in row:
         return (str(row["final_answer"]),)
-    if "messages" in row:
-        taught = str(row["messages"][-1]["content"])
-    elif "completion" in row:
-        taught = str(row["completion"])
-    else:
+    if "messages" not in row and "completion" not in row:
         return ()
-    answer = scoring.read(taught)
-    bare = taught.strip()
+    target = str(row["messages"][-1]["content"] if "messages" in row else row["completion"])
+    answer, bare = scoring.read(target), target.strip()
     if answer is None and bare and "\n" not in bare and len(bare) <= MAX_BARE_ANSWER_CHARS:
         answer = bare
     return () if answer is None else (answer,)
 
 
 class OptionError(Exception):
-    """Raised by a reward function for an option that it does not accept.
-
-    Args:
-        reason: The end of a sentence about the option.
-        key: The option, or None if several are concerned.
-    """
+    """Raised for an invalid option `key` (or options) of a reward, with the end of a sentence about it."""
 
     def __init__(self, reason: str, key: str | None = None) -> None:
         super().__init__(reason)
@@ -169,12 +151,12 @@ class OptionError(Exception):
 
 
 def exact(scoring: Scoring) -> Reward:
-    """Reward 1 for a right answer, read and compared as the evaluation does it."""
+    """Reward 1 for a right answer, extracted and compared as in the evaluation."""
 
     def missing(row: Row) -> str | None:
         answers = gold_answers(row, scoring)
         if not answers:
-            return f"has no gold answer: no final_answer, and no completion with an answer read as {scoring.describe()}"
+            return f"lacks a gold answer: a final_answer, or a completion with an answer read as {scoring.describe()}"
         if not any(map(scoring.can_compare, answers)):
             return f"has the gold answer {format_value(answers[0])}, but answers are compared as numbers"
         return None
@@ -198,7 +180,7 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
     def missing(row: Row) -> str | None:
         answers = gold_answers(row, scoring)
         if not answers:
-            return "has no gold answer"
+            return "lacks a gold answer"
         if not any(map(numbers.can_compare, answers)):
             return f"has the gold answer {format_value(answers[0])}, which is not a number"
         return None
@@ -268,7 +250,7 @@ def countdown(scoring: Scoring) -> Reward:
     """Reward 1 for an expression that computes the row's target from its numbers with + - * /, each used at most once.
 
     Fractions are exact, division by zero gets 0, and the answer must be the expression alone. For the numbers 3, 7, 2
-    and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. A row states the task and not an
+    and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. Rows have a task and no gold
     answer: `{"prompt": …, "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}`.
     """
 
@@ -285,61 +267,39 @@ def countdown(scoring: Scoring) -> Reward:
         return None if is_count(task.get("target")) else "has a countdown task without a target, an integer from 0"
 
     def compute(attempt: Attempt) -> float:
-        task, answer = attempt.row["task"], scoring.read(attempt.text)
-        tree = None if answer is None else _parse_expression(answer.strip())
-        if tree is None:
-            return 0.0
-        used = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        if Counter(used) - Counter(task["numbers"]):
+        task, answer = attempt.row["task"], (scoring.read(attempt.text) or "").strip()
+        if len(answer) > MAX_EXPRESSION_CHARS or not re.fullmatch(r"[0-9+\-*/() ]+", answer):
             return 0.0
         try:
-            return float(_evaluate(tree) == task["target"])
-        except ZeroDivisionError:
+            tree = ast.parse(answer, mode="eval").body
+            value = _evaluate(tree)
+        except (SyntaxError, ValueError, ZeroDivisionError):
             return 0.0
+        used = Counter(node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        return float(value == task["target"] and not used - Counter(task["numbers"]))
 
     return Reward(compute=compute, missing=missing)
 
 
-def _parse_expression(text: str) -> ast.expr | None:
-    """Parse an expression of integers, parentheses and binary + - * /, or return None if it is anything else."""
-    if len(text) > MAX_EXPRESSION_CHARS or not re.fullmatch(r"[0-9+\-*/() ]+", text):
-        return None
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return None
-    return tree if _is_arithmetic(tree) else None
-
-
-def _is_arithmetic(node: ast.expr) -> bool:
-    match node:
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
-            return _is_arithmetic(left) and _is_arithmetic(right)
-        case ast.Constant(value=int()):
-            return True
-    return False
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def _evaluate(node: ast.expr) -> Fraction:
+    """Evaluate an expression of integers and binary + - * /, or raise ValueError for any other."""
     match node:
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _evaluate(left) + _evaluate(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _evaluate(left) - _evaluate(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _evaluate(left) * _evaluate(right)
-        case ast.BinOp(left=left, right=right):
-            return _evaluate(left) / _evaluate(right)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            value: Fraction = _OPERATORS[type(op)](_evaluate(left), _evaluate(right))
+            return value
         case ast.Constant(value=int(number)):
             return Fraction(number)
     message = f"not an arithmetic expression: {ast.dump(node)}"
-    raise TypeError(message)
+    raise ValueError(message)
 
 
 def reasoning_gym(scoring: Scoring) -> Reward:
-    """Reward what the package reasoning-gym gives an answer to one of its tasks, from 0 to 1.
+    """Reward the score from 0 to 1 of the package reasoning-gym for an answer to one of its tasks.
 
-    Some of its scorers evaluate what the model wrote, so the checker never calls them.
+    Some of its scorers execute the answer, so the checker never calls them.
     """
 
     def missing(row: Row) -> str | None:
@@ -356,13 +316,13 @@ def reasoning_gym(scoring: Scoring) -> Reward:
 
 @cache
 def gym_scorer(task: str) -> Callable[..., Any]:
-    """Return the function of reasoning-gym that scores an answer to an entry of a task."""
+    """Return the scoring function of a reasoning-gym task."""
     found: Callable[..., Any] = importlib.import_module(GYM_PACKAGE).get_score_answer_fn(task)
     return found
 
 
 def user_function(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> Reward:
-    """Reward what a user's function returns, from `low` to `high`."""
+    """Reward the return value of a user's function, from `low` to `high`."""
     for key, value in (("low", low), ("high", high)):
         if abs(value) > MAX_OWN_REWARD:
             reason = f"is {value:g}, but must be from {-MAX_OWN_REWARD:g} to {MAX_OWN_REWARD:g}"
@@ -371,11 +331,11 @@ def user_function(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> 
         reason = f"is {high:g}, but low is {low:g}"
         raise OptionError(reason, "high")
 
-    def not_imported(_attempt: Attempt) -> float:
+    def fail(_attempt: Attempt) -> float:
         message = "the function was not imported"
         raise RuntimeError(message)
 
-    return Reward(compute=not_imported, low=low, high=high, is_ours=False)
+    return Reward(compute=fail, low=low, high=high, is_ours=False)
 
 
 _NO_REWARD = Reward(compute=lambda _attempt: 0.0)
@@ -398,13 +358,12 @@ def build_rewards(
 
     Args:
         settings: Terms with name, weight (default 1) and options, or names.
-        scoring: How the evaluation reads answers.
+        scoring: Scoring of the evaluation.
         file: The configuration, for messages.
-        execute: Whether to import code of others. If not, rewards that are not `is_ours` cannot be computed.
+        execute: Whether to import third-party code. If not, only rewards that are `is_ours` can be computed.
 
     Raises:
-        ProblemError: With exit code 2 and all problems: an unknown or repeated name, a function that cannot be
-            imported, an invalid option, no weight above 0.
+        ProblemError: With exit code 2 and all invalid names, weights, options and functions.
     """
     problems: list[Problem] = []
     rewards: list[Reward] = []
@@ -422,7 +381,7 @@ def build_rewards(
         problems += found
         rewards.append(replace(reward, name=name, weight=float(weight)))
     if not any(reward.weight > 0 for reward in rewards):
-        what = "No reward has a weight above 0." if rewards else "There is no reward."
+        what = "No reward has a weight above 0." if rewards else "The list of rewards is empty."
         problems.append(problem_of("TP902", file=file, pointer="/objective/rewards", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
@@ -432,10 +391,10 @@ def build_rewards(
 def _build(
     name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str, *, execute: bool
 ) -> tuple[list[Problem], Reward]:
-    """Build one reward; with problems, it cannot be used."""
+    """Build one reward, which is unusable if there are problems."""
     function = REWARDS.get(name, user_function if ":" in name else None)
     if function is None:
-        what, expected = f"There is no reward {name}.", f"{join_words(REWARDS)}, or module:function"
+        what, expected = f"Unknown reward {name}.", f"{join_words(REWARDS)}, or module:function"
         problem = problem_of("TP901", file=file, pointer=f"{pointer}/name", what=what, expected=expected)
         return [problem], _NO_REWARD
     problems, reward = _bind(function, name, options, scoring, file, f"{pointer}/options")
@@ -476,10 +435,10 @@ def _bind(
             if parameter.default is parameter.empty:
                 refuse(None, f"needs the option {key}")
             continue
-        expected, convert = _CONVERTERS[parameter.annotation.removesuffix(" | None")]
-        arguments[key] = convert(value)
+        kind = parameter.annotation.removesuffix(" | None")
+        arguments[key] = _convert_option(kind, value)
         if arguments[key] is None:
-            refuse(key, f"is {format_value(value)}", expected)
+            refuse(key, f"is {format_value(value)}", _OPTION_TYPES[kind])
     if unknown := [key for key in options if key not in known]:
         takes = f"takes {join_words(list(known), 'and')}" if known else "takes no options"
         refuse(None, f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}")
@@ -491,64 +450,48 @@ def _bind(
     return problems, _NO_REWARD
 
 
-def _to_int(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _to_float(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _to_finite_float(value) if is_number else None
-
-
-def _to_str(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _to_names(value: Any) -> tuple[str, ...] | None:
-    names = value.split() if isinstance(value, str) else value
-    is_list = isinstance(names, list | tuple) and bool(names) and all(isinstance(one, str) and one for one in names)
-    return tuple(names) if is_list and len(set(names)) == len(names) else None
-
-
-_CONVERTERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "int": ("an integer", _to_int),
-    "float": ("a finite number", _to_float),
-    "str": ("a text", _to_str),
-    "tuple[str, ...]": ("a list of different names", _to_names),
+_OPTION_TYPES = {
+    "int": "an integer",
+    "float": "a finite number",
+    "str": "a text",
+    "tuple[str, ...]": "a list of different names",
 }
-"""For each annotation of an option: what is expected, and a function that converts a value or returns None."""
+"""Annotations of options, with the expected value in words."""
+
+
+def _convert_option(kind: str, value: Any) -> Any:
+    """Convert a value to one of `_OPTION_TYPES`, or return None if it is invalid."""
+    if kind == "str":
+        return value if isinstance(value, str) and value else None
+    if kind == "tuple[str, ...]":
+        names = value.split() if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+            return None
+        return tuple(names) if names and len(set(names)) == len(names) else None
+    if isinstance(value, bool) or not isinstance(value, int if kind == "int" else int | float):
+        return None
+    return value if kind == "int" else _to_finite_float(value)
 
 
 def _import_function(name: str) -> Callable[[Attempt], float]:
-    """Import `module:function`, looking into the working folder first as `python -m` does."""
+    """Import `module:function`, searching the working folder first like `python -m`."""
     module, _, attribute = name.partition(":")
-    with _working_folder_first():
-        function: Any = getattr(importlib.import_module(module), attribute)
-    inspect.signature(function).bind(object())
-    found: Callable[[Attempt], float] = function
-    return found
-
-
-@contextmanager
-def _working_folder_first() -> Iterator[None]:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
-        yield
+        function: Callable[[Attempt], float] = getattr(importlib.import_module(module), attribute)
     finally:
         sys.path.remove(folder)
+    inspect.signature(function).bind(object())
+    return function
 
 
 def find_unusable_rows(
     rewards: Sequence[Reward], rows: Sequence[Row], *, file: str, lines: Sequence[int] | None = None
 ) -> list[Problem]:
-    """Return problems of rows that lack what a reward needs; of each reward the first few and the number of the rest.
+    """Return the first problems of each reward with rows that lack something, and the number of the other ones.
 
-    Args:
-        rewards: Rewards of the configuration.
-        rows: Rows of the dataset.
-        file: The dataset, for messages.
-        lines: Line numbers of the rows. Rows beyond them were generated.
+    `file` and `lines` (the line numbers of the rows; generated rows follow without numbers) are for messages.
     """
 
     def problems(reward: Reward) -> Iterator[Problem]:
@@ -562,11 +505,7 @@ def find_unusable_rows(
 
 
 def score_parts(rewards: Sequence[Reward], attempt: Attempt) -> dict[str, float]:
-    """Compute each reward of an attempt, by name and without its weight.
-
-    Raises:
-        ProblemError: A reward cannot be computed.
-    """
+    """Compute each unweighted reward of an attempt by name. Raises ProblemError if one cannot be computed."""
     return {reward.name: reward.score(attempt) for reward in rewards}
 
 
@@ -576,25 +515,22 @@ def total_reward(rewards: Sequence[Reward], parts: Mapping[str, float]) -> float
 
 
 def advantages(rewards: Sequence[Sequence[float]], scale: Scale) -> list[list[float]]:
-    """Subtract the mean of its group from each reward, and divide by a standard deviation (of n − 1) plus 1e-4.
+    """Compute the advantages of the groups of a step.
 
-    A group in which all rewards are equal has only zeros.
-
-    Args:
-        rewards: Finite rewards of the groups of a step.
-        scale: Which deviation: of the `group`, of the whole `batch`, or `none`.
+    From each reward subtract the mean of its group, and divide by 1e-4 plus the sample standard deviation (with n − 1)
+    of the `group` or the whole `batch`, or by nothing for the scale `none`. A group of equal rewards gets only zeros.
 
     >>> advantages([[1, 0, 0, 1]], "group")[0][0], advantages([[1, 0], [1, 1]], "none")
     (0.8658754297..., [[0.5, -0.5], [0.0, 0.0]])
     """
-    of_batch = _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON
+    batch_divisor = _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON
     found = []
     for group in rewards:
         if not group or min(group) == max(group):
             found.append([0.0] * len(group))
             continue
         mean = math.fsum(group) / len(group)
-        divisor = {"none": 1.0, "batch": of_batch, "group": _deviation(group) + ADVANTAGE_EPSILON}[scale]
+        divisor = {"none": 1.0, "batch": batch_divisor, "group": _deviation(group) + ADVANTAGE_EPSILON}[scale]
         found.append([(reward - mean) / divisor for reward in group])
     return found
 
@@ -607,9 +543,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def pass_rates(right: Sequence[int], samples: int) -> dict[str, float]:
-    """Compute the mean pass@1 and pass@k of prompts, where k is the number of completions of each.
-
-    For 4 completions to each of 3 prompts, of which 0, 1 and 4 are right: pass@1 is 5/12 and pass@4 is 2/3.
+    """Compute the mean pass@1 and pass@k of prompts from their numbers of right completions out of k samples.
 
     >>> pass_rates([0, 1, 4], 4)
     {'pass_1': 0.4166666666666667, 'pass_k': 0.6666666666666666}
@@ -669,13 +603,9 @@ def _parse_options(text: str) -> dict[str, Any] | None:
 
 
 def logged_rollout_steps(steps: int, updates_per_rollout: int) -> Iterator[int]:
-    """Yield the optimizer steps, from 1, whose completions are logged: the first, then evenly, and the last.
+    """Yield the optimizer steps, from 1, whose completions are logged: evenly spaced, with the first and the last one.
 
-    Of 100 steps with one update each these are 1, 6, 11, … 96 and 100; of 8 steps with two updates 1, 3, 5 and 7.
-
-    Args:
-        steps: Number of planned steps.
-        updates_per_rollout: Optimizer steps on the same completions.
+    For 100 steps with one update per roll-out: 1, 6, 11, … 96 and 100. For 8 steps with two updates: 1, 3, 5 and 7.
     """
     count = -(-steps // updates_per_rollout)
     apart = max(1, count // LOGGED_ROLLOUTS)

@@ -1,7 +1,6 @@
 """Check runs against requirements and a baseline, for continuous integration.
 
-Figures are computed again from the rows of a run. A run that contradicts itself or has no measurement meets no
-requirement.
+Figures are recomputed from the rows of a run. A contradictory or unmeasured run meets no requirement.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from schemas.problems import Problem, ProblemError, problem_of
 SCORES = ("exact_match", "format_compliance")
 """Metrics of eval_summary.json."""
 COMPUTED = ("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen")
-"""Fields of the manifest's result that are computed from metrics.jsonl."""
+"""Fields of the manifest's result that are recomputed from metrics.jsonl."""
 STATED = ("train_seconds", "compile_seconds", "peak_memory_bytes")
-"""Fields of the manifest's result that are taken as stated."""
+"""Fields of the manifest's result that are used as they are."""
 FIGURES = (*SCORES, *COMPUTED, *STATED)
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 WORTHLESS = frozenset({"contradictory", "template", "not a run"})
@@ -37,27 +36,20 @@ _NEXT = 'Use figure, sign and number, as in --require "exact_match>=0.4" or --re
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """Requirement on every run: one of `FIGURES`, one of `SIGNS`, and a number."""
+    """Requirement on every run: one of `FIGURES`, one of `SIGNS` and a bound, such as `exact_match >= 0.4`."""
 
     figure: str
     sign: str
     bound: float
 
     def __str__(self) -> str:
-        """Return the expression, such as `exact_match >= 0.4`."""
+        """Format the requirement as an expression."""
         return f"{self.figure} {self.sign} {self.bound:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateLine:
-    """Result of one requirement for one run.
-
-    Attributes:
-        run: Name of the run.
-        required: The requirement.
-        met: Whether the run meets it.
-        what: What was found, as a sentence.
-    """
+    """Whether one run meets one requirement, with the finding as a sentence."""
 
     run: str
     required: str
@@ -71,41 +63,40 @@ def parse_requirements(expressions: Iterable[str]) -> tuple[Requirement, ...]:
     Raises:
         ProblemError: With exit code 2 and all invalid expressions.
     """
-    found = [_parse(expression) for expression in expressions]
-    if problems := [each for each in found if isinstance(each, Problem)]:
+    found: list[Requirement] = []
+    problems: list[Problem] = []
+    for expression in expressions:
+        match = _REQUIREMENT.fullmatch(expression)
+        if match is None or not _NUMBER.fullmatch(match[3]):
+            percent = _PERCENT.fullmatch(expression)
+            then = f'Use a fraction: "{percent[1]}{float(percent[2]) / 100:g}".' if percent else _NEXT
+            problems.append(_problem(f"Invalid requirement `{expression}`.", then))
+            continue
+        figure, sign, bound = match[1], match[2], float(match[3])
+        if figure not in FIGURES:
+            hint = "".join(f"Did you mean {near}? " for near in get_close_matches(figure, FIGURES, n=1))
+            problems.append(_problem(f"Unknown figure `{figure}`.", f"{hint}Choose from {', '.join(FIGURES)}."))
+        elif figure in SCORES and not 0 <= bound <= 1:
+            what = f"`{expression}`: {figure} is a fraction from 0 to 1."
+            problems.append(_problem(what, _fraction_hint(bound)))
+        else:
+            found.append(Requirement(figure=figure, sign=sign, bound=bound))
+    if problems:
         raise ProblemError(problems, exit_code=2)
-    return tuple(each for each in found if isinstance(each, Requirement))
-
-
-def _parse(expression: str) -> Requirement | Problem:
-    match = _REQUIREMENT.fullmatch(expression)
-    if match is None or not _NUMBER.fullmatch(match[3]):
-        percent = _PERCENT.fullmatch(expression)
-        then = f'Use a fraction: "{percent[1]}{float(percent[2]) / 100:g}".' if percent else _NEXT
-        return _problem(f"Invalid requirement `{expression}`.", then)
-    if match[1] not in FIGURES:
-        near = get_close_matches(match[1], FIGURES, n=1)
-        hint = f"Did you mean {near[0]}? " if near else ""
-        return _problem(f"Unknown figure `{match[1]}`.", f"{hint}Choose from {', '.join(FIGURES)}.")
-    bound = float(match[3])
-    if match[1] in SCORES and not 0 <= bound <= 1:
-        return _problem(f"`{expression}`: {match[1]} is a fraction from 0 to 1.", _fraction_hint(bound))
-    return Requirement(figure=match[1], sign=match[2], bound=bound)
+    return tuple(found)
 
 
 def validate_margin(value: float | None, *, baseline: bool) -> float | None:
-    """Return the margin of `--no-worse-than`, checked.
+    """Validate and return the margin of `--no-worse-than`, or None without a baseline.
 
     Raises:
-        ProblemError: With exit code 2; it is not a fraction, or is given without a baseline, or is missing with one.
+        ProblemError: With exit code 2; margin and baseline are not given together, or the margin is not a fraction.
     """
-    if value is None:
-        if not baseline:
-            return None
+    if value is None and baseline:
         problem = _problem("`--baseline` needs `--no-worse-than`.", "Pass the accepted loss: --no-worse-than 0.02.")
-    elif not baseline:
+    elif value is not None and not baseline:
         problem = _problem("`--no-worse-than` needs `--baseline`.", "Pass the run to compare with: --baseline RUN.")
-    elif not 0 <= value < 1:
+    elif value is not None and not 0 <= value < 1:
         problem = _problem(f"`--no-worse-than {value:g}` is not a fraction from 0 to 1.", _fraction_hint(value))
     else:
         return value
@@ -126,7 +117,7 @@ def check_requirements(
     """Yield the result of every requirement for every run."""
     for name, run in zip(names, runs, strict=True):
         grade = grade_run(run).grade.name if requirements else ""
-        figures = _figures(run) if requirements and grade not in WORTHLESS else {}
+        figures = _measured_figures(run) if requirements and grade not in WORTHLESS else {}
         for requirement in requirements:
             met = False
             if grade in WORTHLESS:
@@ -134,23 +125,22 @@ def check_requirements(
             elif requirement.figure not in figures:
                 what = f"{requirement.figure} was not measured."
             else:
-                value, of = figures[requirement.figure]
+                value, items = figures[requirement.figure]
                 met = bool(SIGNS[requirement.sign](value, requirement.bound))
-                what = f"{requirement.figure} is {value:.6g}{of}."
+                what = f"{requirement.figure} is {value:.6g}{items}."
             yield GateLine(run=name, required=str(requirement), met=met, what=what)
 
 
 def check_baseline(comparison: Comparison, margin: float) -> Iterator[GateLine]:
-    """Yield for each run but the first whether its exact match is at most a margin worse than the first one's.
+    """Yield for each run but the first whether its exact match is worse than the first run's by less than a margin.
 
-    The lower end of the paired 95 % interval must lie above −margin. A run that is worse by the margin passes
-    rarely (in 2 to 6 % of cases, for 100 to 1,000 items), and too few items to tell fail.
+    The lower end of the paired 95 % interval must be above −margin. A run that is worse by exactly the margin passes in
+    2 to 6 % of cases (for 100 to 1,000 items). With too few items, equal runs fail too.
     """
     for pair in comparison.pairs:
-        met = pair.score is not None and pair.score.low > -margin
-        if pair.score is None:
-            what = f"The scores cannot be compared. {' '.join(pair.refused)}"
-        else:
+        met, what = False, f"The scores cannot be compared. {' '.join(pair.refused)}"
+        if pair.score is not None:
+            met = pair.score.low > -margin
             what = (
                 f"The difference is {pair.score.difference:+.3f} with the 95 % interval {pair.score.low:+.3f} to "
                 f"{pair.score.high:+.3f}, {'above' if met else 'reaching'} {-margin:+g}."
@@ -159,13 +149,13 @@ def check_baseline(comparison: Comparison, margin: float) -> Iterator[GateLine]:
         yield GateLine(run=pair.second, required=required, met=met, what=what)
 
 
-def _figures(run: Run) -> dict[str, tuple[float, str]]:
-    """Return every measured figure of a run, with the number of items behind a score."""
-    scores = compute_scores(run.predictions)["metrics"] if run.predictions and run.eval_summary else {}
+def _measured_figures(run: Run) -> dict[str, tuple[float, str]]:
+    """Return the measured figures of a run; a score comes with its number of items as text."""
     stated = run.manifest["result"] if run.manifest else {}
     result = {name: stated.get(name) for name in STATED} | compute_result(run.metrics or [])
     found = {name: (value, "") for name, value in result.items() if value is not None}
+    scores = compute_scores(run.predictions)["metrics"] if run.predictions and run.eval_summary else {}
     for name, metric in scores.items():
-        of = f"n = {metric['n']:,}, {metric['n_scored']:,} with an output, {metric['n_errors']:,} without"
-        found[name] = (metric["value"], f" ({of})")
+        items = f"n = {metric['n']:,}, {metric['n_scored']:,} with an output, {metric['n_errors']:,} without"
+        found[name] = (metric["value"], f" ({items})")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -34,7 +34,8 @@ from evidence.scores.intervals import (
     paired_difference_interval,
 )
 from evidence.scores.reading import accepted_answers, read_scoring
-from evidence.scores.recompute import compute_scores, count_right, describe_form_gain, is_right
+from evidence.scores.recompute import compute_scores, describe_form_gain, is_right
+from schemas.formats import quantity
 
 Word = Literal["better", "worse", "cannot tell", "not compared"]
 """Whether a difference in score is significant at `ALPHA` after Holm's correction."""
@@ -47,16 +48,7 @@ _RESULTS = ("first loss", "last loss", "best loss", "exact match")
 
 @dataclass(frozen=True, kw_only=True)
 class Flip:
-    """An item that exactly one of two runs answered correctly.
-
-    Attributes:
-        id: Id of the item.
-        prompt: The question.
-        expected: The right answer.
-        first_answer: Answer of the first run, or None if its output has none.
-        second_answer: Answer of the second run, or None.
-        kind: `fixed` if only the second run is right, `broken` if only the first is.
-    """
+    """An item that only the second run (`fixed`) or only the first run (`broken`) answered correctly."""
 
     id: str
     prompt: str
@@ -71,19 +63,14 @@ class ScoreDifference:
     """Difference in exact match of two runs on the same items. Differences are fractions, second minus first.
 
     Attributes:
-        table: How the two runs answered the items.
-        difference: Score of the second run minus score of the first.
         low: Lower end of the 95 % interval: Bonett and Price's, or Student's if items are clustered.
-        high: Upper end of the interval.
-        test: Test behind the p-value. `clustered t` if items share groups or prompts.
-        p_value: Two-sided p-value of no difference.
+        test: `clustered t` if items share groups or prompts.
         adjusted_p_value: The p-value after Holm's correction for all pairs of the comparison.
-        detectable_difference: Smallest true difference detected with probability 0.8, or None if none would be.
-        clusters: Number of clusters of the items, or None if they are independent.
+        detectable_difference: Smallest true difference detected with 80 % power, or None if no difference would be.
+        clusters: Number of clusters, or None if items are independent.
         first_errors: Items without an output of the first run, which count as wrong.
-        second_errors: Items without an output of the second run.
-        output_tokens: Mean difference in output tokens, or None if no item has an output of both runs.
-        gain_of_form: Describes a gain that is only a gain in form, or None.
+        output_tokens: Mean difference in output tokens, or None without an item that both runs answered.
+        gain_of_form: Description of a gain that is entirely or partly a gain in form, or None.
         flips: Items that exactly one run answered correctly, broken before fixed, by id.
     """
 
@@ -105,14 +92,7 @@ class ScoreDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two compared runs. Exactly one of `score` and `refused` is given.
-
-    Attributes:
-        first: Name of the first run.
-        second: Name of the second run.
-        score: Difference in score, or None if it cannot be compared.
-        refused: Why the scores cannot be compared, as sentences.
-    """
+    """Names of two runs with their difference in score, or the reasons why their scores cannot be compared."""
 
     first: str
     second: str
@@ -125,15 +105,12 @@ class Comparison:
     """Two or more runs side by side.
 
     Attributes:
-        names: Names of the runs.
-        grades: Grade of each run.
-        statuses: Status of each run, or None if it does not state one.
-        differing: Settings whose values are not all equal, of either document.
+        differing: Settings with different values, of either document.
         equal: Settings that all runs share, of either document.
         headlines: The same figures in the same order for each run.
-        withheld: For each run which figures are withheld and why, as sentences.
+        withheld: For each run the withheld figures with their reasons, as sentences.
         pairs: The first run against each of the others.
-        smoke: What a smoke run shows of a full run, or None if the runs are not one of each.
+        smoke: What a smoke run shows about a full run, or None if the runs are not one of each.
     """
 
     names: tuple[str, ...]
@@ -147,7 +124,7 @@ class Comparison:
     smoke: SmokeCheck | None
 
     def settings_diff(self) -> SettingsDiff:
-        """Return each setting once, sorted by whether it differs."""
+        """Group the settings by whether they differ, each listed once."""
         return diff_settings([*self.differing, *self.equal])
 
 
@@ -156,12 +133,10 @@ class PairVerdict:
     """Summary of a run against the first one.
 
     Attributes:
-        pair: The two runs.
-        word: Whether the second run is better.
         changed: Settings of config.yaml that a user changed.
-        derived: Other settings that differ: they follow from those, or from machine and code.
-        sameness: If no setting was changed, what is the same and what is not. Otherwise empty.
-        costs: Last loss, training time and peak memory of both runs, as far as both state them.
+        derived: Other differing settings, which follow from the changed ones, the machine or the code.
+        sameness: If no setting was changed, a description of the differences, else empty.
+        costs: Last loss, training time and peak memory, as far as both runs have them.
     """
 
     pair: Pair
@@ -175,10 +150,10 @@ class PairVerdict:
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
     """Compare the first of several runs with each of the others.
 
-    A figure or score that an error concerns counts as not measured (`evidence.judge.record`).
+    Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`).
 
     Args:
-        runs: Two or more runs. Invalid documents count as missing.
+        runs: Two or more runs.
         reports: Grade and findings of each run. By default each run is checked now.
 
     Raises:
@@ -195,7 +170,12 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
     facts = [record.facts for record in records]
     grades = [report.grade for report in reports]
     settings = list_settings(facts)
-    pairs = [_compare_pair(names[0], records[0], *other) for other in zip(names[1:], records[1:], strict=True)]
+    pairs = []
+    for name, record in zip(names[1:], records[1:], strict=True):
+        refused = _refusals(names[0], records[0], name, record)
+        score = None if refused else score_difference(facts[0].predictions or [], record.facts.predictions or [])
+        pairs.append(Pair(first=names[0], second=name, score=score, refused=refused))
+    adjusted = iter(holm([pair.score.p_value for pair in pairs if pair.score]))
     return Comparison(
         names=names,
         grades=tuple(grades),
@@ -204,34 +184,24 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         equal=tuple(setting for setting in settings if all_equal(setting.values)),
         headlines=tuple(headlines(record) for record in records),
         withheld=tuple(record.withheld for record in records),
-        pairs=tuple(_adjust_p_values(pairs)),
+        pairs=tuple(
+            replace(pair, score=replace(pair.score, adjusted_p_value=next(adjusted))) if pair.score else pair
+            for pair in pairs
+        ),
         smoke=check_smoke_pair(names, facts, grades),
     )
 
 
-def _compare_pair(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> Pair:
-    reasons = _refusals(first, a, second, b)
-    score = None if reasons else score_difference(a.facts.predictions or [], b.facts.predictions or [])
-    return Pair(first=first, second=second, score=score, refused=reasons)
-
-
-def _adjust_p_values(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    adjusted = iter(holm([pair.score.p_value for pair in pairs if pair.score]))
-    for pair in pairs:
-        yield replace(pair, score=replace(pair.score, adjusted_p_value=next(adjusted))) if pair.score else pair
-
-
 def _refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tuple[str, ...]:
-    """Return why the scores of two runs cannot be compared, as sentences; empty if they can."""
-    missing = [reason for name, record in ((first, a), (second, b)) if (reason := _missing(name, record))]
-    if missing:
+    """Return the reasons why the scores of two runs cannot be compared, as sentences."""
+    if missing := [reason for name, record in ((first, a), (second, b)) if (reason := _missing(name, record))]:
         return tuple(missing)
-    item_reasons = _item_reasons(first, a.facts.predictions or [], second, b.facts.predictions or [])
-    return (*item_reasons, *_generation_reasons(a.facts, b.facts), *_scoring_reasons(a.facts, b.facts))
+    items = _item_refusals(first, a.facts.predictions or [], second, b.facts.predictions or [])
+    return (*items, *_evaluation_refusals(a.facts.eval_summary or {}, b.facts.eval_summary or {}))
 
 
 def _missing(name: str, record: JudgedRecord) -> str | None:
-    """Return what a run lacks for any comparison of scores, or None."""
+    """Describe what a run lacks for any comparison of scores, or return None."""
     facts = record.facts
     if record.unscored:
         return f"{name} is {record.unscored}."
@@ -249,18 +219,18 @@ def _missing(name: str, record: JudgedRecord) -> str | None:
         return f"{name} has no valid {layout.EVAL_SUMMARY}."
     counts = Counter(row["id"] for row in facts.predictions)
     if repeated := [item for item, times in counts.items() if times > 1]:
-        return f"{name} answers {_count(repeated)} more than once ({_first_ids(repeated)})."
+        return f"{name} answers {quantity(len(repeated), 'item')} more than once ({_first_ids(repeated)})."
     return None
 
 
-def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Document]) -> Iterator[str]:
+def _item_refusals(first: str, a: Sequence[Document], second: str, b: Sequence[Document]) -> Iterator[str]:
     """Yield how the items of two runs differ."""
     ones, others = {row["id"]: row for row in a}, {row["id"]: row for row in b}
     for name, only in ((first, ones.keys() - others.keys()), (second, others.keys() - ones.keys())):
         if only:
-            yield f"Only {name} was evaluated on {_count(only)} ({_first_ids(only)})."
+            yield f"Only {name} was evaluated on {quantity(len(only), 'item')} ({_first_ids(only)})."
     shared = sorted(ones.keys() & others.keys())
-    # Runs of older versions state no groups; then those of the other run are used.
+    # Runs of older versions have no groups; then the groups of the other run are used.
     grouped = [item for item in shared if ones[item].get("group") and others[item].get("group")]
     for noun, items, get in (
         ("prompts", shared, lambda row: row["prompt"]),
@@ -269,34 +239,26 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
         ("groups", grouped, lambda row: row["group"]),
     ):
         if differing := [item for item in items if get(ones[item]) != get(others[item])]:
-            yield f"The {noun} of {_count(differing)} differ ({_first_ids(differing)})."
+            yield f"The {noun} of {quantity(len(differing), 'item')} differ ({_first_ids(differing)})."
 
 
-def _generation_reasons(a: Run, b: Run) -> Iterator[str]:
-    one: Document = a.eval_summary["generation"] if a.eval_summary else {}
-    other: Document = b.eval_summary["generation"] if b.eval_summary else {}
+def _evaluation_refusals(a: Document, b: Document) -> Iterator[str]:
+    """Yield how the generation and the scoring of two eval summaries differ."""
+    one, other = a.get("generation", {}), b.get("generation", {})
     for field in {**one, **other}:
-        # The hash follows from the other fields, and other seeds do not make another question.
+        # The hash follows from the other fields, and the seed does not change the task.
         if field not in ("sha256", "seed") and one.get(field) != other.get(field):
             yield f"Outputs were generated with {field} {one.get(field)!r} and {other.get(field)!r}."
-
-
-def _scoring_reasons(a: Run, b: Run) -> Iterator[str]:
-    scoring = read_scoring(a.eval_summary)
-    one, other = asdict(scoring), asdict(read_scoring(b.eval_summary))
-    by_version = scoring.depends_on_version or "stop" in (a.eval_summary or {}).get("generation", ())
+    scoring = read_scoring(a)
+    depends_on_version = scoring.depends_on_version or "stop" in one
+    one, other = asdict(scoring), asdict(read_scoring(b))
     for field, value in one.items():
-        if value != other[field] and (field != "version" or by_version):
+        if value != other[field] and (field != "version" or depends_on_version):
             yield f"Answers were read with {field} {value!r} and {other[field]!r}."
 
 
-def _count(items: Collection[str]) -> str:
-    return "1 item" if len(items) == 1 else f"{len(items):,} items"
-
-
 def _first_ids(items: Collection[str]) -> str:
-    names = sorted(items)
-    return ", ".join([*names[:MAX_NAMED_ITEMS], *(["…"] if len(names) > MAX_NAMED_ITEMS else [])])
+    return ", ".join(sorted(items)[:MAX_NAMED_ITEMS]) + (", …" if len(items) > MAX_NAMED_ITEMS else "")
 
 
 def score_difference(first: Sequence[Document], second: Sequence[Document]) -> ScoreDifference:
@@ -320,7 +282,9 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         low, high = paired_difference_interval(table)
         p_value = mcnemar_exact(table.only_first, table.only_second)
         detectable = minimum_detectable_difference(table.items, table.only_first + table.only_second)
-    metrics = [compute_scores(rows)["metrics"] for rows in (first, second)]
+    answered = [(a, b) for a, b in pairs if a["error"] is None and b["error"] is None]
+    tokens = [b["output_tokens"] - a["output_tokens"] for a, b in answered]
+    token_clusters = [clusters[a["id"]] for a, _ in answered] if clusters else None
     flips = [
         Flip(
             id=a["id"],
@@ -345,14 +309,14 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         clusters=len(set(clusters.values())) if clusters else None,
         first_errors=sum(row["error"] is not None for row in first),
         second_errors=sum(row["error"] is not None for row in second),
-        output_tokens=_output_tokens(pairs, clusters),
-        gain_of_form=describe_form_gain(*map(count_right, metrics)),
+        output_tokens=mean_interval(tokens, token_clusters) if tokens else None,
+        gain_of_form=describe_form_gain(*(compute_scores(rows)["metrics"] for rows in (first, second))),
         flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
     )
 
 
 def _cluster_by_id(first: Sequence[Document], second: Sequence[Document]) -> dict[str, int]:
-    """Return the cluster of each item as the first of two runs that has clusters states it; empty without clusters."""
+    """Return the cluster of each item in the first of two runs that has clusters, or nothing without clusters."""
     for rows in (first, second):
         clusters, method = find_clusters(rows)
         if method != "wilson":
@@ -360,45 +324,33 @@ def _cluster_by_id(first: Sequence[Document], second: Sequence[Document]) -> dic
     return {}
 
 
-def _output_tokens(pairs: Sequence[tuple[Document, Document]], clusters: Mapping[str, int]) -> MeanInterval | None:
-    answered = [(a, b) for a, b in pairs if a["error"] is None and b["error"] is None]
-    if not answered:
-        return None
-    differences = [b["output_tokens"] - a["output_tokens"] for a, b in answered]
-    return mean_interval(differences, [clusters[a["id"]] for a, _ in answered] if clusters else None)
-
-
 def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
-    """Return a verdict on each run but the first."""
-    return tuple(_judge_pair(compared, place, pair) for place, pair in enumerate(compared.pairs, start=1))
-
-
-def _judge_pair(compared: Comparison, place: int, pair: Pair) -> PairVerdict:
+    """Summarize each run but the first."""
     settings = (*compared.differing, *compared.equal)
-    both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
-    differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
-    # A key that only one run knows is of a newer version: nobody changed it.
-    changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
-    derived = tuple(one for one in differing if one not in changed)
-    figures = list(zip(compared.headlines[0], compared.headlines[place], strict=True))
-    stated = [(one, other) for one, other in figures if one.value is not None and other.value is not None]
-    have_configs = any(setting.source == "declared" and ABSENT not in setting.values for setting in both)
-    return PairVerdict(
-        pair=pair,
-        word=_word(pair),
-        changed=changed,
-        derived=derived,
-        sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
-        costs=tuple(figure for name in _COSTS for figure in stated if figure[0].name == name),
-    )
-
-
-def _word(pair: Pair) -> Word:
-    if pair.score is None:
-        return "not compared"
-    if pair.score.adjusted_p_value >= ALPHA:
-        return "cannot tell"
-    return "better" if pair.score.difference > 0 else "worse"
+    verdicts = []
+    for place, pair in enumerate(compared.pairs, start=1):
+        both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
+        differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
+        # A key that only one config has was added in a newer version and not changed by the user.
+        changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
+        derived = tuple(one for one in differing if one not in changed)
+        figures = zip(compared.headlines[0], compared.headlines[place], strict=True)
+        stated = [(one, other) for one, other in figures if one.value is not None and other.value is not None]
+        have_configs = any(setting.source == "declared" and ABSENT not in setting.values for setting in both)
+        word: Word = "not compared" if pair.score is None else "cannot tell"
+        if pair.score is not None and pair.score.adjusted_p_value < ALPHA:
+            word = "better" if pair.score.difference > 0 else "worse"
+        verdicts.append(
+            PairVerdict(
+                pair=pair,
+                word=word,
+                changed=changed,
+                derived=derived,
+                sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
+                costs=tuple(figure for name in _COSTS for figure in stated if figure[0].name == name),
+            )
+        )
+    return tuple(verdicts)
 
 
 def _describe_sameness(

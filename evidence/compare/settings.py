@@ -12,31 +12,25 @@ from evidence.run import Document, Run
 from schemas.catalog import schema
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
-"""Groups of the manifest that state how a run was made; the others report its results."""
+"""Groups of the manifest with settings; the others report results."""
 NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
 """Fields in these groups and in the configuration that are not settings; `devices.requested` repeats `mesh.device`."""
 ABSENT = "(not stated)"
-"""Value of a setting that a run does not state. No document has this text as a setting."""
+"""Value of a setting that a run does not state."""
 _ORDER = (
     "mode", "optimizer", "method", "training", "batch", "limits", "model", "data", "dataset", "precision", "memory",
     "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",
 )  # fmt: skip
 """Groups of settings, most influential first."""
 _OPEN_GROUPS = ("environment.flags.", "environment.packages.")
-"""Groups with any keys, where a missing key means that it is not set."""
+"""Groups with arbitrary keys. A missing key is not set."""
 Source = Literal["declared", "effective", "both"]
-"""Whether config.yaml declares a setting, run_manifest.json states what took effect, or both state the same."""
+"""Where a setting is stated: in config.yaml (declared), in run_manifest.json (effective), or equal in both."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSetting:
-    """A setting and its value in each run.
-
-    Attributes:
-        name: Dotted path inside its document.
-        source: Where it is stated; `both` only in a `SettingsDiff`.
-        values: Value in each run, `ABSENT` if the run does not state it.
-    """
+    """A setting by its dotted path, with its value (or `ABSENT`) in each run."""
 
     name: str
     source: Source
@@ -45,12 +39,9 @@ class ComparedSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsDiff:
-    """Settings of several runs. What both documents state is listed once, under its key of config.yaml.
+    """Settings of several runs. A setting of both documents is listed once, under its key of config.yaml.
 
-    Attributes:
-        differing: Settings with different values.
-        equal: Settings that all runs share.
-        unheld: Settings that some run does not state, and that are equal in the others.
+    Settings that some runs do not state and that are equal in the others are `unheld`.
     """
 
     differing: tuple[ComparedSetting, ...]
@@ -59,7 +50,7 @@ class SettingsDiff:
 
 
 def setting_rank(name: str) -> int:
-    """Return the sort key of a setting: its group, most influential first."""
+    """Return the sort key of a setting by its group."""
     group = name.partition(".")[0]
     return _ORDER.index(group) if group in _ORDER else len(_ORDER)
 
@@ -79,70 +70,62 @@ def all_equal(values: Sequence[Any]) -> bool:
 
 
 def list_settings(facts: Sequence[Run]) -> list[ComparedSetting]:
-    """List every setting that any run states, the declared ones first. A key missing in a config has its default."""
-    effective = [_effective_settings(fact.manifest or {}) for fact in facts]
+    """List the settings of all runs, the declared ones first. Keys that are missing in a config have their defaults."""
     declared = [flatten(fact.config or {}) for fact in facts]
-    stated = {name for values in declared for name in values}
-    defaults = {name: value for name, value in _config_defaults().items() if name in stated}
-    declared = [
-        values and values | {name: values.get(name, default) for name, default in defaults.items()}
-        for values in declared
+    names = {name for values in declared for name in values}
+    defaults = {name: value for name, value in _config_defaults().items() if name in names}
+    stated: dict[Source, list[dict[str, Any]]] = {
+        # Defaults come last, so that a document keeps the order of its own keys.
+        "declared": [
+            values and values | {key: values.get(key, defaults[key]) for key in defaults} for values in declared
+        ],
+        "effective": [_manifest_settings(fact.manifest or {}) for fact in facts],
+    }
+    return [
+        ComparedSetting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in runs))
+        for source, runs in stated.items()
+        for name in sorted(dict.fromkeys(name for values in runs for name in values), key=setting_rank)
+        if name not in NO_SETTINGS
     ]
-    return [*_compare("declared", declared), *_compare("effective", effective)]
 
 
 @cache
 def _config_defaults() -> dict[str, Any]:
-    """Return the default of each key of a configuration, by dotted path."""
-    groups = schema("train_config")["properties"]
+    """Return the default of each configuration key by dotted path."""
     return {
         f"{group}.{key}": node["default"]
-        for group, inner in groups.items()
+        for group, inner in schema("train_config")["properties"].items()
         for key, node in inner.get("properties", {}).items()
         if "default" in node
     }
 
 
-def _effective_settings(manifest: Document) -> dict[str, Any]:
+def _manifest_settings(manifest: Document) -> dict[str, Any]:
     """Return the settings of a manifest by dotted path, and other effective settings by their configuration key."""
     groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
-    return flatten(groups) | {
-        key: value for key, value in effective_settings(manifest).items() if key not in MANIFEST_PATHS
-    }
-
-
-def _compare(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:
-    names = dict.fromkeys(name for values in stated for name in values if name not in NO_SETTINGS)
-    return [
-        ComparedSetting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
-        for name in sorted(names, key=setting_rank)
-    ]
+    effective = effective_settings(manifest)
+    return flatten(groups) | {key: effective[key] for key in effective if key not in MANIFEST_PATHS}
 
 
 def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
     """Group settings by whether they differ, and list each setting once."""
     found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
-    empty = {source: _empty_runs(settings, source) for source in ("declared", "effective")}
+    empty: dict[str, set[int]] = {}  # runs without a document
+    for source in ("declared", "effective"):
+        columns = zip(*(setting.values for setting in settings if setting.source == source), strict=True)
+        empty[source] = {run for run, values in enumerate(columns) if all(value == ABSENT for value in values)}
     empty["both"] = empty["declared"] & empty["effective"]
     for setting in _merge_documents(settings):
-        held = [value for value in setting.values if value != ABSENT]
+        values = [value for value in setting.values if value != ABSENT]
         if setting.name.startswith(_OPEN_GROUPS):
-            held = [value for run, value in enumerate(setting.values) if run not in empty[setting.source]]
-        is_held = len(held) == len(setting.values)
-        found["differing" if not all_equal(held) else "equal" if is_held else "unheld"].append(setting)
-    return SettingsDiff(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
-
-
-def _empty_runs(settings: Sequence[ComparedSetting], source: Source) -> frozenset[int]:
-    """Return the numbers of the runs that state no setting in a document."""
-    every = [setting.values for setting in settings if setting.source == source]
-    return frozenset(
-        run for run, values in enumerate(zip(*every, strict=True)) if all(value == ABSENT for value in values)
-    )
+            values = [value for run, value in enumerate(setting.values) if run not in empty[setting.source]]
+        is_complete = len(values) == len(setting.values)
+        found["differing" if not all_equal(values) else "equal" if is_complete else "unheld"].append(setting)
+    return SettingsDiff(**{name: tuple(group) for name, group in found.items()})
 
 
 def _merge_documents(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
-    """Yield settings, a declared and its effective one as one if each run states the same in both."""
+    """Yield settings; a declared one is merged with its effective one if they agree in every run."""
     effective = {setting.name: setting for setting in settings if setting.source == "effective"}
     for setting in settings:
         if setting.source != "declared":
@@ -151,7 +134,7 @@ def _merge_documents(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSe
         pairs = list(zip(setting.values, twin.values, strict=True)) if twin is not None else []
         if twin is not None and all(ABSENT in pair or values_agree(setting.name, *pair) for pair in pairs):
             del effective[twin.name]
-            values = tuple(ran if asked == ABSENT else asked for asked, ran in pairs)
+            values = tuple(effect if declared == ABSENT else declared for declared, effect in pairs)
             yield replace(setting, source="both", values=values)
         else:
             yield setting

@@ -1,8 +1,8 @@
-"""Compare a smoke run with the full run that it rehearses, and find which smoke run belongs to which full run."""
+"""Compare a smoke run with the full run that it rehearses, and pair smoke runs with full runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -22,10 +22,10 @@ from schemas.reading import column, get_number, get_path, get_str, parse_time, s
 Band = Literal["must agree", "should scale", "may differ"]
 State = Literal["passed", "not exercised", "failed"]
 Lineage = Literal["same configuration", "same but for size"]
-"""Whether a smoke run has the full run's configuration with fewer steps, or also a smaller model, batch or dataset."""
+"""A smoke run has the configuration of the full run with fewer steps, or also a smaller model, batch or dataset."""
 
 STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")
-"""Stages of a run, in their order."""
+"""Stages of a run in order."""
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -38,10 +38,10 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same number formats", ("model.dtypes.params", "model.dtypes.compute")),
     ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
 )
-"""Questions to both runs, and the fields of the manifest that must be equal for a yes."""
+"""Questions about both runs, and the manifest fields that are equal if the answer is yes."""
 SETTINGS_QUESTION = "same settings apart from model, rows, batch and length"
 _PROGRAM = frozenset(name for name, _ in QUESTIONS) - {"same first parameters", "same training data", "same code"}
-"""Questions about what makes another program of a train step."""
+"""Questions that concern the compiled train step."""
 
 _NAMES = frozenset({"name", "mode", "schema_version"})
 SIZE_SETTINGS = _NAMES | {
@@ -51,27 +51,20 @@ SIZE_SETTINGS = _NAMES | {
     "evaluation.max_new_tokens", "evaluation.batch_size", "evaluation.samples", "evaluation.every_steps",
     "evaluation.during_items", "limits.steps", "limits.max_minutes",
 }  # fmt: skip
-"""Settings that make a run smaller without making it another pipeline."""
+"""Settings that change the size of a run, but not its pipeline."""
 _LENGTH_SETTINGS = _NAMES | {"optimizer.warmup_steps", "mesh.device", "mesh.devices"}
 _LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
-"""Settings in which a run of the same configuration with fewer steps, on another machine, may differ."""
+"""Settings that may differ in a run of the same configuration with fewer steps on another machine."""
 _KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
 _MAX_SMOKE_RUNS = 50
 
 _LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
-"""Relative tolerance of the first losses of the same parameters and rows, by the type of the products."""
+"""Relative tolerance of the first losses of the same parameters and rows, by compute dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeAnswer:
-    """Answer to one question about a smoke run and a full run.
-
-    Attributes:
-        question: The question, as a noun phrase.
-        same: Whether the runs agree, or None if one of them does not state it.
-        smoke: Values of the smoke run.
-        full: Values of the full run.
-    """
+    """Answer to one question about a smoke run and a full run (None if a value is missing), with the values of both."""
 
     question: str
     same: bool | None
@@ -81,7 +74,7 @@ class SmokeAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureValue:
-    """Figure of one run: as a number or None, as text, and its planned range or None."""
+    """Figure of one run as a number and as text, with its planned range."""
 
     number: float | None
     text: str
@@ -92,13 +85,8 @@ class FigureValue:
 class SmokeFigure:
     """Figure of a smoke run and a full run.
 
-    Attributes:
-        name: Name of the figure.
-        band: What to expect of the two values.
-        smoke: Value of the smoke run.
-        full: Value of the full run.
-        agrees: Whether the values agree, or None if they need not or one is missing.
-        remark: Why the values need not agree, or empty.
+    `band` is the expected relation of the two values, and `remark` the reason if they need not agree. Then, or if a
+    value is missing, `agrees` has no value.
     """
 
     name: str
@@ -111,12 +99,9 @@ class SmokeFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStage:
-    """Stage of a run.
+    """Stage of a run with its duration in seconds, if known.
 
-    Attributes:
-        name: One of `STAGES`; `steps` with their number, such as `2 steps`.
-        state: `not exercised` if it was not requested, or the run ended before it.
-        seconds: Duration, or None if the run does not state it.
+    A stage is `not exercised` if it was not requested or the run ended before it.
     """
 
     name: str
@@ -126,19 +111,7 @@ class RunStage:
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeCheck:
-    """What a smoke run shows of a full run.
-
-    Attributes:
-        smoke: Name of the smoke run.
-        full: Name of the full run.
-        summary: One sentence.
-        answers: Answers to the questions, or empty if a manifest is invalid.
-        figures: Figures of both runs, by band.
-        smoke_stages: Stages of the smoke run.
-        full_stages: Stages of the full run.
-        proved: What the smoke run shows, as sentences.
-        not_proved: What it leaves open, as sentences.
-    """
+    """What a smoke run shows about a full run. Answers are empty if a manifest is invalid."""
 
     smoke: str
     full: str
@@ -153,40 +126,37 @@ class SmokeCheck:
 
 def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> SmokeCheck:
     """Compare a smoke run with a full run."""
-    ours = build_record(smoke, smoke_report.findings).facts
-    theirs = build_record(full, full_report.findings).facts
-    return _check((smoke.path.name, full.path.name), (ours, theirs), (smoke_report.grade, full_report.grade))
+    smoke_facts = build_record(smoke, smoke_report.findings).facts
+    full_facts = build_record(full, full_report.findings).facts
+    return _check(smoke.path.name, smoke_facts, smoke_report.grade, full.path.name, full_facts, full_report.grade)
 
 
 def check_smoke_pair(names: Sequence[str], facts: Sequence[Run], grades: Sequence[Grade]) -> SmokeCheck | None:
     """Compare two runs, or return None if they are not one smoke run and one full run with valid manifests."""
-    every = zip(names, facts, grades, strict=True)
-    found = {fact.manifest["mode"]: (name, fact, grade) for name, fact, grade in every if fact.manifest}
-    if len(facts) != 2 or set(found) != {"smoke", "full"}:
-        return None
-    smoke, full = found["smoke"], found["full"]
-    return _check((smoke[0], full[0]), (smoke[1], full[1]), (smoke[2], full[2]))
-
-
-def _check(names: tuple[str, str], facts: tuple[Run, Run], grades: tuple[Grade, Grade]) -> SmokeCheck:
-    answers = tuple(_answers(*facts))
-    stages = [run_stages(each) for each in facts]
-    figures = tuple(_figures(*facts))
-    return SmokeCheck(
-        smoke=names[0],
-        full=names[1],
-        summary=_summary(names, grades[0], stages[0], figures),
-        answers=answers,
-        figures=figures,
-        smoke_stages=stages[0],
-        full_stages=stages[1],
-        proved=tuple(_proved(facts[0], grades[0])) if answers else (),
-        not_proved=tuple(_not_proved(facts[0], facts[1], answers, grades[1])),
+    runs = zip(names, facts, grades, strict=True)
+    by_mode = {run.manifest["mode"]: (name, run, grade) for name, run, grade in runs if run.manifest}
+    return (
+        _check(*by_mode["smoke"], *by_mode["full"]) if len(facts) == 2 and set(by_mode) == {"smoke", "full"} else None
     )
 
 
-def _summary(names: tuple[str, str], grade: Grade, stages: Sequence[RunStage], figures: Sequence[SmokeFigure]) -> str:
-    smoke, full = names
+def _check(smoke: str, smoke_run: Run, smoke_grade: Grade, full: str, full_run: Run, full_grade: Grade) -> SmokeCheck:
+    answers, figures = tuple(_answers(smoke_run, full_run)), tuple(_figures(smoke_run, full_run))
+    stages = run_stages(smoke_run)
+    return SmokeCheck(
+        smoke=smoke,
+        full=full,
+        summary=_summary(smoke, full, smoke_grade, stages, figures),
+        answers=answers,
+        figures=figures,
+        smoke_stages=stages,
+        full_stages=run_stages(full_run),
+        proved=tuple(_proved(smoke_run, smoke_grade)) if answers else (),
+        not_proved=tuple(_not_proved(smoke_run, full_run, answers, full_grade)),
+    )
+
+
+def _summary(smoke: str, full: str, grade: Grade, stages: Sequence[RunStage], figures: Sequence[SmokeFigure]) -> str:
     if grade.name == "contradictory":
         return f"The smoke run {smoke} contradicts itself, so it shows nothing about {full}."
     passed = sum(stage.state == "passed" for stage in stages)
@@ -199,21 +169,21 @@ def _answers(smoke: Run, full: Run) -> Iterator[SmokeAnswer]:
     if smoke.manifest is None or full.manifest is None:
         return
     for question, fields in QUESTIONS:
-        ours, theirs = (tuple(get_path(facts.manifest, *name.split(".")) for name in fields) for facts in (smoke, full))
-        # Both may state null for a good reason (no revision, no diff), but a first field that is null is unknown.
-        same = None if None in (ours[0], theirs[0]) else ours == theirs
-        yield SmokeAnswer(question=question, same=same, smoke=ours, full=theirs)
-    asked, run = scalar_settings(smoke), scalar_settings(full)
-    differing = [name for name in sorted({*asked, *run}) if asked.get(name, ABSENT) != run.get(name, ABSENT)]
+        one, other = (tuple(get_path(run.manifest, *name.split(".")) for name in fields) for run in (smoke, full))
+        # Other fields may be null (no revision, no diff), but the first one is only null if it is unknown.
+        same = None if None in (one[0], other[0]) else one == other
+        yield SmokeAnswer(question=question, same=same, smoke=one, full=other)
+    ours, theirs = scalar_settings(smoke), scalar_settings(full)
+    differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
     names = [name for name in differing if name not in SIZE_SETTINGS]
     is_same = None if smoke.config is None or full.config is None else not names
-    # After a no the settings that differ; after a yes those that differ in size only.
+    # If the answer is no, list the differing settings; if it is yes, the ones that only differ in size.
     shown = [] if is_same is None else [name for name in differing if name not in _NAMES] if is_same else names
     yield SmokeAnswer(
         question=SETTINGS_QUESTION,
         same=is_same,
-        smoke=tuple(f"{name} = {asked.get(name)}" for name in shown),
-        full=tuple(f"{name} = {run.get(name)}" for name in shown),
+        smoke=tuple(f"{name} = {ours.get(name)}" for name in shown),
+        full=tuple(f"{name} = {theirs.get(name)}" for name in shown),
     )
 
 
@@ -265,7 +235,7 @@ def _not_proved(smoke: Run, full: Run, answers: Sequence[SmokeAnswer], grade: Gr
 
 
 def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
-    """Yield the fields in which two runs differ: `devices.count 8, not 1`."""
+    """Yield the differing fields of two runs: `devices.count 8, not 1`."""
     for field, ours, theirs in zip(dict(QUESTIONS)[answer.question], answer.smoke, answer.full, strict=True):
         if answer.same is None and None in (ours, theirs):
             yield f"{field} is unknown"
@@ -275,110 +245,84 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
 
 
 def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
-    """Yield the figures of both runs; a remark says why two values that must agree need not."""
     dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
-    loss_tolerance, other_start = _LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)
     other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
-    table: tuple[tuple[str, Band, Callable[[Run], FigureValue], float, str], ...] = (
-        ("first loss", "must agree", _loss("first_loss", 5), loss_tolerance, other_start),
-        ("supervised share", "must agree", _supervised_share, 1e-9, other_rows),
-        ("number types", "must agree", _number_types, 0.0, ""),
-        ("parameters", "must agree", _parameters, 0.0, ""),
-        ("memory", "should scale", _memory, 0.0, ""),
-        ("step time", "should scale", _step_seconds, 0.0, ""),
-        ("tokens a second", "should scale", _tokens_per_second, 0.0, ""),
-        ("last loss", "may differ", _loss("last_loss", 4), 0.0, ""),
-        ("score", "may differ", _score, 0.0, ""),
-    )
-    for name, band, get, tolerance, remark in table:
-        ours, theirs = get(smoke), get(full)
+    must_agree = {  # relative tolerance, and the reason why two values need not agree
+        "first loss": (_LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)),
+        "supervised share": (1e-9, other_rows),
+        "number types": (0.0, ""),
+        "parameters": (0.0, ""),
+    }
+    smoke_values, full_values = _run_figures(smoke), _run_figures(full)
+    for name, ours in smoke_values.items():
+        theirs = full_values[name]
+        if name not in must_agree:
+            band: Band = "may differ" if name in ("last loss", "score") else "should scale"
+            yield SmokeFigure(name=name, band=band, smoke=ours, full=theirs)
+            continue
+        tolerance, remark = must_agree[name]
         agrees: bool | None = None
-        if band == "must agree" and not remark and formats.NOTHING not in (ours.text, theirs.text):
+        if not remark and formats.NOTHING not in (ours.text, theirs.text):
             is_text = ours.number is None or theirs.number is None
             agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
-        yield SmokeFigure(name=name, band=band, smoke=ours, full=theirs, agrees=agrees, remark=remark)
+        yield SmokeFigure(name=name, band="must agree", smoke=ours, full=theirs, agrees=agrees, remark=remark)
 
 
 def _other_start(smoke: Run, full: Run) -> str:
-    """Return why the first losses of two runs need not be equal, or empty if they must be."""
-    ours, theirs = (get_str(facts.manifest, "model", "weights_sha256") for facts in (smoke, full))
+    """Return the reason why the first losses of two runs need not be equal, or empty if they must be."""
+    ours, theirs = (get_str(run.manifest, "model", "weights_sha256") for run in (smoke, full))
     if ours is None or ours != theirs:
         return "other first parameters"
-    batches = [
-        [get_path(facts.manifest, "training", key) for key in ("seed", "batch_size", "sequence_length")]
-        for facts in (smoke, full)
-    ]
+    keys = ("seed", "batch_size", "sequence_length")
+    batches = [[get_path(run.manifest, "training", key) for key in keys] for run in (smoke, full)]
     return "" if _rows(smoke) == _rows(full) and batches[0] == batches[1] else "other rows"
 
 
-def _rows(facts: Run) -> list[Any]:
-    return [get_path(facts.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
+def _rows(run: Run) -> list[Any]:
+    return [get_path(run.manifest, "dataset", key) for key in ("sha256", "generated_rows", "generator_seed")]
 
 
-def _loss(name: str, digits: int) -> Callable[[Run], FigureValue]:
-    def get(facts: Run) -> FigureValue:
-        value = get_number(facts.manifest, "result", name)
-        return FigureValue(number=value, text=formats.NOTHING if value is None else formats.number(value, digits))
-
-    return get
-
-
-def _score(facts: Run) -> FigureValue:
-    value = get_number(facts.eval_summary, "metrics", "exact_match", "value")
-    return FigureValue(number=value, text=formats.percent(value))
-
-
-def _supervised_share(facts: Run) -> FigureValue:
-    """Return the fraction of the training tokens that have a loss."""
-    prompt = get_number(facts.first_examples, "counts", "prompt_tokens")
-    supervised = get_number(facts.first_examples, "counts", "supervised_tokens")
+def _run_figures(run: Run) -> dict[str, FigureValue]:
+    """Return the compared figures of a run by name. Memory and step time come with the range of the plan."""
+    first, last = (get_number(run.manifest, "result", f"{name}_loss") for name in ("first", "last"))
+    tokens = (get_number(run.first_examples, "counts", f"{kind}_tokens") for kind in ("prompt", "supervised"))
+    prompt, supervised = tokens
     share = supervised / (prompt + supervised) if prompt is not None and supervised else None
-    return FigureValue(number=share, text=formats.percent(share))
+    dtypes = [get_str(run.manifest, "model", "dtypes", key) for key in ("params", "compute")]
+    parameters = get_number(run.manifest, "model", "parameters")
+    memory = observed_memory(run.plan, run.manifest)
+    observed = memory_range = None
+    if memory is not None:
+        observed, planned, error = memory.observed_bytes, memory.planned_bytes, memory.error_fraction
+        memory_range = None if planned is None or error is None else (planned * (1 - error), planned * (1 + error))
+    low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    time_range = None if low is None or high is None else (low, high)
+    step_seconds, rate = _median(run, "step_seconds"), _median(run, "tokens_per_second")
+    score = get_number(run.eval_summary, "metrics", "exact_match", "value")
+    types = formats.NOTHING if None in dtypes else ", ".join(map(str, dtypes))
+    return {
+        "first loss": FigureValue(number=first, text=formats.number(first, 5)),
+        "supervised share": FigureValue(number=share, text=formats.percent(share)),
+        "number types": FigureValue(number=None, text=types),
+        "parameters": FigureValue(number=parameters, text=formats.count(parameters)),
+        "memory": FigureValue(number=observed, text=formats.size(observed), planned=memory_range),
+        "step time": FigureValue(number=step_seconds, text=formats.duration(step_seconds), planned=time_range),
+        "tokens a second": FigureValue(number=rate, text=formats.rate(rate, "tokens")),
+        "last loss": FigureValue(number=last, text=formats.number(last, 4)),
+        "score": FigureValue(number=score, text=formats.percent(score)),
+    }
 
 
-def _number_types(facts: Run) -> FigureValue:
-    kinds = [get_str(facts.manifest, "model", "dtypes", key) for key in ("params", "compute")]
-    return FigureValue(number=None, text=formats.NOTHING if None in kinds else ", ".join(map(str, kinds)))
-
-
-def _parameters(facts: Run) -> FigureValue:
-    count = get_number(facts.manifest, "model", "parameters")
-    return FigureValue(number=count, text=formats.count(count))
-
-
-def _memory(facts: Run) -> FigureValue:
-    """Return the observed memory with the range of the plan."""
-    seen = observed_memory(facts.plan, facts.manifest)
-    if seen is None:
-        return FigureValue(number=None, text=formats.NOTHING)
-    planned, error = seen.planned_bytes, seen.error_fraction
-    band = None if planned is None or error is None else (planned * (1 - error), planned * (1 + error))
-    return FigureValue(number=seen.observed_bytes, text=formats.size(seen.observed_bytes), planned=band)
-
-
-def _step_seconds(facts: Run) -> FigureValue:
-    """Return the median time of a step with the range of the plan."""
-    value = _median(facts, "step_seconds")
-    low, high = (get_number(facts.plan, "time", "step_seconds", end) for end in ("low", "high"))
-    band = None if low is None or high is None else (low, high)
-    return FigureValue(number=value, text=formats.duration(value), planned=band)
-
-
-def _tokens_per_second(facts: Run) -> FigureValue:
-    value = _median(facts, "tokens_per_second")
-    return FigureValue(number=value, text=formats.rate(value, "tokens"))
-
-
-def _median(facts: Run, name: str) -> float | None:
-    """Return the median of a metric, without the first step if there are others, since that one waits for devices."""
-    values = column(facts.metrics or [], name)
+def _median(run: Run, name: str) -> float | None:
+    """Return the median of a metric. The first of several steps does not count, because it includes a warm-up."""
+    values = column(run.metrics or [], name)
     values = values[np.isfinite(values)]
     values = values[1:] if len(values) > 1 else values
     return float(np.median(values)) if len(values) else None
 
 
 def run_stages(facts: Run) -> tuple[RunStage, ...]:
-    """Return the stages of a run. If it failed, the first stage that it did not pass is `failed`."""
+    """Return the stages of a run. If the run failed, the first stage without success is `failed`."""
     manifest, events = facts.manifest or {}, {record["event"]: record for record in facts.log or []}
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
     done, planned = get_number(manifest, "training", "steps_done"), get_number(manifest, "training", "steps_planned")
@@ -414,18 +358,16 @@ def run_stages(facts: Run) -> tuple[RunStage, ...]:
 
 
 def _between(events: Mapping[str, Mapping[str, Any]], first: str, last: str) -> float | None:
-    """Return the seconds between two events of a log, or None if one of them is missing."""
-    if first not in events or last not in events:
-        return None
-    return seconds_between(events[first]["time"], events[last]["time"])
+    """Return the seconds between two events of a log, or None if an event is missing."""
+    return seconds_between(events[first]["time"], events[last]["time"]) if {first, last} <= events.keys() else None
 
 
 def find_lineage(smoke: RunSummary, full: RunSummary) -> Lineage | None:
-    """Return how a smoke run's configuration relates to that of a full run, or None if it is another one.
+    """Return the relation of a smoke run's configuration to a full run's, or None if they are unrelated.
 
-    A setting that only one of them knows, because their versions differ, does not count. For example, demo.yaml for two
-    steps has the same configuration as for 2,800 steps. With `--smoke_config smoke_tiny.yaml` it is the same but for
-    size. With another learning rate it is neither.
+    Settings that only one run has, because of different versions, are ignored. For example, demo.yaml for two steps has
+    the same configuration as for 2,800 steps, and `--smoke_config smoke_tiny.yaml` is the same but for size. With
+    another learning rate they are unrelated.
     """
     ours, theirs = smoke.settings, full.settings
     is_pair = smoke.mode == "smoke" and full.mode == "full" and _key(smoke) is not None and _key(smoke) == _key(full)
@@ -442,17 +384,17 @@ def find_lineage(smoke: RunSummary, full: RunSummary) -> Lineage | None:
 
 
 def find_smoke_runs(full: RunSummary, found: Iterable[RunSummary]) -> list[RunSummary]:
-    """Return the smoke runs of a full run's configuration, the best match first (`_rank`)."""
+    """Return the smoke runs of a full run, the best match first (`_rank`)."""
     return sorted((run for run in found if find_lineage(run, full)), key=lambda run: _rank(run, full), reverse=True)
 
 
 def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSummary]:
-    """Return the full runs of a smoke run's configuration, the best match first (`_rank`)."""
+    """Return the full runs of a smoke run, the best match first (`_rank`)."""
     return sorted((run for run in found if find_lineage(smoke, run)), key=lambda run: _rank(smoke, run), reverse=True)
 
 
 def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
-    """Return the names of a smoke run and its full run, the newest that succeeded if there is one, or None."""
+    """Return the names of a smoke run and the newest full run, preferably a successful one, or None."""
     smokes: dict[object, list[RunSummary]] = {}
     for run in sorted((run for run in found if run.mode == "smoke"), key=_start, reverse=True):
         smokes.setdefault(_key(run), []).append(run)
@@ -475,7 +417,7 @@ def _rank(smoke: RunSummary, full: RunSummary) -> tuple[bool, bool, bool, dateti
 
 
 def _key(run: RunSummary) -> tuple[object, ...] | None:
-    """Return the settings that tell most configurations apart, or None if the run has no valid configuration."""
+    """Return a key that most configurations do not share, or None for an invalid configuration."""
     return tuple(run.settings.get(name) for name in _KEY_SETTINGS) if "data.dataset" in run.settings else None
 
 
@@ -484,10 +426,10 @@ def _start(run: RunSummary) -> datetime:
 
 
 def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str, RunSummary]:
-    """Return the runs that a reader most likely wants to compare with a run, by what each is to it.
+    """Return the runs most worth comparing with a run, by their relation.
 
-    For example, of three runs of one configuration the newest has the second as `previous run`, and the better of the
-    other two as `best on its items`. Contradictory runs are left out.
+    For example, among three runs of one configuration the newest has the second as `previous run`, and the better of
+    the other two as `best on its items`. Contradictory runs are skipped.
     """
 
     def agree(other: RunSummary, names: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
-r"""Find numbers and multiple-choice letters in plain text and in LaTeX.
+r"""Parse numbers and multiple-choice letters in plain text and LaTeX, in time linear in the length of the text.
 
-A number is read whole or not at all: the `2` in `\frac{1}{2}`, `(1, 2)`, `2^3`, `3:2`, `3.1.2` or `2024-01-02` is part
-of something else. Reading is linear in the length of the text.
+A number is parsed as a whole or not at all: the `2` in `\frac{1}{2}`, `(1, 2)`, `2^3`, `3:2`, `3.1.2` or `2024-01-02`
+is not a number on its own.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 TOLERANCE = 1e-6
-"""Default relative tolerance of two numbers."""
+"""Default relative tolerance of numeric comparison."""
 LONGEST_TEXT, LONGEST_NUMBER, CONTEXT = 20_000, 4_000, 80
-"""Searched characters at the end of a text, characters of a number, and characters around it that decide what it is."""
+"""Limits in characters: the searched end of a text, a number, and the context before and after a number."""
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+"
-# A sign belongs to a number unless it stands between two operands, as in 5-3.
+# In 5-3 the sign is an operator and not part of the number.
 PLAIN_NUMBER = re.compile(rf"(?:(?<![0-9A-Za-z)\].])[-+])?(?:{_DIGITS})")
 
 _CHARACTERS = str.maketrans(
@@ -108,13 +108,7 @@ _GROUP = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]")
 
 
 class Number(NamedTuple):
-    """A number in a text.
-
-    Attributes:
-        value: Exact value; of `50 %` it is 50.
-        is_whole: Whether it is written without fraction and exponent.
-        is_percent: Whether it is written as a percentage.
-    """
+    """A number in a text: its exact value (50 for `50 %`), and how it is written."""
 
     value: Fraction
     is_whole: bool
@@ -122,7 +116,7 @@ class Number(NamedTuple):
 
 
 def last_number(text: str) -> str | None:
-    r"""Return the last number of a text without its currency, or None if it is missing or part of something larger.
+    r"""Return the last number of a text without its currency, or None if it is missing or part of a larger expression.
 
     >>> [last_number(text) for text in ("3 + 4 = 7, so $1,234.50.", "x = −2", r"\frac{1}{2}", "5 m^2", "none")]
     ['1,234.50', '-2', '\\frac{1}{2}', '5', None]
@@ -141,9 +135,7 @@ def last_number(text: str) -> str | None:
 
 
 def parse_number(text: str) -> Number | None:
-    r"""Parse a text that is a number, or return None if it is not one.
-
-    It may have a currency sign, a percent sign, a full stop and LaTeX delimiters.
+    r"""Parse a number with optional currency sign, percent sign, full stop and LaTeX delimiters, or return None.
 
     >>> parse_number(" $1,234.50 ").value, parse_number("7.").value, parse_number(r"$\frac{1}{2}$").value
     (Fraction(2469, 2), Fraction(7, 1), Fraction(1, 2))
@@ -244,10 +236,10 @@ _FIRST_CHOICE = re.compile(
 
 
 def last_choice(text: str) -> str | None:
-    """Return the multiple-choice letter that a text states, or None if there is none.
+    """Return the multiple-choice letter of a text, or None without one.
 
-    In this order: the whole text, the letter after `answer is` or `answer:`, a letter with a separator at the very
-    beginning, the last single capital. Lower case is accepted in the first three.
+    The first of: the whole text, the letter after the last `answer is` or `answer:`, a letter with a separator at the
+    very beginning, the last single capital. Lower case is accepted in the first three.
 
     >>> [last_choice(text) for text in ("b", "The answer is b because A is less.", "b) Paris, not C", "So A or C")]
     ['B', 'B', 'B', 'C']
@@ -267,19 +259,12 @@ def is_choice(text: str) -> bool:
     return LETTER.fullmatch(text.strip()) is not None
 
 
-class SameNumber(Protocol):
-    """Signature of `same_number`."""
-
-    def __call__(self, one: str, other: str, tolerance: float, *, least: int = 1) -> bool:
-        """Return whether two texts are the same number."""
-
-
 class NumberReader(NamedTuple):
-    """Functions that read numbers and choices, in one version."""
+    """One version of the functions that parse numbers and choices."""
 
     last_number: Callable[[str], str | None]
     parse_number: Callable[[str], object | None]
-    same_number: SameNumber
+    same_number: Callable[..., bool]
     last_choice: Callable[[str], str | None]
 
 
@@ -316,4 +301,4 @@ READERS = {
     1: NumberReader(_last_number_v1, _number_v1, _same_number_v1, _last_choice_v1),
     2: NumberReader(last_number, parse_number, same_number, last_choice),
 }
-"""Readers by version; runs of earlier versions are scored as they were then."""
+"""Readers by version. Version 1 stays so that older runs are scored as before."""

@@ -17,18 +17,10 @@ _ROUNDING = 1e-12
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Wilson score interval of a proportion.
+    """Compute the Wilson score interval of a proportion: `(0.4902, 0.9433)` for 8 of 10.
 
-    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with `p = successes / n` and z the normal quantile of
-    `(1 + level) / 2` (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and
-    for small n.
-
-    For 8 of 10 at 95 %: `(0.4902, 0.9433)`. For 0 of 10: `(0, 0.2775)`.
-
-    Args:
-        successes: Number of correct items, 0 to n.
-        n: Number of items, at least 1.
-        level: Confidence level, strictly between 0 and 1.
+    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with the normal quantile z of `(1 + level) / 2`
+    (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and for small n.
 
     Raises:
         ValueError: n is below 1, or successes is out of range.
@@ -100,16 +92,7 @@ def t_quantile(level: float, degrees: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MeanInterval:
-    """A mean and its confidence interval.
-
-    Attributes:
-        mean: Mean of the values.
-        standard_error: Its standard error, or None with a single value or cluster.
-        low: Lower end of the interval, or None with a single value or cluster.
-        high: Upper end of the interval, or None likewise.
-        method: How the interval was computed, or None if there is no interval.
-        n: Number of values.
-    """
+    """Mean of n values. With a single value or cluster there is no standard error, interval or method."""
 
     mean: float
     standard_error: float | None
@@ -122,15 +105,10 @@ class MeanInterval:
 def mean_interval(
     values: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95
 ) -> MeanInterval:
-    """Compute a mean with Student's interval.
+    """Compute the mean of one or more values with Student's interval.
 
-    For 1, 2, …, 30: 15.5 with `15.5 ± 2.0452 · 8.8034 / √30 = (12.213, 18.787)`.
-
-    Args:
-        values: At least one value.
-        clusters: Cluster of each value; the interval has G − 1 degrees of freedom for G clusters. By default the
-            values are independent.
-        level: Confidence level, strictly between 0 and 1.
+    For 1, 2, …, 30: `15.5 ± 2.0452 · 8.8034 / √30 = (12.213, 18.787)`. If the cluster of each value is given, the
+    standard error is clustered, with G − 1 degrees of freedom for G clusters.
     """
     n, mean = len(values), fmean(values)
     error, groups = clustered_error(values, range(n) if clusters is None else clusters)
@@ -143,14 +121,7 @@ def mean_interval(
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTable:
-    """How two runs answered the same items.
-
-    Attributes:
-        both: Items that both runs answered correctly.
-        only_first: Items that only the first run answered correctly (b).
-        only_second: Items that only the second run answered correctly (c).
-        neither: Items that neither run answered correctly.
-    """
+    """Number of items that both runs, only the first (b), only the second (c) or neither answered correctly."""
 
     both: int
     only_first: int
@@ -201,23 +172,15 @@ def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple
 def minimum_detectable_difference(
     items: int, discordant: int, *, level: float = 0.95, power: float = 0.8
 ) -> float | None:
-    """Compute the smallest true difference that McNemar's test on this many items finds with the given power.
+    """Compute the smallest true difference that McNemar's test detects with the given power.
 
     It solves `n D² = (z_level sqrt(ψ) + z_power sqrt(ψ − D²))²` for D (R. J. Connor, Biometrics 43, 1987, p. 207–211),
-    where ψ is the share of items on which the runs differ: `D = k sqrt(ψ)` with
+    where ψ is the share of discordant items: `D = k sqrt(ψ)` with
     `k = (z_level sqrt(n) + z_power sqrt(n + z_power² − z_level²)) / (n + z_power²)`. A true difference D needs at least
     D of the items to differ, so ψ is the observed share or, if that is smaller than D, `ψ = D = k²`.
 
-    For 100 items of which 20 differ: 0.124. For 1,319 items of which 200 differ: 0.030.
-
-    Args:
-        items: Number of items that both runs answered, at least 1.
-        discordant: Number of items that exactly one run answered correctly.
-        level: Confidence level of the test.
-        power: Probability of finding the difference.
-
-    Returns:
-        The difference, or None if not even n items that all differ to one side are significant.
+    For 100 items of which 20 differ: 0.124. For 1,319 items of which 200 differ: 0.030. It is None if the test cannot
+    be significant even if all items differ in the same direction.
     """
     z_level, z_power = _normal_quantile(level), NormalDist().inv_cdf(power)
     rest = items + z_power**2 - z_level**2
@@ -246,7 +209,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 BY_PROMPT = "prompt_clustered_wilson"
-"""Method of an interval that also treats equal prompts as one cluster. Earlier versions clustered by group only."""
+"""Interval method with equal prompts as one cluster. Earlier versions clustered by group only."""
 
 
 def find_clusters(rows: Sequence[Mapping[str, Any]], *, by_prompt: bool = True) -> tuple[list[int], str]:
@@ -265,7 +228,7 @@ def find_clusters(rows: Sequence[Mapping[str, Any]], *, by_prompt: bool = True) 
 
 
 def _join(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[int]:
-    """Number rows so that those that share a value of any key, directly or through others, have one number."""
+    """Number rows. Rows that share a value of any key, directly or through other rows, get the same number."""
     parents, first = list(range(len(rows))), dict[tuple[str, str], int]()
 
     def root(number: int) -> int:
@@ -288,8 +251,8 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     1986; as in E. Miller, arXiv 2411.00640, with the correction for few clusters). If every value is its own cluster,
     it is `s / √n`. It is None with one cluster, and exactly 0 if all clusters have the same mean.
 
-    For values 1, 1, 0, 0 in clusters a, a, b, b: residual sums 1 and −1, so `sqrt(2 · 2) / 4 = 0.5`; taken as
-    independent it would be 0.289.
+    For values 1, 1, 0, 0 in clusters a, a, b, b: residual sums 1 and −1, so `sqrt(2 · 2) / 4 = 0.5`. If they were
+    independent, it would be 0.289.
     """
     mean = math.fsum(values) / len(values)
     sums: dict[Hashable, float] = {}
@@ -320,17 +283,11 @@ def clustered_wilson(error: float | None, successes: float, n: int, groups: int)
 
 
 def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float, float]:
-    """Compute the 95 % interval and the p-value of a paired difference of clustered items.
+    """Compute the 95 % interval (low, high) and the p-value of a paired difference of clustered items.
 
-    Uses Student's t with the clustered standard error. If all clusters are alike, that error is 0 and the clusters are
-    treated as the items of the Bonett–Price interval and McNemar's test. One cluster gives (−1, 1) and 1.
-
-    Args:
-        differences: 1 if only the second run is right, −1 if only the first is, else 0.
-        clusters: Cluster of each item.
-
-    Returns:
-        Lower end, upper end, p-value.
+    A difference is 1 if only the second run is right, −1 if only the first is, else 0. Uses Student's t with the
+    clustered standard error. If all clusters are alike, that error is 0, and each cluster counts as one item of the
+    Bonett–Price interval and McNemar's test. One cluster gives (−1, 1) and 1.
     """
     result = mean_interval(differences, clusters)
     groups = len(set(clusters))
@@ -347,10 +304,10 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
 def clustered_detectable_difference(
     differences: Sequence[int], clusters: Sequence[Hashable], power: float = 0.8
 ) -> float | None:
-    """Compute the smallest true difference that the clustered test finds with the given power at the 5 % level.
+    """Compute the smallest true difference that the clustered test detects with the given power at the 5 % level.
 
-    `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995). It is None if
-    the error is unknown or 0, or if the difference would exceed 1.
+    `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995), or None if the
+    error is unknown or 0, or the difference would exceed 1.
     """
     error, groups = clustered_error(differences, clusters)
     if not error:
@@ -365,45 +322,44 @@ REFUTATION_LEVEL = 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class ExactMatch:
-    """Number of right answers among at least one item."""
+    """Number of right answers among n items."""
 
     correct: int
     n: int
 
     @property
     def value(self) -> float:
-        """Share of right answers."""
+        """Fraction of right answers."""
         return self.correct / self.n
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share."""
+        """Wilson's 95 % interval."""
         return wilson_interval(self.correct, self.n)
 
     def document(self) -> dict[str, Any]:
-        """Return value, n, low and high as a receipt states them."""
+        """Return the fields of a receipt: value, n, low and high."""
         low, high = self.interval
         return {"value": self.value, "n": self.n, "low": low, "high": high}
 
 
 def fisher_exact_less(claimed: ExactMatch, found: ExactMatch) -> float:
-    """Compute the probability of finding so few right answers if both sets of items are equally hard.
+    """Compute the p-value of finding so few right answers if both sets of items are equally hard.
 
-    Fisher's one-sided exact test: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, those of the second set
-    are `X ~ Hypergeometric(N, K, n₂)`, and the p-value is `P(X ≤ x₂)` (R. A. Fisher, Journal of the Royal Statistical
-    Society 98, 1935, p. 39–82; A. Agresti, Categorical Data Analysis, 3rd ed., §3.5.1).
+    Fisher's one-sided exact test: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, the second set has
+    `X ~ Hypergeometric(N, K, n₂)` right answers, and the p-value is `P(X ≤ x₂)` (R. A. Fisher, Journal of the Royal
+    Statistical Society 98, 1935, p. 39–82; A. Agresti, Categorical Data Analysis, 3rd ed., §3.5.1).
 
     For 3 of 4 claimed and 1 of 4 found: `(1 + 16) / 70 = 0.243`.
     """
+
+    def ln_choose(n: int, k: int) -> float:  # the binomial coefficient itself may have millions of digits
+        return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
     right, wrong = claimed.correct + found.correct, claimed.n + found.n - claimed.correct - found.correct
-    of_all = _ln_choose(right + wrong, found.n)
+    total = ln_choose(right + wrong, found.n)
     terms = (
-        math.exp(_ln_choose(right, x) + _ln_choose(wrong, found.n - x) - of_all)
+        math.exp(ln_choose(right, x) + ln_choose(wrong, found.n - x) - total)
         for x in range(max(0, found.n - wrong), found.correct + 1)
     )
     return min(1.0, math.fsum(terms))
-
-
-def _ln_choose(n: int, k: int) -> float:
-    """Return the natural logarithm of a binomial coefficient, which itself may have millions of digits."""
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

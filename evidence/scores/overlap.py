@@ -1,15 +1,15 @@
 """Find evaluation items in training texts: the same question, or most of its words together with its answer.
 
-A text has an item's question if their words are equal (`split_words`). It is near an item if it contains
+A text repeats an item's question if their words are equal (`split_words`). It is near an item if it contains
 
-- an n-gram of the item: 13 words in a row, or half of a short item;
-- the item's figures, in the same order without others between them; and
+- an n-gram of the item: 13 consecutive words, or half of a short item;
+- the item's figures, consecutively and in the same order; and
 - the expected answer.
 
-Items from one template share n-grams but are different questions. So an n-gram does not count if two items have it, or
-if it is common: most texts that contain it, and more than a few, lack the item's figures or answer. "Ann has 7 apples
-and eats 5 of them. How many are left?" is not near the same question with 12 apples; "Ann had 12 apples and eats 5 of
-them. What remains?" is.
+Items from one template share n-grams but are different questions. So an n-gram does not count if two items share it, or
+if it is common: most texts with the n-gram, and more than a few, lack the item's figures or answer. "Ann has 7 apples
+and eats 5. How many are left?" is not near the same question with 12 apples; "Ann had 12 apples and eats 5. What
+remains?" is.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from evidence.scores.reading import accepted_answers
 
 Words = tuple[str, ...]
 RowTexts = tuple[Words, str]
-"""The possible questions of a row, the longest last, and all text that is learned from it."""
+"""The possible questions of a row, the longest last, and all of its target text."""
 
 MAX_GRAM_WORDS = 13
 """Words of an n-gram of a long item, as in the contamination study of GPT-3 (Brown et al. 2020, appendix C)."""
 MIN_GRAM_WORDS = 4
-"""Words of the shortest n-gram. An item with fewer words is only compared as a whole."""
+"""Words of the shortest n-gram. Shorter items are only compared as a whole."""
 MAX_OTHER_TEXTS = 10
-"""An n-gram can be common only if more texts than this contain it without the item's figures or answer."""
+"""An n-gram that at most this many texts contain without the item's figures or answer is not common."""
 MAX_NAMED_ITEMS = 20
 
 _NOT_A_WORD = re.compile(r"[^\w\s]|_")
@@ -52,7 +52,7 @@ def split_words(text: str) -> Words:
 
 
 def _normalize_sign(match: re.Match[str]) -> str:
-    """Return what remains of a character that is neither letter, digit nor white space."""
+    """Return the replacement of a character that is neither letter, digit nor white space."""
     sign, text, at = match[0], match.string, match.start()
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     category = unicodedata.category(sign)[0]
@@ -70,9 +70,9 @@ def _normalize_sign(match: re.Match[str]) -> str:
 
 
 def row_texts(row: Mapping[str, Any]) -> RowTexts:
-    """Return the question of a dataset row (`dataset_row.schema.json` or a preference pair) and what it teaches.
+    """Return the questions and the target text of a dataset row (`dataset_row.schema.json` or a preference pair).
 
-    The question of a conversation is its last turn before the answer, or all turns before it. A plain text is both
+    The question of a conversation is its last turn before the answer, or all earlier turns. A plain text is both
     question and answer.
     """
     if isinstance(row.get("chosen"), Mapping):
@@ -88,14 +88,7 @@ def row_texts(row: Mapping[str, Any]) -> RowTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Items that training texts contain.
-
-    Attributes:
-        rows_same: Number of rows with the question of an item.
-        rows_near: Number of further rows that are near an item.
-        items_same: Ids of the items in a row, in the order of the set.
-        items_near: Ids of the other items that a row is near.
-    """
+    """Number of training rows that repeat or are near an item, and the ids of these items in the order of the set."""
 
     rows_same: int
     rows_near: int
@@ -114,12 +107,7 @@ class Overlap:
 
 
 def find_overlap(items: Sequence[Mapping[str, Any]], texts: Iterable[RowTexts]) -> Overlap:
-    """Find the items that training rows contain.
-
-    Args:
-        items: Evaluation items with `id`, `prompt` and `expected`.
-        texts: `row_texts` of each row.
-    """
+    """Find evaluation items (with `id`, `prompt` and `expected`) in training rows, given as `row_texts`."""
     by_words: dict[Words, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         by_words[split_words(item["prompt"])].append(number)
@@ -171,7 +159,7 @@ def _ngrams(words: Words, size: int) -> Iterator[Words]:
 
 
 def _figures(words: Words) -> str:
-    """Return the numbers and signs among words in their order, each between blanks: ` 12 - 5 `."""
+    """Return the numbers and signs among words, each between spaces: ` 12 - 5 `."""
     return "".join(f" {word}" for word in words if not word[0].isalpha()) + " "
 
 

@@ -18,37 +18,30 @@ import re2
 
 from evidence.scores.forms import READERS, TOLERANCE, NumberReader, is_choice, last_number
 
-REASONING_OPEN = "<reasoning>"
-REASONING_CLOSE = "</reasoning>"
-ANSWER_OPEN = "<answer>"
-ANSWER_CLOSE = "</answer>"
+REASONING_OPEN, REASONING_CLOSE, ANSWER_OPEN, ANSWER_CLOSE = "<reasoning>", "</reasoning>", "<answer>", "</answer>"
 TAGS = (REASONING_OPEN, REASONING_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 
 Answer = Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"]
 Compare = Literal["exact", "folded", "numeric"]
 
 VERSION = 2
-"""Current version of the number and choice readers. Runs that state no version used version 1."""
+"""Current version of the number and choice readers. Runs without a stated version used version 1."""
 _LENIENT_CHARACTERS = 2_000
-"""The lenient reader looks at this many characters at the end of an output."""
+"""Number of characters at the end of an output that the lenient reader searches."""
 
 
 def extract_answer(text: str) -> str | None:
-    """Return the text between the last `<answer>` and its `</answer>`, stripped, or None if there is no such pair.
+    """Return the stripped text between the last `<answer>` and its `</answer>`, or None if it is missing or not closed.
 
-    For `<answer>1</answer> no, <answer> 2 </answer>` this is `2`. If the last `<answer>` is never closed, the output
-    was cut off before the model committed to an answer, so the result is None.
+    For `<answer>1</answer> no, <answer> 2 </answer>` this is `2`. An unclosed answer was cut off.
     """
-    opened = text.rfind(ANSWER_OPEN)
-    if opened < 0:
-        return None
-    start = opened + len(ANSWER_OPEN)
-    closed = text.find(ANSWER_CLOSE, start)
-    return None if closed < 0 else text[start:closed].strip()
+    _, opened, rest = text.rpartition(ANSWER_OPEN)
+    answer, closed, _ = rest.partition(ANSWER_CLOSE)
+    return answer.strip() if opened and closed else None
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{…}`, stripped, or None if there is none or its brace is never closed.
+    r"""Return the stripped content of the last `\boxed{…}`, or None if it is missing or not closed.
 
     >>> last_boxed(r"\boxed{1} no, $\boxed{\frac{1}{2}}$."), last_boxed(r"\boxed{\frac{1}{2}")
     ('\\frac{1}{2}', None)
@@ -68,10 +61,7 @@ def is_correct(extracted: str | None, expected: str) -> bool:
 
 
 def format_ok(output_text: str, finish_reason: str) -> bool:
-    r"""Return whether an output is exactly `<reasoning>…</reasoning>\n<answer>…</answer>` and ended by itself.
-
-    No text may stand before, between or after the two blocks, and no tag may occur twice.
-    """
+    r"""Return whether an output is `<reasoning>…</reasoning>\n<answer>…</answer>`, each tag once, and not cut off."""
     return (
         finish_reason == "stop"
         and output_text.startswith(REASONING_OPEN)
@@ -87,10 +77,10 @@ MAX_PATTERN_SIZE = 2_000
 MAX_SEARCHED_CHARS = 20_000
 """Only this many characters at the end of a text are searched."""
 MAX_SEARCH_WORK = 200_000_000
-"""Characters searched again after each match, times instructions. A search beyond it finds nothing.
+"""Characters searched again after each match, times instructions. A search that exceeds it finds nothing.
 
-A single search is linear in the text, but finding every match can be quadratic. The limit is a count and not a time, so
-that every machine gets the same answer.
+A single search is linear in the text, but finding every match can be quadratic. Since the limit is not a time, every
+machine gets the same answer.
 """
 _EDGES = ("", " ", "\n", "\t")
 _OPTIONS = re2.Options()
@@ -105,7 +95,7 @@ class PatternError(Exception):
 def compile_pattern(pattern: str) -> Any:
     r"""Compile a regular expression with RE2, which has no catastrophic backtracking.
 
-    The pattern of a run comes from a stranger and is applied by everyone who checks the run. RE2 matches like Python's
+    The pattern of a run is untrusted input on the machine of everyone who checks the run. RE2 matches like Python's
     `re`, except that look-around and back-references are not supported and `\d`, `\w`, `\s` and `\b` are ASCII only.
 
     Raises:
@@ -130,13 +120,10 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
-    """Return the first group of the last match, or the whole match without a group, or None if nothing matches.
+    """Return the last match (its first group, if the pattern has groups) of a valid pattern, or None without a match.
 
     >>> find_last_match("#### ([0-9]+)", "#### 3, no: #### 4"), find_last_match("[0-9]+", "none")
     ('4', None)
-
-    Raises:
-        PatternError: See `compile_pattern`.
     """
     compiled = compile_pattern(pattern)
     text = _encodable(text[-MAX_SEARCHED_CHARS:].removesuffix("\n"))  # as in Python, `$` ignores a final line break
@@ -151,32 +138,26 @@ def find_last_match(pattern: str, text: str) -> str | None:
 
 
 def matches_whole(pattern: str, text: str) -> bool:
-    r"""Return whether a pattern matches a text from its first to its last character.
+    r"""Return whether a valid pattern matches a whole text.
 
     >>> matches_whole("a+", "aa"), matches_whole("a+$", "aa\n"), matches_whole("(?m)^a$", "a\nb")
     (True, False, False)
-
-    Raises:
-        PatternError: See `compile_pattern`.
     """
     compiled = compile_pattern(pattern)
     return len(text) <= MAX_SEARCHED_CHARS and compiled.fullmatch(_encodable(text)) is not None
 
 
 def can_capture(pattern: str, text: str) -> bool:
-    """Return whether a pattern could read a text in some output, with or without white space around it.
+    """Return whether a valid pattern could extract a text from some output, with or without surrounding white space.
 
     >>> can_capture("#### ([0-9]+)", "7"), can_capture("#### ([0-9]+)", "seven")
     (True, False)
-
-    Raises:
-        PatternError: See `compile_pattern`.
     """
-    compile_pattern(pattern)
-    group = _first_group(pattern)
+    patterns = [compile_pattern(pattern)]
+    if (group := _first_group(pattern)) is not None:
+        patterns.append(re2.compile(group))
     texts = [_encodable(f"{before}{text}{after}") for before in _EDGES for after in _EDGES]
-    wholes = [re2.compile(each) for each in (pattern, group) if each is not None]
-    return any(whole.fullmatch(each) is not None for whole in wholes for each in texts)
+    return any(each.fullmatch(one) is not None for each in patterns for one in texts)
 
 
 def _first_group(pattern: str) -> str | None:
@@ -203,14 +184,10 @@ def _encodable(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How answers are read and compared.
+    """How answers are extracted and compared.
 
-    Attributes:
-        answer: Where the answer stands in an output.
-        answer_regex: Pattern that captures the answer, if `answer` is `regex`.
-        compare: How the answer is compared with the expected one.
-        tolerance: Of numeric comparison, relative to the expected number if that is above 1, else absolute.
-        version: Of the number and choice readers. A run is always scored with the version that it states.
+    The tolerance of numeric comparison is relative to the expected number if that is above 1, else absolute. `version`
+    selects the number and choice readers, so that old runs are scored as before.
     """
 
     answer: Answer = "tags"
@@ -230,7 +207,7 @@ class Scoring:
         return self.answer in ("last_number", "choice") or self.compare == "numeric"
 
     def document(self) -> dict[str, Any]:
-        """Return the fields as documents state them; version 1 is left out."""
+        """Return the field `scoring` of eval_summary.json; version 1 is omitted."""
         return {key: value for key, value in asdict(self).items() if key != "version" or value != 1}
 
     def describe(self) -> str:
@@ -238,7 +215,7 @@ class Scoring:
         return f"{self.answer}, compared {self.compare}"
 
     def read(self, text: str) -> str | None:
-        """Return the answer in an output, or None if there is none."""
+        """Extract the answer of an output, or return None without one."""
         match self.answer:
             case "tags":
                 return extract_answer(text)
@@ -251,7 +228,7 @@ class Scoring:
             case "regex":
                 found = find_last_match(self.answer_regex or "", text)
                 return None if found is None else found.strip()
-        plain = text.rpartition("</think>")[2].strip()  # a chat template may write the thought as well
+        plain = text.rpartition("</think>")[2].strip()  # some chat templates include the reasoning
         return (plain.splitlines()[-1].strip() if self.answer == "last_line" else plain) if plain else None
 
     def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
@@ -259,7 +236,7 @@ class Scoring:
         return answer is not None and any(self._is_equal(answer, one) for one in accepted)
 
     def has_form(self, text: str, finish_reason: str) -> bool:
-        """Return whether an output ended by itself and has the expected form: the exact tags, or a readable answer."""
+        """Return whether an output was not cut off and has the expected form: the exact tags, or a readable answer."""
         if self.answer == "tags":
             return format_ok(text, finish_reason)
         answer = self.read(text)
@@ -276,13 +253,13 @@ class Scoring:
     def verdict(
         self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
     ) -> dict[str, Any]:
-        """Return the verdict on an output as its prediction row states it.
+        """Return the verdict fields of a prediction row.
 
         Args:
             text: The output.
             finish_reason: `stop`, `length` or `error`.
-            accepted: Accepted answers, at least one.
-            stop: Stop string of the generation, which is not part of the answer.
+            accepted: One or more accepted answers.
+            stop: Stop string of the generation; the output from it on is ignored.
         """
         if stop and self.version > 1:
             text = text.partition(stop)[0]
@@ -303,7 +280,7 @@ class Scoring:
         return is_correct(answer, expected)
 
     def unboxed_number(self, answer: str) -> str:
-        """Return the number in a box, which may also hold a unit or a variable; return any other answer unchanged."""
+        """Return the number in a boxed answer, without its unit or variable. Other answers are returned unchanged."""
         return last_number(answer) or "" if self.answer == "boxed" else answer
 
 
@@ -329,10 +306,10 @@ def expected_line(row: Mapping[str, Any]) -> str:
 
 
 def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[VERSION]) -> bool:
-    """Return whether an output ends with the expected answer, whatever its form.
+    """Return whether an output ends with the expected answer in any form.
 
     A number is compared with the last number, a letter from A to J with the last choice, and words with the last
-    words. An expected answer without letters is a formula: all its characters count, except white space.
+    words. A formula (any answer without letters) must match character by character, except for white space.
 
     >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
     [True, True]
@@ -356,5 +333,5 @@ def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[
 
 
 def fold(text: str) -> str:
-    """Return a text in one case, with each run of white space as one blank."""
+    """Fold the case of a text and collapse white space."""
     return " ".join(text.casefold().split())

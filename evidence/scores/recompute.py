@@ -1,7 +1,4 @@
-"""Compute the figures that a run states from its own rows.
-
-The trainer writes these figures and the checker computes them again, so there is one definition of each.
-"""
+"""Compute the results and scores of a run from its rows, for both the trainer and the checker."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,35 +26,30 @@ Row = Mapping[str, Any]
 GROUPINGS = ("section", "category", "difficulty")
 """Fields of an evaluation item by which scores are grouped."""
 MORE_SAMPLES = "more_samples"
-"""Field of a prediction row that holds the answers after the first."""
+"""Field of a prediction row with the answers after the first."""
 _METRICS = {"exact_match": "correct", "format_compliance": "format_ok", "lenient_match": "lenient_correct"}
-"""Metrics of an evaluation, and the field of a prediction row that each counts."""
+"""Metrics of an evaluation and the prediction field that each counts."""
 FORM_GAP = 0.2
-"""Fraction of answers that are right only leniently from which `describe_form_losses` reports it."""
+"""Smallest fraction of answers right only leniently that `describe_form_losses` reports."""
 
 
 def compute_result(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Compute the fields of the manifest's `result` that follow from metrics.jsonl.
+    """Compute the fields of the manifest's `result` that follow from the rows of metrics.jsonl, all None without rows.
 
-    `last`, `mean` and `best` are different numbers. For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3,
-    best 1 at step 2. A row whose loss is null (not finite) counts for neither mean nor best.
-
-    Args:
-        metric_rows: Rows in file order, each with `step`, `tokens_seen` and `loss`.
-
-    Returns:
-        `first_loss`, `last_loss`, `mean_loss`, `best_loss`, `best_step` and `tokens_seen`; all None without rows.
+    For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3, best 1 at step 2. A loss of null (not finite) counts
+    for neither mean nor best.
     """
     losses = column(metric_rows, "loss")
     measured = losses[np.isfinite(losses)].tolist()
-    best = metric_rows[int(np.nanargmin(losses))] if measured else None
+    first, last = (metric_rows[0], metric_rows[-1]) if metric_rows else ({}, {})
+    best = metric_rows[int(np.nanargmin(losses))] if measured else {}
     return {
-        "first_loss": metric_rows[0]["loss"] if metric_rows else None,
-        "last_loss": metric_rows[-1]["loss"] if metric_rows else None,
+        "first_loss": first.get("loss"),
+        "last_loss": last.get("loss"),
         "mean_loss": math.fsum(measured) / len(measured) if measured else None,
-        "best_loss": best["loss"] if best else None,
-        "best_step": best["step"] if best else None,
-        "tokens_seen": metric_rows[-1]["tokens_seen"] if metric_rows else None,
+        "best_loss": best.get("loss"),
+        "best_step": best.get("step"),
+        "tokens_seen": last.get("tokens_seen"),
     }
 
 
@@ -86,14 +77,10 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
 def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = True) -> dict[str, Any]:
     """Compute `metrics`, `groups` and `sampled` of eval_summary.json from the rows of predictions.jsonl.
 
-    With several samples per item, `metrics` is of the first sample and `sampled` of all of them. An item without an
-    output (`error` is not null) counts as wrong: 3 right of 3 outputs and 1 error is 0.75. If items share a group or a
-    prompt, standard errors and intervals are clustered, and each metric states the number of clusters.
-
-    Args:
-        rows: Prediction rows in file order.
-        samples: Number of answers to each item.
-        by_prompt: Whether equal prompts are one cluster. Earlier versions did not do this and state another method.
+    With several samples per item, `metrics` counts the first one and `sampled` all of them. An item without an output
+    (`error` is not null) counts as wrong: 3 right of 3 outputs and 1 error is 0.75. If items share a group or a prompt,
+    standard errors and intervals are clustered, and each metric has the number of clusters. `by_prompt=False` ignores
+    equal prompts, as earlier versions did.
     """
     clusters, method = find_clusters(rows, by_prompt=by_prompt)
     members: dict[str, dict[str, list[int]]] = {grouping: defaultdict(list) for grouping in GROUPINGS}
@@ -105,17 +92,15 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
     def metrics(numbers: Sequence[int]) -> dict[str, Any]:
         return _metrics([rows[number] for number in numbers], [clusters[number] for number in numbers], method)
 
-    return {
+    scores: dict[str, Any] = {
         "metrics": metrics(range(len(rows))),
-        "groups": {
-            grouping: {name: metrics(named[name]) for name in sorted(named)} for grouping, named in members.items()
-        },
-        **({"sampled": _sampled_scores(rows, samples, clusters, method)} if samples > 1 else {}),
+        "groups": {key: {name: metrics(named[name]) for name in sorted(named)} for key, named in members.items()},
     }
+    return scores | ({"sampled": _sampled_scores(rows, samples, clusters, method)} if samples > 1 else {})
 
 
 def is_clustered_by_prompt(stated: Row) -> bool:
-    """Return whether stated scores treat equal prompts as one cluster, which earlier versions did not."""
+    """Return whether the scores of an eval summary treat equal prompts as one cluster. Earlier versions did not."""
     interval = stated["metrics"]["exact_match"]["interval"]
     return interval is None or interval["method"] == BY_PROMPT
 
@@ -126,22 +111,16 @@ def is_right(row: Row) -> bool:
 
 
 def _metrics(rows: Sequence[Row], clusters: Sequence[Hashable], method: str) -> dict[str, Any]:
-    """Compute each metric of some rows. `lenient_match` is left out if no row states it, as in earlier versions."""
-    answered = [row["error"] is None for row in rows]
+    """Compute each metric of some rows, without `lenient_match` if no row has it, as in earlier versions."""
+    n, n_errors = len(rows), sum(row["error"] is not None for row in rows)
     found: dict[str, Any] = {}
     for name, field in _METRICS.items():
         if field == "lenient_correct" and not any(field in row for row in rows):
             continue
-        right = [is_answered and bool(row.get(field)) for is_answered, row in zip(answered, rows, strict=True)]
-        n, successes = len(right), sum(right)
-        metric: dict[str, Any] = {
-            "value": None,
-            "n": n,
-            "n_scored": sum(answered),
-            "n_errors": n - sum(answered),
-            "standard_error": None,
-            "interval": None,
-        }
+        right = [row["error"] is None and bool(row.get(field)) for row in rows]
+        successes = sum(right)
+        metric: dict[str, Any] = {"value": None, "n": n, "n_scored": n - n_errors, "n_errors": n_errors}
+        metric |= {"standard_error": None, "interval": None}
         if n:
             if method == "wilson":
                 low, high = wilson_interval(successes, n)
@@ -159,26 +138,26 @@ def _interval(low: float, high: float, method: str) -> dict[str, Any]:
 
 
 def iter_answers(row: Row) -> Iterator[dict[str, Any]]:
-    """Yield each answer of a prediction row as a row of its own, the first one first."""
+    """Yield each sample of a prediction row as its own row."""
     yield {key: value for key, value in row.items() if key not in (MORE_SAMPLES, "majority_answer", "majority_correct")}
-    of_item = {key: row[key] for key in ("id", "expected", "also_expected") if key in row}
+    item = {key: row[key] for key in ("id", "expected", "also_expected") if key in row}
     for sample in row.get(MORE_SAMPLES, ()):
-        yield {**of_item, "error": None, **sample}
+        yield {**item, "error": None, **sample}
 
 
 def pass_at_k(samples: int, right: int, k: int) -> float:
-    """Compute the unbiased estimate of pass@k, `1 − C(n − c, k) / C(n, k)`.
+    """Compute the unbiased estimate of pass@k, `1 − C(n − c, k) / C(n, k)`, from n samples with c right answers.
 
-    n samples, c of them right, k tries (M. Chen et al., arXiv 2107.03374, 2021). For 4 samples of which 2 are right and
-    k = 2: `1 − 1 / 6 = 0.833`; `1 − (1 − 2 / 4)²` would be 0.75, which is biased.
+    From M. Chen et al., arXiv 2107.03374, 2021. For 2 right answers in 4 samples and k = 2: `1 − 1 / 6 = 0.833`. The
+    biased estimate `1 − (1 − 2 / 4)²` would be 0.75.
     """
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
 def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | None:
-    """Return the most frequent answer, the earliest on a tie, or None if no sample has an answer.
+    """Return the most frequent answer (the earliest on a tie), or None without any answer.
 
-    Two answers are equal if one is right where the other is expected. Of 7, 8, 8.0 compared as numbers it is 8.
+    Answers are compared as in scoring: the majority of 7, 8, 8.0 is 8 if answers are numbers.
     """
     counts: dict[str, int] = {}
     for answer in answers:
@@ -189,7 +168,7 @@ def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | No
 
 
 def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of a prediction row about the majority of its answers."""
+    """Return `majority_answer` and `majority_correct` of a prediction row."""
     majority = majority_answer(answers, scoring)
     return {"majority_answer": majority, "majority_correct": scoring.is_right(majority, accepted)}
 
@@ -202,28 +181,20 @@ def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], 
     method = BY_PROMPT if method == BY_PROMPT else "clustered_wilson"
     right = [0 if row["error"] is not None else sum(each["correct"] for each in iter_answers(row)) for row in rows]
     majority = [float(row["error"] is None and bool(row.get("majority_correct"))) for row in rows]
-    tries = [*(2**power for power in range((samples - 1).bit_length())), samples]
-    return {
-        "samples": samples,
-        "pass_at": [
-            {
-                "tries": k,
-                **share_with_interval(
-                    [pass_at_k(samples, min(c, samples), k) for c in right], clusters, samples // k, method
-                ),
-            }
-            for k in tries
-        ],
-        "majority": share_with_interval(majority, clusters, 1, method),
-    }
+    pass_at = []
+    for k in [*(2**power for power in range((samples - 1).bit_length())), samples]:
+        values = [pass_at_k(samples, min(count, samples), k) for count in right]
+        pass_at.append({"tries": k, **share_with_interval(values, clusters, samples // k, method)})
+    majority_score = share_with_interval(majority, clusters, 1, method)
+    return {"samples": samples, "pass_at": pass_at, "majority": majority_score}
 
 
 def share_with_interval(
     values: Sequence[float], clusters: Sequence[Hashable], tries_each: int, method: str = "clustered_wilson"
 ) -> dict[str, Any]:
-    """Compute the mean of a share of each item, with standard error and Wilson interval.
+    """Compute the mean of one fraction per item, with standard error and Wilson interval.
 
-    The effective number of items of the interval is at most `tries_each` for each item.
+    The interval counts each item as at most `tries_each` independent ones.
     """
     if not values:
         return {"value": None, "standard_error": None, "interval": None}
@@ -234,56 +205,41 @@ def share_with_interval(
 
 
 def draw_ids(ids: Sequence[str], count: int, seed: int) -> list[str]:
-    """Draw up to `count` ids reproducibly: those with the smallest SHA-256 of seed and id, in their original order."""
+    """Draw up to `count` ids reproducibly: the smallest by SHA-256 of seed and id, in their original order."""
     chosen = set(sorted(ids, key=lambda each: hashlib.sha256(f"{seed} {each}".encode()).digest())[:count])
     return [each for each in ids if each in chosen]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RightAnswers:
-    """Number of right answers of a model, strictly and leniently (whatever their form), among n items."""
-
-    strict: int
-    lenient: int
-    n: int
-
-
-def count_right(metrics: Row | None) -> RightAnswers | None:
-    """Return the right answers that evaluation metrics state, or None if they state no lenient ones."""
+def _count_right(metrics: Row | None) -> tuple[int, int, int] | None:
+    """Return the number of strictly right, leniently right and all answers, or None without a lenient score."""
     strict, lenient = (metrics or {}).get("exact_match"), (metrics or {}).get("lenient_match")
     if not strict or not lenient or strict["value"] is None or lenient["value"] is None:
         return None
     n = strict["n"]
-    return RightAnswers(strict=round(strict["value"] * n), lenient=round(lenient["value"] * n), n=n)
+    return round(strict["value"] * n), round(lenient["value"] * n), n
 
 
-def describe_form_gain(before: RightAnswers | None, after: RightAnswers | None) -> str | None:
-    """Describe a gain in exact match that is only a gain in form, in full or in part, or return None if it is not.
+def describe_form_gain(metrics_before: Row | None, metrics_after: Row | None) -> str | None:
+    """Describe a gain in exact match that is entirely or partly a gain in form, or return None if it is neither.
 
-    In full if the lenient score does not rise; in part if fewer answers are right only leniently than before.
-
-    >>> describe_form_gain(RightAnswers(strict=0, lenient=4, n=60), RightAnswers(strict=2, lenient=2, n=60))
-    'the gain is form: strict 0 → 2 of 60, lenient 4 → 2'
-    >>> describe_form_gain(RightAnswers(strict=0, lenient=30, n=60), RightAnswers(strict=40, lenient=42, n=60))
-    'part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42'
-    >>> describe_form_gain(RightAnswers(strict=10, lenient=12, n=60), RightAnswers(strict=40, lenient=42, n=60))
+    Entirely if the lenient score does not rise: "the gain is form: strict 0 → 2 of 60, lenient 4 → 2". Partly if fewer
+    answers than before are right only leniently: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
     """
-    if before is None or after is None or before.n != after.n or after.strict <= before.strict:
+    before, after = _count_right(metrics_before), _count_right(metrics_after)
+    if before is None or after is None:
         return None
-    figures = f"strict {before.strict} → {after.strict} of {after.n}, lenient {before.lenient} → {after.lenient}"
-    if after.lenient <= before.lenient:
-        return f"the gain is form: {figures}"
-    if before.lenient - before.strict > after.lenient - after.strict:
-        return f"part of the gain is form: {figures}"
-    return None
+    (strict, lenient, n), (new_strict, new_lenient, new_n) = before, after
+    is_entire = new_lenient <= lenient
+    if n != new_n or new_strict <= strict or not (is_entire or lenient - strict > new_lenient - new_strict):
+        return None
+    head = "the gain is form" if is_entire else "part of the gain is form"
+    return f"{head}: strict {strict} → {new_strict} of {n}, lenient {lenient} → {new_lenient}"
 
 
 def describe_run_gain(summary: Row | None) -> str | None:
-    """Describe a run's gain over its untrained model if it is only a gain in form, else return None."""
+    """Describe a run's gain over its untrained model if it is entirely or partly a gain in form, else return None."""
     baseline = (summary or {}).get("baseline")
-    if not summary or not baseline:
-        return None
-    return describe_form_gain(count_right(baseline.get("metrics")), count_right(summary.get("metrics")))
+    return describe_form_gain(baseline.get("metrics"), summary.get("metrics")) if summary and baseline else None
 
 
 def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
@@ -292,16 +248,13 @@ def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list
     Returns the log's warnings about the form of rows and outputs (TP087, TP088), and a sentence if at least
     `FORM_GAP` of the answers are right only leniently.
     """
-    found = [
-        str(record["message"]).split(": ", 1)[-1]
-        for record in log or ()
-        if record["fields"].get("code") in ("TP087", "TP088")
-    ]
-    right = count_right((summary or {}).get("metrics"))
-    if right is not None and right.lenient - right.strict >= max(right.strict, FORM_GAP * right.n, 1):
+    warnings = (record for record in log or () if record["fields"].get("code") in ("TP087", "TP088"))
+    found = [str(record["message"]).split(": ", 1)[-1] for record in warnings]
+    strict, lenient, n = _count_right((summary or {}).get("metrics")) or (0, 0, 0)
+    if lenient - strict >= max(strict, FORM_GAP * n, 1):
         reader = ((summary or {}).get("scoring") or {}).get("answer", "tags")
         found.append(
-            f"{right.lenient} of {right.n} answers are right leniently, but only {right.strict} with evaluation.answer "
-            f"{reader}. Set evaluation.answer to the form of the outputs, or train the model on that form."
+            f"{lenient} of {n} answers are right leniently, but only {strict} with evaluation.answer {reader}. "
+            "Set evaluation.answer to the form of the outputs, or train the model on that form."
         )
     return found

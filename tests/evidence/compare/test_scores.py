@@ -71,12 +71,6 @@ def test_settings_that_differ_come_with_their_source(tmp_path: Path):
     assert not equal & differing.keys()
 
 
-def test_a_setting_that_one_run_does_not_state(tmp_path: Path):
-    a, b = runs_of(tmp_path, {}, {"manifest": {"environment": {"flags": {"XLA_FLAGS": "--x"}}}})
-    (setting,) = [setting for setting in compared(a, b).differing if setting.name == "environment.flags.XLA_FLAGS"]
-    assert setting.values == (ABSENT, "--x")
-
-
 def test_what_was_changed_comes_first_and_what_both_documents_state_alike_once(tmp_path: Path):
     other = {"optimizer": {"learning_rate": 0.003}, "data": {"dataset": "sets/mine.jsonl"}, "mesh": {"device": "auto"}}
     manifest = {
@@ -168,11 +162,8 @@ def test_paired_score(tmp_path: Path):
     score = pair.score
     assert score is not None
     assert pair.refused == ()
-    assert (score.table.items, score.table.only_first, score.table.only_second) == (
-        30,
-        len(only_first),
-        len(only_second),
-    )
+    table = score.table
+    assert (table.items, table.only_first, table.only_second) == (30, len(only_first), len(only_second))
     assert score.difference == pytest.approx((sum(other.values()) - sum(one.values())) / 30)
     assert score.low < score.difference < score.high
     discordant = len(only_first) + len(only_second)
@@ -180,15 +171,6 @@ def test_paired_score(tmp_path: Path):
     assert [flip.id for flip in score.flips] == [*only_first, *only_second]
     assert {flip.kind for flip in score.flips if flip.id in only_first} <= {"broken"}
     assert all(flip.first_answer != flip.second_answer for flip in score.flips)
-
-
-def test_a_run_against_itself(tmp_path: Path):
-    (a,) = runs_of(tmp_path, {})
-    comparison = compared(a, a)
-    assert comparison.differing == ()
-    (pair,) = comparison.pairs
-    assert pair.score is not None
-    assert (pair.score.difference, pair.score.p_value, pair.score.flips) == (0.0, 1.0, ())
 
 
 def test_several_runs_are_held_against_the_first_with_holm(tmp_path: Path):
@@ -202,17 +184,11 @@ def test_several_runs_are_held_against_the_first_with_holm(tmp_path: Path):
 def test_order_of_items_does_not_matter(tmp_path: Path):
     a, b = runs_of(tmp_path, {}, {"seed": 0})
     edit_rows(b, lambda rows: rows.reverse())
-    (pair,) = compared(a, b).pairs
+    comparison = compared(a, b)
+    (pair,) = comparison.pairs
     assert pair.score is not None
-    assert pair.score.difference == 0.0
-
-
-def drop_two(rows: list[dict[str, Any]]) -> None:
-    del rows[3:5]
-
-
-def repeat_one(rows: list[dict[str, Any]]) -> None:
-    rows.append(rows[0])
+    assert (pair.score.difference, pair.score.p_value, pair.score.flips) == (0.0, 1.0, ())
+    assert comparison.smoke is None
 
 
 def other_prompts(rows: list[dict[str, Any]]) -> None:
@@ -220,24 +196,19 @@ def other_prompts(rows: list[dict[str, Any]]) -> None:
         row["prompt"] += " Think."
 
 
-def other_answers(rows: list[dict[str, Any]]) -> None:
-    rows[2]["expected"] = "0"
-
-
-def other_items(rows: list[dict[str, Any]]) -> None:
-    rows[0]["id"] = "new-item"
-
-
-REFUSALS = {
-    "fewer items": (drop_two, ("Only a was evaluated on 2 items (item-0003, item-0004).",)),
-    "an item twice": (repeat_one, ("b answers 1 item more than once (item-0000).",)),
-    "other prompts": (
-        other_prompts,
-        ("The prompts of 5 items differ (item-0000, item-0001, item-0002, …).",),
+REFUSALS: dict[str, tuple[Callable[[list[dict[str, Any]]], object], tuple[str, ...]]] = {
+    "fewer items": (
+        lambda rows: [rows.pop(3), rows.pop(3)],
+        ("Only a was evaluated on 2 items (item-0003, item-0004).",),
     ),
-    "other expected answers": (other_answers, ("The expected answers of 1 item differ (item-0002).",)),
+    "an item twice": (lambda rows: rows.append(rows[0]), ("b answers 1 item more than once (item-0000).",)),
+    "other prompts": (other_prompts, ("The prompts of 5 items differ (item-0000, item-0001, item-0002, …).",)),
+    "other expected answers": (
+        lambda rows: rows[2].update(expected="0"),
+        ("The expected answers of 1 item differ (item-0002).",),
+    ),
     "other ids": (
-        other_items,
+        lambda rows: rows[0].update(id="new-item"),
         ("Only a was evaluated on 1 item (item-0000).", "Only b was evaluated on 1 item (new-item)."),
     ),
     "nothing": (list.clear, ("predictions.jsonl of b is empty.",)),
@@ -294,10 +265,6 @@ def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: 
     )
 
 
-def test_two_full_runs_are_no_rehearsal(tmp_path: Path):
-    assert compared(*runs_of(tmp_path, {}, {})).smoke is None
-
-
 def test_text_of_a_score(tmp_path: Path):
     a, b = runs_of(tmp_path, {"items": 4}, {"items": 4})
     rows = [(True, True), (False, True), (False, False), (False, True)]
@@ -334,17 +301,7 @@ def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path):
 def test_json_has_every_field(tmp_path: Path):
     value = as_dict(compared(*runs_of(tmp_path, {"correct": 0.1}, {"correct": 0.9})))
     assert json.loads(json.dumps(value, allow_nan=False))["names"] == ["a", "b"]
-    assert set(value) == {
-        "names",
-        "grades",
-        "statuses",
-        "differing",
-        "equal",
-        "headlines",
-        "withheld",
-        "pairs",
-        "smoke",
-    }
+    assert " ".join(value) == "names grades statuses differing equal headlines withheld pairs smoke"
     assert value["pairs"][0]["score"]["table"]["items"] == 30
 
 
@@ -414,16 +371,6 @@ def test_what_a_person_changed_is_apart_from_what_follows_from_it(tmp_path: Path
     ]
     assert [setting.name for setting in found.derived] == ["training.schedule.final_learning_rate"]
     assert found.sameness == ""
-
-
-def test_of_three_runs_each_is_held_against_the_first_alone(tmp_path: Path):
-    rates = (0.001, 0.001, 0.004)
-    runs = [
-        write_run(tmp_path, name, config={"optimizer": {"learning_rate": rate}})
-        for name, rate in zip("abc", rates, strict=True)
-    ]
-    found = judge_pairs(compare_runs([read_run(run) for run in runs]))
-    assert [len(one.changed) for one in found] == [0, 1]
 
 
 @pytest.mark.parametrize(

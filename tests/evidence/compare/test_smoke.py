@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -61,18 +60,10 @@ def test_smoke_against_full(tmp_path: Path):
     check = compared(full, smoke).smoke
     assert check is not None
     assert (check.smoke, check.full) == ("a", "b")
-    assert {answer.question: answer.same for answer in check.answers} == {
-        "same model": True,
-        "same first parameters": True,
-        "same training data": False,
-        "same code": True,
-        "same kind of device": False,
-        "same number of devices": False,
-        "same method and optimizer": True,
-        "same number formats": True,
-        "same shape of a step": True,
-        "same settings apart from model, rows, batch and length": True,
-    }
+    assert len(check.answers) == 10
+    assert [answer.question for answer in check.answers if not answer.same] == [
+        "same training data", "same kind of device", "same number of devices",
+    ]  # fmt: skip
     assert check.proved[0] == "The pipeline runs to the end and seals its evidence: 2 of 2 steps on 1 × cpu."
     assert check.not_proved == (
         "That the model learns: 2 steps say nothing about 20.",
@@ -104,13 +95,6 @@ def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
     )
 
 
-def test_a_smoke_run_that_failed_proves_nothing(tmp_path: Path):
-    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4}, {})
-    check = compared(smoke, full).smoke
-    assert check is not None
-    assert check.proved == ("Nothing: the smoke run did not succeed (status failed).",)
-
-
 def test_code_that_is_not_known_is_not_the_same(tmp_path: Path):
     unknown = {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}}
     smoke, full = runs_of(tmp_path, {"mode": "smoke", "steps": 2} | unknown, unknown)
@@ -129,8 +113,6 @@ def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(
     assert check.proved == ("Nothing: the smoke run did not succeed (status failed).",)
     assert check.not_proved[0] == "That the model learns: 0 steps say nothing about 20."
     assert check.answers[0].same is None
-    check = compare_runs([read_run(full), read_run(smoke)]).smoke
-    assert check is not None
 
 
 @pytest.mark.parametrize("forged", ["smoke", "full"])
@@ -163,16 +145,8 @@ def figures(found: SmokeCheck) -> dict[str, SmokeFigure]:
 def test_a_sound_smoke_run_passes_all_but_what_it_did_not_do(tmp_path: Path) -> None:
     found = pair(tmp_path)
     assert [stage.name for stage in found.smoke_stages] == [*STAGES[:3], "2 steps", *STAGES[4:]]
-    assert [stage.state for stage in found.smoke_stages] == [
-        "passed",
-        "passed",
-        "passed",
-        "passed",
-        "not exercised",
-        "not exercised",
-        "passed",
-        "passed",
-    ]
+    skipped = [stage.name for stage in found.smoke_stages if stage.state == "not exercised"]
+    assert (skipped, len(found.smoke_stages)) == (["save", "resume"], 8)
     assert found.smoke_stages[1].seconds == 4.0
     assert found.summary == "The smoke run rehearsed 6 of 8 stages of f, but with different first loss."
 
@@ -204,28 +178,20 @@ def test_a_failed_smoke_run_failed_at_one_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "name"),
-    [({"parameters": 7}, "parameters"), ({"dtypes": {"compute": "bfloat16"}}, "number types")],
+    ("model", "name", "agrees", "remark"),
+    [
+        ({}, "parameters", True, ""),
+        ({"parameters": 7}, "parameters", False, ""),
+        ({"dtypes": {"compute": "bfloat16"}}, "number types", False, ""),
+        ({}, "first loss", False, ""),
+        ({"weights_sha256": "a" * 64}, "first loss", None, "other first parameters"),
+    ],
 )
-def test_what_must_agree_and_does_not_is_found(tmp_path: Path, model: dict[str, Any], name: str) -> None:
-    assert figures(pair(tmp_path, manifest={"model": model}))[name].agrees is False
-
-
-def test_first_losses_are_held_against_each_other_only_from_one_start_and_rows(tmp_path: Path) -> None:
-    found = figures(pair(tmp_path, manifest={"model": {"weights_sha256": "a" * 64}}))["first loss"]
-    assert (found.agrees, found.remark) == (None, "other first parameters")
-
-
-def test_a_first_loss_agrees_within_the_rounding_of_its_products(tmp_path: Path) -> None:
-    smoke, full = (write_run(tmp_path, name, steps=40, mode=mode) for name, mode in (("s", "smoke"), ("f", "full")))
-    for folder in (smoke, full):
-        assert json.loads((folder / "run_manifest.json").read_text("utf-8"))["model"]["weights_sha256"]
-    assert figures(told(smoke, full))["first loss"].agrees is True
-
-
-def test_another_program_is_named_with_what_differs(tmp_path: Path) -> None:
-    found = pair(tmp_path, manifest={"devices": {"kind": "TPU v5e", "count": 8}})
-    assert any("devices.kind cpu, not TPU v5e; devices.count 1, not 8" in line for line in found.not_proved)
+def test_figures_that_must_agree(
+    tmp_path: Path, model: dict[str, Any], name: str, agrees: bool | None, remark: str
+) -> None:
+    found = figures(pair(tmp_path, manifest={"model": model}))[name]
+    assert (found.agrees, found.remark) == (agrees, remark)
 
 
 REPOSITORY = Path(__file__).parents[3]
@@ -255,12 +221,6 @@ def test_lineage_follows_from_the_settings(tmp_path: Path, config: dict[str, Any
     found = runs(tmp_path, full={}, smoke=config)
     assert find_lineage(found["smoke"], found["full"]) == expected
     assert find_lineage(found["full"], found["smoke"]) is None
-
-
-def test_a_model_of_the_same_name_is_no_lineage(tmp_path: Path) -> None:
-    found = runs(tmp_path, full={}, smoke={"optimizer": {"schedule": "cosine"}})
-    assert found["smoke"].model == found["full"].model
-    assert newest_smoke_pair(list(found.values())) is None
 
 
 def test_the_same_configuration_goes_before_a_newer_smaller_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evidence.rewards import Attempt, build_rewards
-from evidence.scores.forms import last_choice, last_number, parse_number, same_number
+from evidence.scores.forms import last_number, parse_number, same_number
 from evidence.scores.reading import (
     PatternError,
     Scoring,
@@ -22,7 +22,6 @@ from evidence.scores.reading import (
     expected_line,
     extract_answer,
     find_last_match,
-    format_ok,
     is_right_leniently,
     last_boxed,
     read_scoring,
@@ -118,6 +117,7 @@ def test_a_search_beyond_its_limits_finds_nothing() -> None:
     assert find_last_match("x.{100}z|[xa]", "xa" * 10_000) is None  # quadratic: each match reads up to the end
     assert find_last_match("#### (\\d)", "#### 7" + "x" * 20_000) is None
     assert find_last_match("#### (\\d)", "x" * 30_000 + "#### 7") == "7"
+    assert find_last_match("#### (.*)", "\ud800\n#### 4") == "4"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,6 @@ def test_an_unsupported_pattern_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(PatternError) as caught:
         compile_pattern(pattern)
     assert str(caught.value).startswith(why)
-
-
-def test_a_text_that_is_not_valid_unicode_is_searched() -> None:
-    assert find_last_match("#### (.*)", "\ud800\n#### 4") == "4"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +202,14 @@ GOOD = "<reasoning>\n2 and 2\n</reasoning>\n<answer>4</answer>"
     ],
 )
 def test_form_is_exact(text: str, finish_reason: str, ok: bool) -> None:
-    assert format_ok(text, finish_reason) is ok
+    assert Scoring().verdict(text, finish_reason, ["4"])["format_ok"] is ok
+
+
+def test_the_form_is_a_readable_answer_without_tags() -> None:
+    whole, number = Scoring(answer="whole"), Scoring(answer="whole", compare="numeric")
+    verdicts = [(whole, "Bob", "stop"), (whole, "Bob", "length"), (number, "Bob", "stop"), (NUMBERS, "4 m", "stop")]
+    found = [scoring.verdict(text, finish, ["4"])["format_ok"] for scoring, text, finish in verdicts]
+    assert found == [True, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -253,21 +256,6 @@ def test_what_counts_as_right(scoring: Scoring, text: str, accepted: list[str], 
 
 
 @pytest.mark.parametrize(
-    ("scoring", "text", "finish", "ok"),
-    [
-        (Scoring(answer="whole"), "Bob", "stop", True),
-        (Scoring(answer="whole"), "Bob", "length", False),
-        (Scoring(answer="whole", compare="numeric"), "Bob", "stop", False),
-        (Scoring(answer="last_number", compare="numeric"), "so 4 apples", "stop", True),
-        (Scoring(), "<reasoning>r</reasoning>\n<answer>4</answer>", "stop", True),
-        (Scoring(), "<answer>4</answer>", "stop", False),
-    ],
-)
-def test_the_form_is_that_of_the_reader(scoring: Scoring, text: str, finish: str, ok: bool) -> None:
-    assert scoring.verdict(text, finish, ["4"])["format_ok"] is ok
-
-
-@pytest.mark.parametrize(
     ("text", "expected", "right"),
     [
         ("The answer is 4.", "4", True),
@@ -307,27 +295,11 @@ def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
     assert last_number(text) == number
 
 
-def test_numbers_that_no_float_holds_are_none() -> None:
-    assert parse_number("1e999") is None
-    assert parse_number("9" * 5000) is None
-    assert same_number("12345678901234567890", "12345678901234567890.0", 0)
-
-
 def test_several_expected_answers() -> None:
     item, row = {"expected": ["4", "four"]}, {"expected": "4", "also_expected": ["four"]}
     assert accepted_answers(item) == accepted_answers(row) == ("4", "four")
     assert expected_line(item) == expected_line(row) == '["4", "four"]'
     assert expected_line({"expected": "4"}) == "4"
-
-
-@pytest.mark.parametrize("text", ["9" * 200_000, "1," * 100_000, "a" * 200_000, "A " * 100_000, "-" * 200_000])
-def test_no_output_takes_long_to_read(text: str) -> None:
-    """Each is read by every fixed pattern; a quadratic one would take minutes."""
-    last_number(text)
-    last_choice(text)
-    is_right_leniently(text, "4")
-    is_right_leniently(text, "B")
-    is_right_leniently(text, "word")
 
 
 FORMS = [json.loads(line) for line in Path("tests/cases/answer_forms.jsonl").read_text("utf-8").splitlines()]
@@ -375,6 +347,7 @@ def test_a_tolerance_is_for_numbers_written_in_two_ways_unless_it_is_set():
     assert same_number("999999.0", "1000000", 1e-6)
     assert not same_number("999999", "1000000", 1e-6)
     assert same_number("99", "100", 0.01)
+    assert parse_number("1e999") is parse_number("9" * 5000) is None
     assert same_number("9" * 3000, "9" * 3000, 0)
     assert not same_number("9" * 3000, "9" * 2999 + "8", 1e-6)
 
@@ -397,9 +370,13 @@ def test_the_stop_text_is_no_part_of_an_answer():
     assert NUMBERS.verdict("3 END4", "stop", ["3"], stop="END4")["correct"]
 
 
-@pytest.mark.parametrize("text", ["\\boxed{", "1 1/", "answer: ", "\\frac{", "(1, ", "x2 ", "= - ", "^{2}", "²", "1.5"])
-def test_no_form_takes_long_to_read(text: str):
+LONG = ["9", "1,", "a", "A ", "-", "\\boxed{", "1 1/", "answer: ", "\\frac{", "(1, ", "x2 ", "= - ", "^{2}", "²", "1.5"]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_reading_is_linear(text: str):
+    """A quadratic pattern would take minutes."""
     long = text * 100_000
     assert last_number(long) is None or len(last_number(long) or "") < 10
     last_boxed(long)
-    Scoring(answer="choice").verdict(long, "stop", ["B"])
+    Scoring(answer="choice").verdict(long, "stop", ["B", "4", "word"])
