@@ -34,8 +34,8 @@ def describe(view: ImportedRun) -> list[str]:
         note = f" [{score.note}]" if score.note else ""
         lines.append(f"score {score.name} = {score.value}{at} in {score.source}{note}")
     for one in view.predictions:
-        values = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
-        lines.append(f"answer {values!r} in {one.source}")
+        answer = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
+        lines.append(f"answer {answer!r} in {one.source}")
     return lines
 
 

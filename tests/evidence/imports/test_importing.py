@@ -90,7 +90,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
-def edit(run: Path, change: Callable[[dict], object]) -> None:
+def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = run / "import.json"
     document = json.loads(path.read_text("utf-8"))
     change(document)
