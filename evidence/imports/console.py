@@ -32,15 +32,7 @@ _LOSS = re.compile(
 )
 _PAIR = re.compile(rf"\b([A-Za-z][\w./@]*(?: [a-z]\w*)?)\s*[:=]\s*({NUMBER})(?![\w%/])", re.IGNORECASE)
 _BESIDE_LOSS = {
-    "learning_rate",
-    "grad_norm",
-    "reward",
-    "kl",
-    "perplexity",
-    "accuracy",
-    "eval_loss",
-    "mean_reward",
-    "epoch",
+    *("learning_rate", "grad_norm", "reward", "mean_reward", "kl", "perplexity", "accuracy", "eval_loss", "epoch"),
 }
 _SETTING = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
 _PIECES = re.compile(r"\s+\|\s+|\s{3,}|\.\s+(?=[A-Z][\w ]{1,30}[:=])")
@@ -63,13 +55,7 @@ _TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 
 def read_log(text: Text, file: str, where: str) -> FileReading:
-    """Read a log, except for the parts that are examples or empty templates.
-
-    Args:
-        text: Text of the file.
-        file: Path inside the folder.
-        where: Name of the file in problems.
-    """
+    """Read a log, except for examples and empty templates; `where` is the name of the file in problems."""
     lines = [replace(line, text=line.text[:_LONGEST_LINE]) for line in text.lines()]
     kept, template, opening = split_templates(lines)
     if is_example_file(file):
@@ -77,7 +63,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     log = _Log(file)
     for line in kept:
         log.read_line(line)
-    problems = list(text.problems)
+    problems = []
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
         opens = "The file is named as an example" if is_example_file(where) else quoted
@@ -85,7 +71,6 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
         problems.append(problem_of("TP518", file=where, what=what, line=opening.number))
     return FileReading(
         tool=CONSOLE if log.rows or log.facts or log.scores or opening else None,
-        encoding=text.encoding,
         template=opening is not None,
         facts=tuple(log.facts.values()),
         metrics=tuple(log.rows),
@@ -96,17 +81,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
 
 @dataclass
 class _Log:
-    """A log that is being read.
-
-    Attributes:
-        file: Path inside the folder.
-        rows: Metric rows.
-        facts: Facts by name and value, each at its first place.
-        scores: Scores.
-        stage_ended: Whether the next row belongs to another training.
-        in_evaluation: Whether the lines after an evaluation's heading are read, up to the next row.
-        in_traceback: Whether the lines are part of a traceback.
-    """
+    """State of reading a log: facts are kept once per name and value; an evaluation lasts until the next row."""
 
     file: str
     rows: list[MetricRow] = field(default_factory=list)
@@ -143,9 +118,11 @@ class _Log:
         name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
         name = "device.remark" if keys.is_unused_device(name, value) else name
         how: How = "inferred" if inferred_from else "stated"
-        source = Citation(file=self.file, line=line.number)
-        fact = Fact(name=name, value=value, source=source, how=how, note=inferred_from or note)
+        fact = Fact(name=name, value=value, source=self._cite(line), how=how, note=inferred_from or note)
         self.facts.setdefault((name, value), fact)
+
+    def _cite(self, line: Line) -> Citation:
+        return Citation(file=self.file, line=line.number)
 
     def _add_dict(self, members: dict[str, float | None], line: Line) -> None:
         if not is_trainer_summary(members):
@@ -170,14 +147,13 @@ class _Log:
         )
         stage = 1 if last is None else last.stage + (self.stage_ended or goes_back)
         self.stage_ended = False
-        self.rows.append(MetricRow(values=values, source=Citation(file=self.file, line=line.number), stage=stage))
+        self.rows.append(MetricRow(values=values, source=self._cite(line), stage=stage))
 
     def _read_result(self, line: Line) -> None:
         """Read scores, losses and settings."""
         if score := _parse_score(line.text):
             name, value, note = score
-            source = Citation(file=self.file, line=line.number)
-            self.scores.append(Score(name=name, value=value, source=source, note=note))
+            self.scores.append(Score(name=name, value=value, source=self._cite(line), note=note))
         elif final := _FINAL_LOSS.search(line.text):
             if (number := to_number(final.group(2).rstrip(",;)"))) is not None:
                 self.add(f"result.{_LOSS_KINDS.get(final.group(1).lower(), 'mean')}_loss", number, line)

@@ -175,7 +175,9 @@ def _read_file(path: Path, name: str) -> FileReading:
 
 def _read_text(text: Text, name: str, where: str) -> FileReading:
     if is_mlflow_file(name):
-        return read_mlflow(text, name)
-    if name.endswith("wandb-summary.json"):
-        return read_wandb_summary(text, name, where)
-    return _READERS[Path(name).suffix.lower()](text, name, where)
+        reading = read_mlflow(text, name)
+    elif name.endswith("wandb-summary.json"):
+        reading = read_wandb_summary(text, name, where)
+    else:
+        reading = _READERS[Path(name).suffix.lower()](text, name, where)
+    return replace(reading, encoding=text.encoding, problems=(*text.problems, *reading.problems))

@@ -42,8 +42,8 @@ def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileRe
         for key, name in names.items():
             number, pointer = to_number(part.get(key)), f"{place}/{key}"
             if number is not None and not (name == "result.tokens_seen" and number == 0):
-                source = Citation(file=file, line=lines(pointer), pointer=pointer)
-                yield Fact(name=name, value=number, source=source, note=MEAN_NOTE if key == "train_loss" else None)
+                note = MEAN_NOTE if key == "train_loss" else None
+                yield Fact(name=name, value=number, source=Citation.at(file, lines, pointer), note=note)
 
     facts = list(collect_facts(value, _STATE_FACTS, ""))
     rows = []
@@ -54,5 +54,5 @@ def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileRe
         if is_trainer_summary(item):
             facts += collect_facts(item, SUMMARY_FACTS, pointer)
         elif values := row_values(item):
-            rows.append(MetricRow(values=values, source=Citation(file=file, line=lines(pointer), pointer=pointer)))
+            rows.append(MetricRow(values=values, source=Citation.at(file, lines, pointer)))
     return FileReading(tool=TRAINER, facts=tuple(facts), metrics=tuple(rows))

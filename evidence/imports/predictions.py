@@ -29,9 +29,8 @@ def find_predictions(value: Any, file: str, lines: Lines) -> tuple[str | None, t
     for key, items in document.items():
         if isinstance(items, list) and (key == "" or plain(key) in TABLE["paths"]["prediction_lists"]):
             prefix = f"/{key}" if key else ""
-            places = [f"{prefix}/{index}" for index in range(len(items))]
-            citations = [Citation(file=file, line=lines(place), pointer=place) for place in places]
-            if rows := read_predictions(items, file, citations):
+            places = [Citation.at(file, lines, f"{prefix}/{index}") for index in range(len(items))]
+            if rows := read_predictions(items, file, places):
                 return key, rows
     return None, ()
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from schemas.problems import Problem, key_path
+from schemas.problems import Lines, Problem, key_path
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
@@ -31,6 +31,11 @@ class Citation:
     file: str
     line: int | None = None
     pointer: str | None = None
+
+    @classmethod
+    def at(cls, file: str, lines: Lines, pointer: str) -> Citation:
+        """Return the place of a value in a document."""
+        return cls(file=file, line=lines(pointer), pointer=pointer)
 
     def __str__(self) -> str:
         """Format the place for messages: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
@@ -129,13 +134,7 @@ class FileReading:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """A folder of another tool as it was read.
-
-    Attributes:
-        path: The folder.
-        files: Every regular file by its path inside the folder.
-        problems: Findings about the folder itself.
-    """
+    """Contents of another tool's folder: every regular file by its path, and findings about the folder itself."""
 
     path: Path
     files: dict[str, FileReading] = field(default_factory=dict)

@@ -45,22 +45,20 @@ _OTHER_SUBJECT = re.compile(
 def parse_json(text: str, where: str) -> ParseResult:
     """Parse JSON; NaN and repeated keys, which our own documents must not have, are only warnings here."""
     parsed = read_json(text, file=where)
-    return replace(parsed, problems=tuple(replace(problem, severity="warning") for problem in parsed.problems))
+    return replace(parsed, problems=_as_warnings(parsed.problems))
+
+
+def _as_warnings(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    return tuple(replace(problem, severity="warning") for problem in problems)
 
 
 def read_json_file(text: Text, file: str, where: str) -> FileReading:
-    """Read a JSON document; a file that holds JSON lines instead is read as such.
-
-    Args:
-        text: Text of the file.
-        file: Path inside the folder.
-        where: Name of the file in problems.
-    """
+    """Read a JSON document, or JSON lines under the name of one; `where` is the name of the file in problems."""
     parsed = parse_json(text.text, where)
     if not parsed.is_read and text.text.count("\n") > 1 and (rows := read_rows_file(text, file, where)).tool:
         return rows
     reading = read_value(parsed.value, parsed.lines, file, where) if parsed.is_read else FileReading()
-    return replace(reading, encoding=text.encoding, problems=(*text.problems, *parsed.problems, *reading.problems))
+    return replace(reading, problems=(*parsed.problems, *reading.problems))
 
 
 def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
@@ -70,8 +68,7 @@ def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
     if isinstance(value, dict) and ("wandb_version" in value or "_wandb" in value):
         value = {key: item.get("value", item) if isinstance(item, dict) else item for key, item in value.items()}
     reading = read_value(value, parsed.lines, file, where, tool=CONFIGURATION)
-    warnings = (replace(problem, severity="warning") for problem in parsed.problems)
-    return replace(reading, encoding=text.encoding, problems=(*text.problems, *warnings, *reading.problems))
+    return replace(reading, problems=(*_as_warnings(parsed.problems), *reading.problems))
 
 
 def read_rows_file(text: Text, file: str, where: str) -> FileReading:
@@ -84,14 +81,14 @@ def read_rows_file(text: Text, file: str, where: str) -> FileReading:
         if not parsed.is_read
     ]
     reading = read_rows([(number, parsed.value) for number, parsed in lines if parsed.is_read], file)
-    return replace(reading, encoding=text.encoding, problems=(*text.problems, *truncate_problems(bad)))
+    return replace(reading, problems=tuple(truncate_problems(bad)))
 
 
 def read_csv_file(text: Text, file: str, where: str) -> FileReading:
     """Read a table of predictions or metric rows, each with the line on which it begins."""
     reader = csv.DictReader(io.StringIO(text.text.replace("\x00", ""), newline=""))
     values: list[tuple[int, Any]] = []
-    problems = list(text.problems)
+    problems = []
     try:
         begins = 2
         for row in reader:
@@ -101,7 +98,7 @@ def read_csv_file(text: Text, file: str, where: str) -> FileReading:
             begins = reader.line_num + 1
     except csv.Error as error:
         problems.append(problem_of("TP521", file=where, what=f"The table cannot be read: {error}."))
-    return replace(read_rows(values, file, tool="table"), encoding=text.encoding, problems=tuple(problems))
+    return replace(read_rows(values, file, tool="table"), problems=tuple(problems))
 
 
 def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON lines") -> FileReading:
@@ -181,19 +178,10 @@ def _is_evaluation(value: Any, file: str) -> bool:
 
 @dataclass
 class _Document:
-    """A document that is being read.
+    """State of reading a document.
 
-    Attributes:
-        file: Path inside the folder.
-        lines: Lines of its values.
-        has_results: Whether results may be read: not from an example or a template.
-        is_evaluation: Whether it is about an evaluation, which has its own seed, device and model.
-        is_model: Whether it describes a model, whose dtype and lengths are not those of a training.
-        facts: Facts.
-        metrics: Metric rows.
-        scores: Scores.
-        missing: Pointers of results and scores that are null.
-        withheld: Number of results that were not read.
+    An evaluation has its own seed, device and model, and a model's dtype and lengths are not those of a training.
+    Results of an example or a template are only counted (`withheld`); `missing` has the pointers of null results.
     """
 
     file: str
@@ -314,8 +302,7 @@ class _Document:
         self.scores.append(Score(name=name, value=value, source=self._source(path), checkpoint=checkpoint))
 
     def _source(self, path: Path) -> Citation:
-        pointer = pointer_to(path)
-        return Citation(file=self.file, line=self.lines(pointer), pointer=pointer)
+        return Citation.at(self.file, self.lines, pointer_to(path))
 
     def template_problems(self, remark: str | None, gaps: list[tuple[str, str]], where: str) -> Iterator[Problem]:
         """Yield why the document is a template or an example, and which values are missing."""

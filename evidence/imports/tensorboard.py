@@ -23,12 +23,7 @@ def is_event_file(name: str) -> bool:
 
 
 def read_events(path: Path, file: str) -> FileReading:
-    """Read the scalars of an event file, one row per step; a damaged record ends the reading.
-
-    Args:
-        path: The event file.
-        file: Its path inside the folder.
-    """
+    """Read the scalars of an event file, one row per step, up to the first damaged record."""
     try:
         loader = import_module("tensorboard.backend.event_processing.event_file_loader").RawEventFileLoader
         migrate = import_module("tensorboard.data_compat").migrate_event

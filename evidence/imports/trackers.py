@@ -64,16 +64,15 @@ def read_mlflow(text: Text, file: str) -> FileReading:
     match = _MLFLOW_FILE.match(file)
     assert match is not None
     part, name = match.group("part"), match.group("name") or ""
-    reading = FileReading(tool=MLFLOW, encoding=text.encoding, problems=text.problems)
     if part == "metrics":
-        return _read_metric(text, file, name, reading)
+        return _read_metric(text, file, name)
     if part == "meta.yaml":
-        return replace(reading, facts=tuple(_meta_facts(text, file)))
+        return FileReading(tool=MLFLOW, facts=tuple(_meta_facts(text, file)))
     value, fact = text.text.strip(), fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
     given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
     if fact is None or not value or given is None:
-        return reading
-    return replace(reading, facts=(Fact(name=fact, value=given, source=Citation(file=file, line=1)),))
+        return FileReading(tool=MLFLOW)
+    return FileReading(tool=MLFLOW, facts=(Fact(name=fact, value=given, source=Citation(file=file, line=1)),))
 
 
 def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
@@ -89,7 +88,7 @@ def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
             yield Fact(name=name, value=time, source=source, note="Milliseconds in the source.")
 
 
-def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> FileReading:
+def _read_metric(text: Text, file: str, name: str) -> FileReading:
     """Read a metric's file, whose lines are `milliseconds value step`."""
     rows, scores = [], []
     for line in text.lines():
@@ -105,17 +104,17 @@ def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> File
     fact, value = fact_name(name), rows[0].values.get(metric_name(name)) if len(rows) == 1 else None
     if value is not None and plain(name) != "loss" and fact in ("result.train_seconds", "result.loss"):
         # A duration, or the mean that a trainer logs once at its end.
-        return replace(reading, facts=(Fact(name=fact, value=value, source=rows[0].source),))
-    return replace(reading, metrics=tuple(rows), scores=tuple(scores))
+        return FileReading(tool=MLFLOW, facts=(Fact(name=fact, value=value, source=rows[0].source),))
+    return FileReading(tool=MLFLOW, metrics=tuple(rows), scores=tuple(scores))
 
 
 def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Read a wandb-summary.json."""
     parsed = parse_json(text.text, where)
     if not isinstance(parsed.value, dict) or not parsed.is_read:
-        return FileReading(encoding=text.encoding, problems=(*text.problems, *parsed.problems))
+        return FileReading(problems=parsed.problems)
     reading = _read_summary(parsed.value, parsed.lines, file, where)
-    return replace(reading, encoding=text.encoding, problems=(*text.problems, *parsed.problems, *reading.problems))
+    return replace(reading, problems=(*parsed.problems, *reading.problems))
 
 
 def _read_summary(summary: dict[str, Any], lines: Lines, file: str, where: str) -> FileReading:
@@ -126,11 +125,10 @@ def _read_summary(summary: dict[str, Any], lines: Lines, file: str, where: str) 
         is_mean = key == "train/train_loss" or (key == "train_loss" and "train/loss" in summary)
         number, pointer = to_number(value), "/" + key.replace("~", "~0").replace("/", "~1")
         if number is not None and (is_mean or (metric_name(key) == "loss" and key != "train_loss")):
-            name, note = (
-                ("mean", MEAN_NOTE) if is_mean else ("last", "W&B's summary keeps the last value of each metric.")
-            )
-            source = Citation(file=file, line=lines(pointer), pointer=pointer)
-            facts.append(Fact(name=f"result.{name}_loss", value=number, source=source, how="inferred", note=note))
+            name = "result.mean_loss" if is_mean else "result.last_loss"
+            note = MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
+            source = Citation.at(file, lines, pointer)
+            facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
     return replace(reading, tool=WANDB, facts=tuple(facts))
 
 

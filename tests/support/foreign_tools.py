@@ -1,7 +1,7 @@
 """Honest folders as other tools write them, by path and content, small and complete: tests change one thing in each.
 
-Forms follow the tools: transformers' TrainerState and model card, lm-evaluation-harness, MLflow's file store, W&B's
-files, Axolotl, LLaMA-Factory, Unsloth, Keras, TensorBoard, MLPerf's mllog and OpenAI evals.
+Forms follow the tools: transformers' TrainerState, lm-evaluation-harness, MLflow's file store, W&B's files, Axolotl,
+LLaMA-Factory, Unsloth, Keras and TensorBoard.
 """
 
 from __future__ import annotations
@@ -54,29 +54,13 @@ def trainer_state(
         history.append({"epoch": epoch, "grad_norm": 1.31, "learning_rate": rate, "loss": loss, "step": step})
         if evals and step % (steps // epochs) == 0:
             number = step // (steps // epochs)
-            history.append(
-                {
-                    "epoch": float(number),
-                    "eval_accuracy": round(0.7 + 0.05 * number, 4),
-                    "eval_loss": round(1.5 - 0.15 * number, 4),
-                    "eval_runtime": 12.1041,
-                    "eval_samples_per_second": 82.617,
-                    "eval_steps_per_second": 10.327,
-                    "step": step,
-                }
-            )
-    mean = round(sum(course) / len(course), 6)
-    history.append(
-        {
-            "epoch": float(epochs),
-            "step": steps,
-            "total_flos": 1.2e15,
-            "train_loss": mean,
-            "train_runtime": 600.0,
-            "train_samples_per_second": round(8 * steps / 600.0, 3),
-            "train_steps_per_second": round(steps / 600.0, 3),
-        }
-    )
+            scores = {"eval_accuracy": round(0.7 + 0.05 * number, 4), "eval_loss": round(1.5 - 0.15 * number, 4)}
+            speed = {"eval_runtime": 12.1041, "eval_samples_per_second": 82.617, "eval_steps_per_second": 10.327}
+            history.append({"epoch": float(number), **scores, **speed, "step": step})
+    mean, rate = round(sum(course) / len(course), 6), steps / 600.0
+    speed = {"train_samples_per_second": round(8 * rate, 3), "train_steps_per_second": round(rate, 3)}
+    summary = {"total_flos": 1.2e15, "train_loss": mean, "train_runtime": 600.0, **speed}
+    history.append({"epoch": float(epochs), "step": steps, **summary})
     return {
         "best_global_step": None,
         "best_metric": None,
@@ -113,58 +97,15 @@ def hf_trainer() -> Folder:
         "train_results.json": document(train),
         "eval_results.json": document(evaluated),
         "all_results.json": document(train | evaluated),
-        "README.md": card(),
     }
 
 
-def card(*, rate: str = "0.0002", accuracy: str = "0.85", steps: int | None = None, batch: int = 8) -> str:
-    """Return the model card that the Trainer writes."""
-    asked = f"- training_steps: {steps}" if steps else "- num_epochs: 3"
-    return f"""---
-library_name: transformers
-base_model: distilbert-base-uncased
----
-
-# sst2-out
-
-This model is a fine-tuned version of [distilbert-base-uncased](https://huggingface.co/distilbert-base-uncased).
-It achieves the following results on the evaluation set:
-- Loss: 1.05
-- Accuracy: {accuracy}
-
-## Training and evaluation data
-
-More information needed
-
-### Training hyperparameters
-
-The following hyperparameters were used during training:
-- learning_rate: {rate}
-- train_batch_size: {batch}
-- eval_batch_size: 8
-- seed: 42
-- optimizer: Use adamw_torch with betas=(0.9,0.999) and epsilon=1e-08
-- lr_scheduler_type: linear
-{asked}
-
-### Framework versions
-
-- Transformers 4.57.0
-"""
-
-
-def lm_eval(*, right: int = 67, items: int = 100, task: str = "gsm8k") -> Folder:
+def lm_eval(*, right: int = 67, items: int = 100) -> Folder:
     """Return results and samples of lm-evaluation-harness."""
-    share = right / items
+    task, share = "gsm8k", right / items
     error = math.sqrt(share * (1 - share) / (items - 1))
     results = {
-        "results": {
-            task: {
-                "alias": task,
-                "exact_match,strict-match": share,
-                "exact_match_stderr,strict-match": error,
-            }
-        },
+        "results": {task: {"alias": task, "exact_match,strict-match": share, "exact_match_stderr,strict-match": error}},
         "group_subtasks": {task: []},
         "configs": {
             task: {"task": task, "num_fewshot": 5, "metric_list": [{"metric": "exact_match", "aggregation": "mean"}]}
@@ -198,13 +139,15 @@ def lm_eval(*, right: int = 67, items: int = 100, task: str = "gsm8k") -> Folder
     return {f"{folder}/results_{WHEN}.json": document(results), f"{folder}/samples_{task}_{WHEN}.jsonl": lines}
 
 
-def mlflow(*, accuracies: tuple[float, ...] = (0.71, 0.78, 0.81), seconds: int = 400) -> Folder:
+def mlflow() -> Folder:
     """Return one run of MLflow's file store."""
     begun = 1767330252000
-    metric = "".join(f"{begun + 1000 * (i + 1)} {value} {100 * (i + 1)}\n" for i, value in enumerate(accuracies))
+    metric = "".join(
+        f"{begun + 1000 * (i + 1)} {value} {100 * (i + 1)}\n" for i, value in enumerate((0.71, 0.78, 0.81))
+    )
     loss = "".join(f"{begun + 1000 * i} {value} {10 * (i + 1)}\n" for i, value in enumerate(losses(30)))
     meta = f"""artifact_location: file:///home/ada/mlruns/0/1c6b/artifacts
-end_time: {begun + 1000 * seconds}
+end_time: {begun + 400_000}
 entry_point_name: ''
 experiment_id: '606783375233873416'
 lifecycle_stage: active
@@ -268,7 +211,7 @@ max_steps:
     }
 
 
-def axolotl(*, rate: str = "0.0002", batch: int = 8, epochs: int = 3) -> Folder:
+def axolotl(*, epochs: int = 3) -> Folder:
     """Return an Axolotl configuration beside the state that its trainer saved."""
     asked = f"""base_model: NousResearch/Llama-3.2-1B
 datasets:
@@ -282,11 +225,11 @@ lora_r: 16
 lora_alpha: 32
 lora_dropout: 0.05
 gradient_accumulation_steps: 2
-micro_batch_size: {batch}
+micro_batch_size: 8
 num_epochs: {epochs}
 optimizer: adamw_8bit
 lr_scheduler: cosine
-learning_rate: {rate}
+learning_rate: 0.0002
 bf16: auto
 warmup_steps: 10
 weight_decay: 0.0
@@ -304,16 +247,9 @@ def llama_factory(*, steps: int = 300) -> Folder:
     state = trainer_state(evals=False)
     rows = "".join(
         json.dumps(
-            {
-                "current_steps": row["step"],
-                "total_steps": 300,
-                "loss": row["loss"],
-                "lr": row["learning_rate"],
-                "epoch": row["epoch"],
-                "percentage": round(100 * row["step"] / 300, 2),
-                "elapsed_time": "0:01:40",
-                "remaining_time": "0:08:20",
-            }
+            {"current_steps": row["step"], "total_steps": 300, "loss": row["loss"], "lr": row["learning_rate"]}
+            | {"epoch": row["epoch"], "percentage": round(100 * row["step"] / 300, 2)}
+            | {"elapsed_time": "0:01:40", "remaining_time": "0:08:20"}
         )
         + "\n"
         for row in state["log_history"][:-1]
@@ -340,8 +276,8 @@ max_steps: {steps}
     }
 
 
-def unsloth(*, steps: int = 60, gpu: str = "Tesla T4", mean: float | None = None) -> Folder:
-    """Return a captured Unsloth notebook run with the README that its author wrote."""
+def unsloth() -> Folder:
+    """Return the captured output of an Unsloth notebook."""
     course = losses(60)
     head = r"""==((====))==  Unsloth 2026.1.1: Fast Llama patching. Transformers: 4.57.0.
    \\   /|    GPU: Tesla T4. Num GPUs = 1. Max memory: 14.741 GB. Platform: Linux.
@@ -359,16 +295,12 @@ O^O/ \_/ \    Batch size per device = 2 | Gradient accumulation steps = 4
         f"'epoch': {8 * (i + 1) / 51760:.4f}}}\n"
         for i, loss in enumerate(course)
     )
-    mean = round(sum(course) / 60, 6) if mean is None else mean
+    mean = round(sum(course) / 60, 6)
     end = (
         f"{{'train_runtime': 473.2, 'train_samples_per_second': 1.014, 'train_steps_per_second': 0.127, "
         f"'train_loss': {mean}, 'epoch': 0.01}}\n"
     )
-    said = f"""# Llama-3.2 3B, fine-tuned with Unsloth
-
-Trained for {steps} steps on a {gpu} in about eight minutes.
-"""
-    return {"train.log": head + rows + end, "README.md": said}
+    return {"train.log": head + rows + end}
 
 
 def keras(*, epochs: int = 5) -> Folder:
@@ -391,68 +323,13 @@ def keras(*, epochs: int = 5) -> Folder:
     return {"console.log": console, "training.log": out.getvalue(), "history.json": json.dumps(history)}
 
 
-def tensorboard(*, last: float = 0.8) -> Folder:
+def tensorboard() -> Folder:
     """Return an event file of losses and of an evaluation, and the result that a script wrote."""
     parts = [record(event(10 * (i + 1), "train/loss", simple=loss)) for i, loss in enumerate(losses(30))]
     parts += [
-        record(event(step, "eval/accuracy", simple=value)) for step, value in ((100, 0.6), (200, 0.72), (300, last))
+        record(event(step, "eval/accuracy", simple=value)) for step, value in ((100, 0.6), (200, 0.72), (300, 0.8))
     ]
     return {
         "runs/events.out.tfevents.1767330000.host.1.0": b"".join(parts),
         "results.json": document({"accuracy": 0.8}),
-    }
-
-
-def mlperf(*, quality: float = 0.7551, status: str = "success") -> Folder:
-    """Return a log of MLPerf training with the result that was handed in."""
-
-    def line(key: str, value: Any, at: int, **metadata: Any) -> str:
-        event_type = "INTERVAL_END" if key == "run_stop" else "POINT_IN_TIME"
-        body = {
-            "namespace": "",
-            "time_ms": 1767330252000 + at,
-            "event_type": event_type,
-            "key": key,
-            "value": value,
-            "metadata": {"file": "train.py", "lineno": 101, **metadata},
-        }
-        return f":::MLLOG {json.dumps(body)}\n"
-
-    text = line("submission_benchmark", "resnet", 0) + line("seed", 42, 1) + line("global_batch_size", 2048, 2)
-    text += line("train_samples", 1281167, 3) + line("eval_samples", 50000, 4) + line("opt_base_learning_rate", 8.5, 5)
-    text += line("run_start", None, 10)
-    for epoch, accuracy in ((4, 0.41), (8, 0.6203), (12, quality)):
-        text += line("eval_accuracy", accuracy, 1000 * epoch, epoch_num=epoch)
-    text += line("run_stop", None, 13000, status=status)
-    return {"result_0.txt": text, "results.json": document({"eval_accuracy": 0.7551, "global_batch_size": 2048})}
-
-
-def openai_evals(*, reported: float = 0.75, right: int = 15, items: int = 20) -> Folder:
-    """Return the record of one OpenAI eval."""
-    spec = {
-        "completion_fns": ["gpt-3.5-turbo"],
-        "eval_name": "sums.dev.v0",
-        "base_eval": "sums",
-        "split": "dev",
-        "run_config": {"eval_spec": {"cls": "evals.elsuite.basic.match:Match"}, "seed": 20220722, "max_samples": None},
-        "created_by": "",
-        "run_id": "260102050412ABCDEFGH",
-        "created_at": "2026-01-02 05:04:12.123456",
-    }
-    text = json.dumps({"spec": spec}) + "\n"
-    for index in range(items):
-        answer = index + 1 if index < right else index + 500
-        about = {
-            "run_id": spec["run_id"],
-            "sample_id": f"sums.dev.{index}",
-            "created_by": "",
-            "created_at": "2026-01-02",
-        }
-        sampling = {"prompt": [{"role": "user", "content": f"{index} + 1 = ?"}], "sampled": [str(answer)]}
-        match = {"correct": index < right, "expected": str(index + 1), "picked": str(answer), "sampled": str(answer)}
-        text += json.dumps({**about, "event_id": 2 * index, "type": "sampling", "data": sampling}) + "\n"
-        text += json.dumps({**about, "event_id": 2 * index + 1, "type": "match", "data": match}) + "\n"
-    report = {"accuracy": reported, "boostrap_std": 0.0968}
-    return {
-        "evallogs/260102050412ABCDEFGH_gpt-3.5-turbo_sums.jsonl": text + json.dumps({"final_report": report}) + "\n"
     }

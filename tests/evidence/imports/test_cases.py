@@ -1,4 +1,4 @@
-"""Every folder of tests/cases/foreign: what is read from it, its grade and every finding, word for word.
+"""Golden tests of tests/cases/foreign: contents, grade and findings of every folder.
 
 A case is `<name>/folder` with the files of another tool, and `<name>/problem.txt`. After a wanted change, write the
 texts anew with `WRITE_CASES=1 pytest tests/evidence/imports/test_cases.py` and read the difference.
@@ -20,7 +20,7 @@ from schemas.render import as_text
 CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "foreign").glob("*/folder"))
 
 
-def told(view: ImportedRun) -> list[str]:
+def describe(view: ImportedRun) -> list[str]:
     """Return everything that was read, one line each."""
     lines = [f"{tool}: {', '.join(files)}" for tool, files in view.tools.items()]
     for fact in view.facts:
@@ -34,8 +34,8 @@ def told(view: ImportedRun) -> list[str]:
         note = f" [{score.note}]" if score.note else ""
         lines.append(f"score {score.name} = {score.value}{at} in {score.source}{note}")
     for one in view.predictions:
-        values = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
-        lines.append(f"answer {values!r} in {one.source}")
+        answer = (one.id, one.prompt, one.expected, one.output_text, one.extracted_answer, one.correct, one.reasoning)
+        lines.append(f"answer {answer!r} in {one.source}")
     return lines
 
 
@@ -47,7 +47,7 @@ def test_folder_is_read_and_graded(case: Path, monkeypatch: pytest.MonkeyPatch) 
         report.grade.name,
         *report.grade.reasons,
         "",
-        *told(read_tool_folder(Path("folder"))),
+        *describe(read_tool_folder(Path("folder"))),
         "",
         as_text(report.findings),
     ]

@@ -1,4 +1,4 @@
-"""Folders of other tools, honest ones and ones with a single lie: the lie is found, and nothing else is accused."""
+"""Planted contradictions in folders of other tools are found, and honest folders give no error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evidence.run import read_run
 Case = Callable[[], tools.Folder]
 
 
-def errors_of(folder: Path, files: tools.Folder) -> list[str]:
+def find_contradictions(folder: Path, files: tools.Folder) -> list[str]:
     """Return the contradictions in a folder as `code file: what`."""
     report = check_run(read_run(tools.write(folder / "run", files)))
     contradictions = [problem for problem in report.findings if problem.code.startswith("TP3")]
@@ -77,14 +77,9 @@ def best_not_last() -> tools.Folder:
 
 def several_evaluations() -> tools.Folder:
     """Two tasks, two splits, a baseline: five accuracies of one name."""
-    scores = {
-        "eval_gsm8k": 0.41,
-        "eval_math": 0.22,
-        "test_results": 0.63,
-        "val_results": 0.66,
-        "baseline/results": 0.05,
-    }
-    files = {f"{name}.json": tools.document({"accuracy": score}) for name, score in scores.items()}
+    names = ("eval_gsm8k", "eval_math", "test_results", "val_results", "baseline/results")
+    scores = zip(names, (0.41, 0.22, 0.63, 0.66, 0.05), strict=True)
+    files = {f"{name}.json": tools.document({"accuracy": score}) for name, score in scores}
     return {**files, "trainer_state.json": tools.document(tools.trainer_state(evals=False))}
 
 
@@ -95,7 +90,7 @@ def two_harness_runs() -> tools.Folder:
 
 
 def smoothed() -> tools.Folder:
-    """A bar that shows a running mean, beside a table of single losses."""
+    """A progress bar with the running mean, and a CSV file with the loss of each step."""
     course = tools.losses(30)
     bars = "".join(
         f"Epoch 1: {100 * (i + 1) // 30}%|###| {i + 1}/30 [00:01<00:30, loss={sum(course[: i + 1]) / (i + 1):.3f}]\n"
@@ -118,7 +113,7 @@ def several_batches() -> tools.Folder:
 
 
 def single_precision() -> tools.Folder:
-    """Event files keep 32 bits of a number, tables all of them."""
+    """TensorBoard rounds the losses to float32; the CSV file does not."""
     course = [2.4113123456789012, 1.9000000000000001, 1.3333333333333333]
     parts = [record(event(10 * (i + 1), "train/loss", simple=loss)) for i, loss in enumerate(course)]
     table = "step,loss\n" + "".join(f"{10 * (i + 1)},{loss!r}\n" for i, loss in enumerate(course))
@@ -126,7 +121,7 @@ def single_precision() -> tools.Folder:
 
 
 def training_accuracy() -> tools.Folder:
-    """MLflow's own logging of Keras: the accuracy of the training beside that of the validation."""
+    """MLflow autologging of Keras: training and validation accuracy."""
     rows = {
         f"{tools.MLFLOW}/metrics/{name}": "".join(f"1767330252000 {value + 0.05 * i:.4f} {i}\n" for i in range(3))
         for name, value in (("accuracy", 0.7), ("val_accuracy", 0.61))
@@ -144,7 +139,7 @@ def numbered_logs() -> tools.Folder:
 
 
 def sweep() -> tools.Folder:
-    """Two runs of a sweep beside each other, and the results of two models."""
+    """Two runs of a hyperparameter sweep in sibling folders."""
     files: tools.Folder = {}
     for name, rate, losses in (("a", 1e-3, (2.0, 1.5)), ("b", 1e-4, (2.1, 1.9))):
         files[f"runs/{name}/config.json"] = tools.document({"lr": rate, "model": f"model-{name}", "seed": ord(name)})
@@ -153,8 +148,8 @@ def sweep() -> tools.Folder:
     return files
 
 
-def other_subjects() -> tools.Folder:
-    """A critic with its own learning rate, parameters with adapters, a share of those attempted."""
+def similar_keys() -> tools.Folder:
+    """Different quantities under similar keys: a critic, adapter parameters, attempted items."""
     rows = "".join(json.dumps({"step": i, "loss": loss, "lr": 2e-4}) + "\n" for i, loss in enumerate(tools.losses(20)))
     asked = {"num_parameters": 124_439_808, "learning_rate": 2e-4, "critic": {"learning_rate": 1e-6}}
     value = {"correct": 41, "attempted": 45, "total": 50, "accuracy": 0.9111, "total_params": 124_734_720}
@@ -163,24 +158,15 @@ def other_subjects() -> tools.Folder:
 
 HONEST: list[Case] = [
     *(tools.hf_trainer, tools.lm_eval, tools.mlflow, tools.wandb, tools.axolotl, tools.llama_factory, tools.unsloth),
-    *(
-        tools.keras,
-        tools.tensorboard,
-        rounded,
-        resumed,
-        logged_once,
-        evaluated_elsewhere,
-        best_not_last,
-        several_evaluations,
-    ),
-    *(two_harness_runs, smoothed, several_batches, single_precision, training_accuracy, numbered_logs, sweep),
-    other_subjects,
+    *(tools.keras, tools.tensorboard, rounded, resumed, logged_once, evaluated_elsewhere, best_not_last),
+    *(several_evaluations, two_harness_runs, smoothed, several_batches, single_precision, training_accuracy),
+    *(numbered_logs, sweep, similar_keys),
 ]
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: case.__name__)
-def test_an_honest_folder_is_not_accused(tmp_path: Path, case: Case) -> None:
-    assert errors_of(tmp_path, case()) == []
+def test_honest_folders_give_no_error(tmp_path: Path, case: Case) -> None:
+    assert find_contradictions(tmp_path, case()) == []
     assert check_run(read_run(tmp_path / "run")).grade.name in ("measured", "partial")
 
 
@@ -190,22 +176,25 @@ def _harness_score() -> tools.Folder:
     return changed(files, name, lambda one: one["results"]["gsm8k"].update({"exact_match,strict-match": 0.95}))
 
 
-def _with(files: tools.Folder, **documents: object) -> tools.Folder:
+def add_documents(files: tools.Folder, **documents: object) -> tools.Folder:
     return {**files, **{f"{name}.json": tools.document(value) for name, value in documents.items()}}
 
 
 PLANTED: dict[str, tuple[Case, str]] = {
     "MLflow score": (
-        lambda: _with(tools.mlflow(), results={"accuracy": 0.97}),
+        lambda: add_documents(tools.mlflow(), results={"accuracy": 0.97}),
         "line 3 and 0.97 in results.json",
     ),
-    "TensorBoard score": (lambda: _with(tools.tensorboard(), results={"accuracy": 0.99}), "and 0.99 in results.json"),
+    "TensorBoard score": (
+        lambda: add_documents(tools.tensorboard(), results={"accuracy": 0.99}),
+        "and 0.99 in results.json",
+    ),
     "evaluation against the log": (
         lambda: changed(tools.hf_trainer(), "all_results.json", lambda one: one.update(eval_accuracy=0.94)),
         "TP371 all_results.json: accuracy is ",
     ),
     "evaluation in two summaries against the log": (
-        lambda: _with(tools.hf_trainer(), all_results={"eval_loss": 0.4}, eval_results={"eval_loss": 0.4}),
+        lambda: add_documents(tools.hf_trainer(), all_results={"eval_loss": 0.4}, eval_results={"eval_loss": 0.4}),
         "loss is 1.05 in trainer_state.json",
     ),
     "score of the harness": (_harness_score, "TP373 results"),
@@ -214,7 +203,7 @@ PLANTED: dict[str, tuple[Case, str]] = {
         "TP374 trainer_state.json: 5000 steps are said to be done",
     ),
     "final loss": (
-        lambda: _with(tools.mlflow(), summary={"final_loss": 0.12}),
+        lambda: add_documents(tools.mlflow(), summary={"final_loss": 0.12}),
         "TP372 summary.json: The final loss is",
     ),
     "rank of the adapter": (
@@ -222,7 +211,7 @@ PLANTED: dict[str, tuple[Case, str]] = {
         "TP371 config.yml: lora.rank is 64 in adapter_config.json",
     ),
     "model on the command line": (
-        lambda: _with(tools.wandb(), args={"args": ["--model_name_or_path", "google/gemma-2b"]}),
+        lambda: add_documents(tools.wandb(), args={"args": ["--model_name_or_path", "google/gemma-2b"]}),
         'model.name is "google/gemma-2b"',
     ),
     "planned steps": (lambda: tools.llama_factory(steps=900), "training.steps_planned is "),
@@ -240,7 +229,7 @@ PLANTED: dict[str, tuple[Case, str]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_contradiction_is_found(tmp_path: Path, name: str) -> None:
     case, expected = PLANTED[name]
-    found = errors_of(tmp_path, case())
+    found = find_contradictions(tmp_path, case())
     assert [one for one in found if expected in one], found
     assert check_run(read_run(tmp_path / "run")).grade.name == "contradictory"
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a foreign folder, reading and judging it gives problems and never an exception."""
+"""Fuzzing: reading and checking any folder gives problems, never an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing: the originals stay, what was read follows from them, and nobody's word is taken for it afterwards."""
+"""Imports copy the originals, and checks read them again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path
     assert [problem.code for problem in after.findings] == [p.code for p in before.findings if p.code != "TP517"]
 
 
-def test_weights_stay_and_are_named(tmp_path: Path) -> None:
+def test_weights_are_not_copied(tmp_path: Path) -> None:
     made = imported("hf_checkpoints", tmp_path)
     assert [(note.code, note.what) for note in made.notes] == [
         ("TP523", "checkpoint-60/optimizer.pt (2 bytes) was not copied.")
@@ -90,7 +90,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
-def edit(run: Path, change: Callable[[dict], object]) -> None:
+def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = run / "import.json"
     document = json.loads(path.read_text("utf-8"))
     change(document)
@@ -98,7 +98,7 @@ def edit(run: Path, change: Callable[[dict], object]) -> None:
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_a_changed_import_is_found_out(name: str, tmp_path: Path) -> None:
+def test_tampering_is_detected(name: str, tmp_path: Path) -> None:
     run = imported("hf_trainer", tmp_path).path
     assert codes(run) == []
     code, change = TAMPERINGS[name]
@@ -107,7 +107,7 @@ def test_a_changed_import_is_found_out(name: str, tmp_path: Path) -> None:
     assert check_run(read_run(run)).grade.name in ("contradictory", "partial")
 
 
-def test_an_import_beside_a_manifest_is_neither(tmp_path: Path) -> None:
+def test_an_import_beside_a_manifest_is_contradictory(tmp_path: Path) -> None:
     made = imported("hf_trainer", tmp_path / "imports").path
     run = write_run(tmp_path, "run")
     (run / "import.json").write_bytes((made / "import.json").read_bytes())
@@ -127,7 +127,7 @@ def test_rows_of_our_shape_are_kept_as_rows(tmp_path: Path) -> None:
     assert not (made.path / "predictions.jsonl").exists()
 
 
-def test_what_cannot_be_imported(tmp_path: Path) -> None:
+def test_refused_imports(tmp_path: Path) -> None:
     source = CASES / "hf_trainer" / "folder"
     ours = write_run(tmp_path, "ours")
 
@@ -158,7 +158,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert [note.what for note in made.notes] == ["a.log is a symbolic link; it was not read."]
 
 
-def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+def test_skipped_files_are_named(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     (theirs / "venv").mkdir(parents=True)
     for name in ("t.log", "back\\slash.log", "x.tmp", ".hidden", "venv/t.log", os.fsdecode(b"bad\xff.log")):
@@ -195,13 +195,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_run_of_ours_inside_speaks_for_itself(tmp_path: Path) -> None:
+def test_runs_of_trainproof_inside_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss: 2.0\n")
     write_run(tmp_path, "ours")
     assert set(read_run(tmp_path).foreign().files) == {"train.log"}  # type: ignore[union-attr]
 
 
-def test_lists_and_pages_show_what_is_known(tmp_path: Path) -> None:
+def test_lists_and_pages_show_the_figures(tmp_path: Path) -> None:
     made = imported("hf_trainer", tmp_path)
     (summary,) = index_runs(tmp_path)
     assert (summary.run_id, summary.grade, summary.model) == (made.path.name, "measured", "distilgpt2")
@@ -218,7 +218,7 @@ def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
     assert (summary.grade, summary.model, summary.last_loss) == ("contradictory", None, 4.0)
 
 
-def test_check_names_what_it_recognised(tmp_path: Path) -> None:
+def test_check_names_the_recognised_files(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "train.log").write_text("step 1 loss: 2.0\nstep 2 loss: 1.5\n")
     folder = tmp_path / "theirs"
@@ -234,9 +234,9 @@ def test_the_verb(tmp_path: Path) -> None:
     source = str(CASES / "hf_trainer" / "folder")
     done = CliRunner().invoke(command.app, ["import", source, "--name", "hf", "--root", str(tmp_path), "--json"])
     assert done.exit_code == 0
-    said = json.loads(done.stdout)
-    assert (said["grade"], said["originals"], said["metrics"], said["scores"]) == ("measured", 4, 4, 2)
-    assert Path(said["path"]).name == said["run_id"]
+    printed = json.loads(done.stdout)
+    assert [printed[key] for key in ("grade", "originals", "metrics", "scores")] == ["measured", 4, 4, 2]
+    assert Path(printed["path"]).name == printed["run_id"]
     again = CliRunner().invoke(command.app, ["import", source, "--name", "hf", "--root", str(tmp_path)])
     assert again.stdout.splitlines()[1:] == [
         "grade: measured",
@@ -252,7 +252,7 @@ def test_a_bundle_of_an_import_holds(tmp_path: Path) -> None:
     assert [run.grade for run in verdict.runs] == ["measured"]
 
 
-def test_a_masked_original_is_told_and_changes_no_grade(tmp_path: Path) -> None:
+def test_a_redacted_original_keeps_the_grade(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     (theirs / "train.log").write_text("Saved to /home/somebody/model\nstep 1 loss: 2.0\nstep 2 loss: 1.5\n")
@@ -264,7 +264,7 @@ def test_a_masked_original_is_told_and_changes_no_grade(tmp_path: Path) -> None:
     assert [run.grade for run in verdict.runs] == ["measured"]
 
 
-def test_a_changed_original_excuses_only_what_was_read_from_it(tmp_path: Path) -> None:
+def test_a_changed_original_does_not_hide_other_changes(tmp_path: Path) -> None:
     run = imported("hf_trainer", tmp_path).path
     (run / "original" / "config.json").write_text("{}")
     assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231"]

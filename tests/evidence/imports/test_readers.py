@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_scalars_are_read_by_step(tmp_path: Path, tensor: tuple[int, bytes] | No
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-3], lambda data: data[:-9] + b"?" + data[-8:], lambda data: data + b"\x00"]
 )
-def test_damage_ends_the_reading_of_an_event_file(tmp_path: Path, damage) -> None:
+def test_damage_ends_the_reading_of_an_event_file(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     data = record(event(1, "loss", simple=2.5)) + record(event(2, "loss", simple=2.0))
     rows, problems = read_events(tmp_path, damage(data))
     assert rows[0] == {"step": 1, "loss": 2.5}
