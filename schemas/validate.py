@@ -19,8 +19,8 @@ from schemas.reading import (
     MOST_DIGITS,
     MOST_VALUES,
     ParseResult,
-    cannot_read,
     count_values,
+    os_error_problem,
     parse_json,
     parse_yaml,
     too_large,
@@ -53,7 +53,7 @@ def read_document(path: str | Path, kind: str) -> Document:
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return Document(value=None, problems=(cannot_read(error, file=file),))
+        return Document(value=None, problems=(os_error_problem(error, file=file),))
     except ProblemError as refused:
         return Document(value=None, problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
