@@ -57,8 +57,8 @@ class Validator(Protocol):
 
 
 @cache
-def validator_of(kind: str) -> Validator:
-    """Compile the schema of a kind with jsonschema-rs, or with jsonschema on machines without a wheel of it."""
+def compile_validator(kind: str) -> Validator:
+    """Compile the schema of a kind with jsonschema-rs, or with jsonschema where jsonschema-rs has no wheel."""
     return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
 
 
@@ -115,7 +115,7 @@ class _PythonValidator:
 def _with_integer_bounds(node: Any) -> Any:
     """Write the bounds of a schema as integers, which jsonschema-rs compares ten times as fast as floats.
 
-    `LARGEST_FLOAT` is left out: the readers and the validator's `number` refuse what is not finite.
+    `LARGEST_FLOAT` is omitted: the readers and the validator's `number` already refuse non-finite values.
     """
     if isinstance(node, list):
         return [_with_integer_bounds(item) for item in node]
@@ -157,7 +157,7 @@ def restore_empty_keys(value: Any, path: Sequence[str | int], instance: Any) -> 
 
 def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
     """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
-    if validator_of(kind).is_valid(value):
+    if compile_validator(kind).is_valid(value):
         return []
     is_large = _has_more_values(value, MAX_VALUES)
     problems = list(islice(_explain_all(kind, value, file, lines, only_first=is_large), MAX_PROBLEMS + 1))
@@ -170,7 +170,7 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
 
 def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: bool) -> Iterator[Problem]:
     seen = set()
-    for violation in validator_of(kind).violations(value, only_first=only_first):
+    for violation in compile_validator(kind).violations(value, only_first=only_first):
         # The validator reports each missing key on its own; here they are one problem.
         if (key := (violation.path, violation.keyword)) not in seen:
             seen.add(key)
@@ -242,7 +242,7 @@ def _explain(place: _Place, keyword: str, file: str, lines: Lines) -> Iterator[P
         yield problem_of(
             code,
             file=file,
-            line=line_at(place.path, lines),
+            line=find_line(place.path, lines),
             pointer=pointer_to(place.path),
             what=what,
             why=f"Meaning of the field: {place.meaning}" if place.meaning and not repeats else None,
@@ -351,8 +351,8 @@ def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, 
     return known
 
 
-def line_at(path: Path, lines: Lines) -> int | None:
-    """Return the line of a value, or of the nearest container that has one."""
+def find_line(path: Path, lines: Lines) -> int | None:
+    """Return the line of a value, or of its nearest container with a known line."""
     found = (lines(pointer_to(path[:length])) for length in range(len(path), -1, -1))
     return next((line for line in found if line is not None), None)
 
@@ -370,7 +370,7 @@ def _missing_keys(place: _Place, file: str, lines: Lines) -> Problem:
     return problem_of(
         "TP122",
         file=file,
-        line=line_at(place.path, lines),
+        line=find_line(place.path, lines),
         pointer=pointer_to(place.path),
         what=f"The key {names} is missing." if is_one else f"The keys {names} are missing.",
         why=None,
@@ -381,13 +381,13 @@ def _missing_keys(place: _Place, file: str, lines: Lines) -> Problem:
 
 def _unknown_key(place: _Place, key: str, known: list[str], file: str, lines: Lines) -> Problem:
     advice = _repair(place.kind, "Delete it.")
-    if near := list(map(format_value, get_close_matches(key, known, n=1))) or _groups_with(key, place.kind):
+    if near := list(map(format_value, get_close_matches(key, known, n=1))) or _similar_grouped_keys(key, place.kind):
         advice = f"Did you mean {join_words(near)}?"
     path = (*place.path, key)
     return problem_of(
         "TP123",
         file=file,
-        line=line_at(path, lines),
+        line=find_line(path, lines),
         pointer=pointer_to(path),
         what=f"The key {format_value(key)} is unknown.",
         why=None,
@@ -396,8 +396,8 @@ def _unknown_key(place: _Place, key: str, known: list[str], file: str, lines: Li
     )
 
 
-def _groups_with(key: str, kind: str) -> list[str]:
-    """Return `group.key` for each top-level group of the document that has a key like this one."""
+def _similar_grouped_keys(key: str, kind: str) -> list[str]:
+    """Return `group.key` for each top-level group with a similar key."""
     return [
         f"{name}.{near}"
         for name, node in schema(kind).get("properties", {}).items()
@@ -406,12 +406,12 @@ def _groups_with(key: str, kind: str) -> list[str]:
 
 
 def _repair(kind: str, by_hand: str) -> str:
-    """Return `by_hand` for documents that people write, else the advice to restore the file."""
+    """Return `by_hand` for documents written by people, else the advice to restore the file."""
     return by_hand if kind in WRITTEN_BY_PEOPLE else "Restore the file that trainproof wrote; it is not edited by hand."
 
 
 def _hint(place: _Place) -> str | None:
-    """Return the likely correction of a value, or None."""
+    """Return the likely correction of a value, or None if it is unknown."""
     node, value = place.node, place.value
     if isinstance(value, str):
         return _hint_for_text(node, value)

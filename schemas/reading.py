@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalog import APPENDED, METRIC_ROW, TIME, number_names
-from schemas.explain import explain_violations, validator_of
+from schemas.explain import compile_validator, explain_violations
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 
@@ -56,7 +56,7 @@ MOST_COUNTED = 1_000
 """Further lines with problems that are counted before reading stops."""
 
 BATCH_BYTES = 1 << 15
-"""Bytes of rows that are decoded and validated at once; they should fit into the processor's cache."""
+"""Bytes of rows per batch of decoding and validation; a batch should fit into the processor's cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
 
 
 def other_encoding(data: bytes) -> str | None:
-    """Return `UTF-16` or `UTF-32` if a JSON or YAML text begins like one of them, with or without a mark, else None."""
+    """Return `UTF-16` or `UTF-32`, with or without a byte order mark, or None for other encodings."""
     is_zero = not data[:4].strip(b"\x00")  # left behind by a crash
     name = "utf-8" if is_zero else json.detect_encoding(data)
     return None if name.startswith("utf-8") else name[:6].upper()
@@ -233,7 +233,7 @@ def read_json(text: str, *, file: str) -> ParseResult:
         return ParseResult(problems=(_too_deep(file),))
     if "\\" in text and has_lone_surrogate(value):
         at = next((match.start() for match in _ESCAPE.finditer(text) if match["lone"]), 0)
-        what = "A \\uD800–\\uDFFF escape has no other half; only a pair of them makes a character."
+        what = "A \\uD800–\\uDFFF escape is not part of a surrogate pair."
         return ParseResult(problems=(problem_of("TP112", file=file, line=text.count("\n", 0, at) + 1, what=what),))
 
     @cache
@@ -254,7 +254,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', r
 def scan(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     """Find the line of each value in a valid JSON text, duplicate keys, and numbers that are not finite.
 
-    This is slow, a few MB per second, and done only if there is a problem to show.
+    A few MB per second, so it is only used to report problems.
 
     Returns:
         The line of each value by its JSON Pointer, and the problems.
@@ -344,12 +344,12 @@ _JSON_MISTAKES = {
     ("Expecting ',' delimiter", ""): ("a comma or a closing bracket is missing", "Add it there."),
     ("Expecting ':' delimiter", ""): ("a colon is missing after a key", "Add it there."),
     ("", ": [},]"): ("a value is missing", "Add it after the colon, or delete the key."),
-    ("", r", [}\]]|.? ,"): ("one comma is too many", "Delete the comma: there is none after the last item."),
+    ("", r", [}\]]|.? ,"): ("one comma is too many", "Delete the comma after the last item."),
     # The text is not quoted here: it may be any file of this machine.
     ("", r" version https://git-lfs\."): ("it is a Git LFS pointer, not the file", "Fetch it with `git lfs pull`."),
     ("", " "): ("it does not begin like JSON", "Check that this is the right file."),
     ("", ".? '"): ("a single quotation mark", 'Write strings and keys in double quotation marks: "text".'),
-    ("", r".? (//|/\*|#)"): ("a comment", "Delete it: JSON has no comments."),
+    ("", r".? (//|/\*|#)"): ("a comment", "Delete it: JSON does not support comments."),
     ("", ".? (True|False|None)"): ("a Python value", "Write true, false or null, in lower case."),
     ("", r".? (nan|inf|\+|\.)"): ("an invalid number", "Write it like 0.5, or null."),
     ("Expecting property", ""): ("a key is not in quotation marks", 'Write keys in double quotation marks: "key".'),
@@ -539,11 +539,11 @@ class Rows:
     """Rows of a JSONL file.
 
     Attributes:
-        values: Rows without problems, in order.
-        problems: What is wrong with the others.
-        torn_tail: Whether an incomplete last line was left out.
+        values: Valid rows, in order.
+        problems: Errors and warnings about the other lines.
+        torn_tail: Whether the last line is incomplete and was skipped.
         bytes_read: Offset after the last complete line.
-        left_out: Lines that gave no row, in order.
+        left_out: Line numbers that gave no row, in order.
     """
 
     values: Sequence[dict[str, Any]]
@@ -553,7 +553,7 @@ class Rows:
     left_out: tuple[int, ...] = ()
 
     def line_of(self, index: int) -> int:
-        """Return the line of `values[index]`: with line 2 left out, the second row is on line 3."""
+        """Return the line number of `values[index]`."""
         line = 1 + index
         for left_out in self.left_out:
             if left_out > line:
@@ -565,12 +565,8 @@ class Rows:
 def read_rows(path: str | Path, kind: str) -> Rows:
     """Read a JSONL file and check each row against the schema of its kind; never raises on its content.
 
-    A run that is killed while it appends leaves an incomplete last line, which is left out with a warning. Blank lines
-    are skipped with a warning; any other line that is not a valid row is an error.
-
-    Args:
-        path: File; problems name it as it is written here.
-        kind: Kind of row.
+    Blank lines, and the incomplete last line of a run that was killed, are skipped with a warning. Any other invalid
+    line is an error.
     """
     reader = _RowReader(str(path), kind)
     try:
@@ -588,7 +584,7 @@ def read_rows(path: str | Path, kind: str) -> Rows:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector, which doubles the time to build a million dicts and finds nothing."""
+    """Pause Python's garbage collector, which doubles the time to build a million dicts."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -599,15 +595,15 @@ def collector_paused() -> Iterator[None]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a JSON text is certainly free of half surrogate pairs and not nested too deeply."""
+    """Return whether a JSON text cannot contain lone surrogates or too many levels."""
     return "\\ud" not in text and "\\uD" not in text and text.count("{") + text.count("[") <= MOST_LEVELS
 
 
 def _decode_metric_rows(text: str) -> list[Any] | None:
-    """Decode lines as one JSON array, without the slow hooks of `_JsonDecoder`; None if a line needs a closer look.
+    """Decode lines as one JSON array, without the slow hooks of `_JsonDecoder`; return None if some may be invalid.
 
-    A valid metric row holds numbers and one string, its time. The schema refuses nested values and 1e999. NaN, integers
-    of too many digits, duplicate keys and lines that are not one row are found here, perhaps too often.
+    A valid metric row has numbers and one string, its time; the schema refuses nested values and 1e999. NaN, integers
+    with too many digits, duplicate keys and lines that are not one row are checked here.
     """
     if "NaN" in text or "Infinity" in text or _LONG_INTEGER.search(text[::20]):
         return None
@@ -637,7 +633,7 @@ class _RowReader:
         self.blank_lines: list[int] = []
         self.bad = 0
         self._decoder = _JsonDecoder()
-        self._validator = validator_of(kind)
+        self._validator = compile_validator(kind)
 
     def rows(self) -> Rows:
         if self.blank_lines:
@@ -688,7 +684,7 @@ class _RowReader:
                 return
 
     def _decode(self, lines: list[bytes]) -> list[Any] | None:
-        """Decode lines, or return None if one of them needs a closer look."""
+        """Decode lines, or return None if some may be invalid."""
         if max(map(len, lines)) > LONGEST_ROW:
             return None
         try:
@@ -702,7 +698,7 @@ class _RowReader:
         return [value for value, _ in decoded] if is_sure else None
 
     def _look_closer(self, line: bytes, *, is_last: bool) -> dict[str, Any] | None:
-        """Return the row if the line is right, else note its problems."""
+        """Return the row of a line, or None if it is invalid, and record its problems."""
         if len(line) > LONGEST_ROW:
             what = f"The row has {len(line):,} bytes"
             self._note([too_large(what, f"a row of at most {LONGEST_ROW:,} bytes", file=self.file)])
@@ -740,12 +736,9 @@ SECONDS = "seconds"
 
 
 class Columns(Mapping[str, Array]):
-    """The numeric fields of metric rows as `[rows]` float64 arrays, each built when it is first used.
+    """The numeric fields of valid metric rows as `[rows]` float64 arrays, each built when it is first used.
 
-    NaN stands for null, a missing field, and a time that does not exist.
-
-    Args:
-        rows: Valid metric rows.
+    Null, missing fields and invalid dates are NaN.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -801,7 +794,7 @@ def seconds_between(earlier: str, later: str) -> float | None:
 
 
 def get_path(document: Mapping[str, Any] | None, *path: str) -> Any:
-    """Return the value at a path of keys, or None if there is none. The document need not be valid."""
+    """Return the value at a path of keys, or None if it is missing. The document need not be valid."""
     node: Any = document
     for key in path:
         if not isinstance(node, Mapping):
@@ -811,13 +804,13 @@ def get_path(document: Mapping[str, Any] | None, *path: str) -> Any:
 
 
 def get_str(document: Mapping[str, Any] | None, *path: str) -> str | None:
-    """Return the text at a path, or None if there is none."""
+    """Return the text at a path, or None if it is missing."""
     value = get_path(document, *path)
     return value if isinstance(value, str) else None
 
 
 def get_number(document: Mapping[str, Any] | None, *path: str) -> float | None:
-    """Return the finite number at a path, or None if there is none."""
+    """Return the finite number at a path, or None if it is missing."""
     value = get_path(document, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -827,7 +820,7 @@ def get_number(document: Mapping[str, Any] | None, *path: str) -> float | None:
 
 
 def get_bool(document: Mapping[str, Any] | None, *path: str) -> bool | None:
-    """Return the boolean at a path, or None if there is none."""
+    """Return the boolean at a path, or None if it is missing."""
     value = get_path(document, *path)
     return value if isinstance(value, bool) else None
 

@@ -32,8 +32,8 @@ class Document:
     """A document and its problems.
 
     Attributes:
-        value: The object, also if it has problems; None if the file does not hold one.
-        problems: Everything that is wrong with it, worst first.
+        value: The object, valid or not, or None if the file does not contain one.
+        problems: Errors and warnings, worst first.
         lines: Line of each value in the file.
     """
 
@@ -43,12 +43,7 @@ class Document:
 
 
 def read_document(path: str | Path, kind: str) -> Document:
-    """Read a document and check it against its schema; never raises on its content.
-
-    Args:
-        path: File; problems name it as it is written here.
-        kind: Kind of document; `train_config` and `target` are read as YAML, which includes JSON.
-    """
+    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content."""
     file = str(path)
     try:
         data = _read_bounded(Path(path))

@@ -150,7 +150,7 @@ def test_the_verb_says_what_is_wrong(
         " , : ; < > = | \\ `.\n"
         "  Next: Write it as one word, for example with a hyphen: first-try.\n"
         "error TP091: absent: absent does not exist.\n"
-        "  Next: Check the path; `trainproof runs` lists the runs there are.\n"
+        "  Next: Check the path; `trainproof runs` lists all runs.\n"
     )
 
 

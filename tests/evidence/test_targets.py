@@ -67,7 +67,7 @@ def test_everything_wrong_with_a_users_file_is_said_at_once():
         ("kaggle-tpu", "Did you mean kaggle-tpu-v5e-8"),
         ("T4X2", "kaggle-t4x2"),
         ("rtx4090", "rtx-4090"),
-        ("gone.yaml", "or the YAML file of your own"),
+        ("gone.yaml", "or a YAML file"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, next_words: str):

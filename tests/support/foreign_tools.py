@@ -1,7 +1,7 @@
 """Honest folders as other tools write them, by path and content, small and complete: tests change one thing in each.
 
 Forms follow the tools: transformers' TrainerState and model card, lm-evaluation-harness, MLflow's file store, W&B's
-files, Axolotl, LLaMA-Factory, Unsloth, Keras, TensorBoard, MLPerf's mllog and OpenAI evals.
+files, Axolotl, LLaMA-Factory, Unsloth, Keras and TensorBoard.
 """
 
 from __future__ import annotations
@@ -400,59 +400,4 @@ def tensorboard(*, last: float = 0.8) -> Folder:
     return {
         "runs/events.out.tfevents.1767330000.host.1.0": b"".join(parts),
         "results.json": document({"accuracy": 0.8}),
-    }
-
-
-def mlperf(*, quality: float = 0.7551, status: str = "success") -> Folder:
-    """Return a log of MLPerf training with the result that was handed in."""
-
-    def line(key: str, value: Any, at: int, **metadata: Any) -> str:
-        event_type = "INTERVAL_END" if key == "run_stop" else "POINT_IN_TIME"
-        body = {
-            "namespace": "",
-            "time_ms": 1767330252000 + at,
-            "event_type": event_type,
-            "key": key,
-            "value": value,
-            "metadata": {"file": "train.py", "lineno": 101, **metadata},
-        }
-        return f":::MLLOG {json.dumps(body)}\n"
-
-    text = line("submission_benchmark", "resnet", 0) + line("seed", 42, 1) + line("global_batch_size", 2048, 2)
-    text += line("train_samples", 1281167, 3) + line("eval_samples", 50000, 4) + line("opt_base_learning_rate", 8.5, 5)
-    text += line("run_start", None, 10)
-    for epoch, accuracy in ((4, 0.41), (8, 0.6203), (12, quality)):
-        text += line("eval_accuracy", accuracy, 1000 * epoch, epoch_num=epoch)
-    text += line("run_stop", None, 13000, status=status)
-    return {"result_0.txt": text, "results.json": document({"eval_accuracy": 0.7551, "global_batch_size": 2048})}
-
-
-def openai_evals(*, reported: float = 0.75, right: int = 15, items: int = 20) -> Folder:
-    """Return the record of one OpenAI eval."""
-    spec = {
-        "completion_fns": ["gpt-3.5-turbo"],
-        "eval_name": "sums.dev.v0",
-        "base_eval": "sums",
-        "split": "dev",
-        "run_config": {"eval_spec": {"cls": "evals.elsuite.basic.match:Match"}, "seed": 20220722, "max_samples": None},
-        "created_by": "",
-        "run_id": "260102050412ABCDEFGH",
-        "created_at": "2026-01-02 05:04:12.123456",
-    }
-    text = json.dumps({"spec": spec}) + "\n"
-    for index in range(items):
-        answer = index + 1 if index < right else index + 500
-        about = {
-            "run_id": spec["run_id"],
-            "sample_id": f"sums.dev.{index}",
-            "created_by": "",
-            "created_at": "2026-01-02",
-        }
-        sampling = {"prompt": [{"role": "user", "content": f"{index} + 1 = ?"}], "sampled": [str(answer)]}
-        match = {"correct": index < right, "expected": str(index + 1), "picked": str(answer), "sampled": str(answer)}
-        text += json.dumps({**about, "event_id": 2 * index, "type": "sampling", "data": sampling}) + "\n"
-        text += json.dumps({**about, "event_id": 2 * index + 1, "type": "match", "data": match}) + "\n"
-    report = {"accuracy": reported, "boostrap_std": 0.0968}
-    return {
-        "evallogs/260102050412ABCDEFGH_gpt-3.5-turbo_sums.jsonl": text + json.dumps({"final_report": report}) + "\n"
     }
