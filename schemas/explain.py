@@ -6,7 +6,7 @@ The validator finds place and keyword; the texts are built from the schema's des
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -72,8 +72,9 @@ class _RustValidator:
         # Its messages are never shown; without a mask each would contain the whole value.
         self._validator = jsonschema_rs.Draft202012Validator(documents[name], registry=registry, mask="")
         rows = {"type": "array", "items": {"$ref": name}}
-        self.are_valid = jsonschema_rs.Draft202012Validator(rows, registry=registry, mask="").is_valid
-        self.is_valid = self._validator.is_valid
+        batch = jsonschema_rs.Draft202012Validator(rows, registry=registry, mask="")
+        self.are_valid: Callable[[list[Any]], bool] = batch.is_valid
+        self.is_valid: Callable[[Any], bool] = self._validator.is_valid
         self._error = jsonschema_rs.ValidationError
 
     def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
@@ -99,11 +100,11 @@ class _PythonValidator:
         registry: Registry[Any] = Registry().with_resources(resources)
         self._schema = schema(kind)
         self._validator = Draft202012Validator(self._schema, registry=registry)
-        self.is_valid = self._validator.is_valid
-        self.are_valid = lambda values: all(map(self.is_valid, values))
+        self.is_valid: Callable[[Any], bool] = self._validator.is_valid
+        self.are_valid: Callable[[list[Any]], bool] = lambda values: all(map(self.is_valid, values))
 
     def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
-        errors = self._validator.iter_errors(value)
+        errors: Iterable[Any] = self._validator.iter_errors(value)
         if not only_first:
             errors = sorted(errors, key=lambda error: error.validator == "unevaluatedProperties")
         for error in islice(errors, 1 if only_first else None):
