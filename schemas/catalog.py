@@ -112,7 +112,7 @@ def is_rows(kind: str) -> bool:
 @cache
 def schema(kind: str, version: str = VERSION) -> dict[str, Any]:
     """Load the JSON Schema of a kind, or of `types`, which the others refer to. Do not change it."""
-    path = files("schemas") / "documents" / version_folder(version) / f"{kind}.schema.json"
+    path = files("schemas") / "documents" / f"v{version.partition('.')[0]}" / f"{kind}.schema.json"
     document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return document
 
@@ -120,11 +120,6 @@ def schema(kind: str, version: str = VERSION) -> dict[str, Any]:
 def all_schemas() -> dict[str, dict[str, Any]]:
     """Load every schema by kind, with `types`."""
     return {kind: schema(kind) for kind in (*KINDS, "types")}
-
-
-def version_folder(version: str) -> str:
-    """Return the name of the folder inside `documents` that holds the schemas of a version."""
-    return f"v{version.partition('.')[0]}"
 
 
 def resolve(document: dict[str, Any], reference: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,18 +1,18 @@
-"""Explain how a value breaks its schema: one problem per broken rule, with value, expectation and next step.
+"""Turn schema errors into problems: one per error, with the value, what is expected, and what to do.
 
-The validator finds place and keyword; the words come from the schema's descriptions and from here.
+The validator finds place and keyword; the texts are built from the schema's descriptions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from schemas.catalog import (
     LARGEST_EXACT,
@@ -21,6 +21,7 @@ from schemas.catalog import (
     YAML_KINDS,
     all_schemas,
     resolve,
+    resolve_node,
     schema,
     types_of,
 )
@@ -28,24 +29,17 @@ from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of
 
 MAX_PROBLEMS = 20
-"""Problems of one document that are explained."""
+"""Schema errors of one document that are explained."""
 
 MAX_VALUES = 20_000
-"""Values of a document that is explained in full. The validator lists every broken rule at once, which takes minutes
-and gigabytes for a million wrong items; of a larger document only the first broken rule is explained."""
+"""Values of a document whose errors are all listed, which takes minutes and gigabytes for a million wrong items. Of a
+larger document only the first error is explained."""
 
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Violation:
-    """A rule that a value breaks.
-
-    Attributes:
-        path: Path to the value from the top of the document.
-        evaluation: Path through the schema to the node with the rule; each `$ref` is a step.
-        keyword: The rule, for example `minimum`.
-    """
+class Violation(NamedTuple):
+    """A schema error: path to the value, path through the schema with each `$ref` as a step, and the keyword."""
 
     path: Path
     evaluation: tuple[str, ...]
@@ -55,22 +49,16 @@ class Violation:
 class Validator(Protocol):
     """A compiled schema."""
 
-    def is_valid(self, value: Any) -> bool:
-        """Return whether a value follows the schema."""
+    is_valid: Callable[[Any], bool]
+    are_valid: Callable[[list[Any]], bool]
 
-    def are_valid(self, values: list[Any]) -> bool:
-        """Return whether all values follow the schema."""
-
-    def first(self, value: Any) -> Violation:
-        """Return the first broken rule of an invalid value."""
-
-    def all(self, value: Any) -> Iterator[Violation]:
-        """Yield each broken rule, unknown keys last."""
+    def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
+        """Yield the errors of an invalid value, unknown keys last."""
 
 
 @cache
-def validator_of(kind: str) -> Validator:
-    """Compile the schema of a kind with jsonschema-rs, or with jsonschema on machines without a wheel of it."""
+def compile_validator(kind: str) -> Validator:
+    """Compile the schema of a kind with jsonschema-rs, or with jsonschema where jsonschema-rs has no wheel."""
     return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
 
 
@@ -84,27 +72,22 @@ class _RustValidator:
         # Its messages are never shown; without a mask each would contain the whole value.
         self._validator = jsonschema_rs.Draft202012Validator(documents[name], registry=registry, mask="")
         rows = {"type": "array", "items": {"$ref": name}}
-        self.are_valid = jsonschema_rs.Draft202012Validator(rows, registry=registry, mask="").is_valid
-        self.is_valid = self._validator.is_valid
+        batch = jsonschema_rs.Draft202012Validator(rows, registry=registry, mask="")
+        self.are_valid: Callable[[list[Any]], bool] = batch.is_valid
+        self.is_valid: Callable[[Any], bool] = self._validator.is_valid
         self._error = jsonschema_rs.ValidationError
 
-    def first(self, value: Any) -> Violation:
+    def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
+        for error in self._first(value) if only_first else self._validator.iter_errors(value):
+            *evaluation, keyword = map(str, error.evaluation_path)
+            path = restore_empty_keys(value, error.instance_path, error.instance)
+            yield Violation(path, tuple(evaluation), keyword)
+
+    def _first(self, value: Any) -> Iterator[Any]:
         try:
             self._validator.validate(value)
         except self._error as error:
-            return self._violation(value, error)
-        message = "the value is valid"
-        raise ValueError(message)
-
-    def all(self, value: Any) -> Iterator[Violation]:
-        for error in self._validator.iter_errors(value):
-            yield self._violation(value, error)
-
-    @staticmethod
-    def _violation(value: Any, error: Any) -> Violation:
-        *evaluation, keyword = map(str, error.evaluation_path)
-        path = restore_empty_keys(value, error.instance_path, error.instance)
-        return Violation(path=path, evaluation=tuple(evaluation), keyword=keyword)
+            yield error
 
 
 class _PythonValidator:
@@ -117,28 +100,23 @@ class _PythonValidator:
         registry: Registry[Any] = Registry().with_resources(resources)
         self._schema = schema(kind)
         self._validator = Draft202012Validator(self._schema, registry=registry)
-        self.is_valid = self._validator.is_valid
+        self.is_valid: Callable[[Any], bool] = self._validator.is_valid
+        self.are_valid: Callable[[list[Any]], bool] = lambda values: all(map(self.is_valid, values))
 
-    def are_valid(self, values: list[Any]) -> bool:
-        return all(map(self.is_valid, values))
-
-    def first(self, value: Any) -> Violation:
-        return self._violation(next(self._validator.iter_errors(value)))
-
-    def all(self, value: Any) -> Iterator[Violation]:
-        errors = sorted(self._validator.iter_errors(value), key=lambda one: one.validator == "unevaluatedProperties")
-        return map(self._violation, errors)
-
-    def _violation(self, error: Any) -> Violation:
-        *steps, keyword = map(str, error.absolute_schema_path)
-        evaluation = tuple(_with_references(self._schema, steps, keyword))
-        return Violation(path=tuple(error.absolute_path), evaluation=evaluation, keyword=keyword)
+    def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
+        errors: Iterable[Any] = self._validator.iter_errors(value)
+        if not only_first:
+            errors = sorted(errors, key=lambda error: error.validator == "unevaluatedProperties")
+        for error in islice(errors, 1 if only_first else None):
+            *steps, keyword = map(str, error.absolute_schema_path)
+            evaluation = tuple(_with_references(self._schema, steps, keyword))
+            yield Violation(tuple(error.absolute_path), evaluation, keyword)
 
 
 def _with_integer_bounds(node: Any) -> Any:
     """Write the bounds of a schema as integers, which jsonschema-rs compares ten times as fast as floats.
 
-    `LARGEST_FLOAT` is left out: the readers and the validator's `number` refuse what is not finite.
+    `LARGEST_FLOAT` is omitted: the readers and the validator's `number` already refuse non-finite values.
     """
     if isinstance(node, list):
         return [_with_integer_bounds(item) for item in node]
@@ -180,12 +158,10 @@ def restore_empty_keys(value: Any, path: Sequence[str | int], instance: Any) -> 
 
 def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
     """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
-    validator = validator_of(kind)
-    if validator.is_valid(value):
+    if compile_validator(kind).is_valid(value):
         return []
     is_large = _has_more_values(value, MAX_VALUES)
-    violations = iter([validator.first(value)]) if is_large else validator.all(value)
-    problems = list(islice(_explain_all(kind, value, violations, file, lines), MAX_PROBLEMS + 1))
+    problems = list(islice(_explain_all(kind, value, file, lines, only_first=is_large), MAX_PROBLEMS + 1))
     if is_large or len(problems) > MAX_PROBLEMS:
         problems = problems[:MAX_PROBLEMS]
         what = "The document has more problems, which are not listed."
@@ -193,9 +169,9 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
     return problems
 
 
-def _explain_all(kind: str, value: Any, violations: Iterator[Violation], file: str, lines: Lines) -> Iterator[Problem]:
+def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: bool) -> Iterator[Problem]:
     seen = set()
-    for violation in violations:
+    for violation in compile_validator(kind).violations(value, only_first=only_first):
         # The validator reports each missing key on its own; here they are one problem.
         if (key := (violation.path, violation.keyword)) not in seen:
             seen.add(key)
@@ -216,16 +192,7 @@ def _has_more_values(value: Any, limit: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """A value and the schema node that it breaks.
-
-    Attributes:
-        kind: Kind of the document.
-        path: Path to the value.
-        value: The value.
-        node: Schema node with the rule.
-        document: Schema document of that node, for its references.
-        meaning: Description of the field; may be empty.
-    """
+    """A value, the schema node that it violates, the document of that node, and the description of the field."""
 
     kind: str
     path: Path
@@ -271,12 +238,12 @@ def _explain(place: _Place, keyword: str, file: str, lines: Lines) -> Iterator[P
         yield from (_unknown_key(place, key, list(known), file, lines) for key in place.value if key not in known)
     else:
         code, what = SENTENCES[keyword](place)
-        expected = expected_words(place.node, place.kind, all_bounds=keyword == "maximum")
+        expected = expected_words(place.node, place.kind)
         repeats = place.meaning.rstrip(".").lower() == expected.lower()
         yield problem_of(
             code,
             file=file,
-            line=line_at(place.path, lines),
+            line=find_line(place.path, lines),
             pointer=pointer_to(place.path),
             what=what,
             why=f"Meaning of the field: {place.meaning}" if place.meaning and not repeats else None,
@@ -320,26 +287,20 @@ def _is_not(place: _Place) -> str:
     return f"is neither {join_words(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
-def expected_words(node: dict[str, Any], kind: str, *, all_bounds: bool = False) -> str:
-    """Describe what a schema node (without `$ref`) allows, as a noun phrase.
-
-    Args:
-        node: Schema node.
-        kind: Kind of the document.
-        all_bounds: Whether to name the bound of exact integers, which is left out otherwise.
-    """
+def expected_words(node: dict[str, Any], kind: str) -> str:
+    """Describe what a schema node (without `$ref`) allows, as a noun phrase."""
     if "const" in node:
         return format_value(node["const"])
     if "enum" in node:
         return join_words(map(format_value, node["enum"]))
     names = types_of(node)
-    words = [_expected_type(name, node, kind, all_bounds=all_bounds) for name in names if name != "null"]
+    words = [_expected_type(name, node, kind) for name in names if name != "null"]
     return ", or ".join([*words, *(["null"] if "null" in names else [])])
 
 
-def _expected_type(name: str, node: dict[str, Any], kind: str, *, all_bounds: bool) -> str:
+def _expected_type(name: str, node: dict[str, Any], kind: str) -> str:
     if name in ("integer", "number"):
-        return _expected_number(_TYPES[name], node, all_bounds=all_bounds)
+        return _expected_number(_TYPES[name], node)
     if name == "string" and "pattern" in node:
         return _expected_form(node)
     if name == "string" and "maxLength" in node:
@@ -351,17 +312,21 @@ def _expected_type(name: str, node: dict[str, Any], kind: str, *, all_bounds: bo
     return _type_words(name, kind)
 
 
-def _expected_number(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
+def _expected_number(noun: str, node: dict[str, Any]) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     if high == LARGEST_FLOAT:
         return "a finite number"
-    if high == LARGEST_EXACT and not all_bounds:
+    if high == LARGEST_EXACT:
         high = None
     if low is not None and high is not None:
         return f"{noun} from {low} to {high}"
-    bounds = {"of {} or more": low, "above {}": node.get("exclusiveMinimum"), "up to {}": high}
-    bounds["below {}"] = node.get("exclusiveMaximum")
-    limits = [words.format(bound) for words, bound in bounds.items() if bound is not None]
+    bounds = (
+        ("of {} or more", low),
+        ("above {}", node.get("exclusiveMinimum")),
+        ("up to {}", high),
+        ("below {}", node.get("exclusiveMaximum")),
+    )
+    limits = [words.format(bound) for words, bound in bounds if bound is not None]
     return f"{noun} {' and '.join(limits)}" if limits else noun
 
 
@@ -387,8 +352,8 @@ def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, 
     return known
 
 
-def line_at(path: Path, lines: Lines) -> int | None:
-    """Return the line of a value, or of the nearest container that has one."""
+def find_line(path: Path, lines: Lines) -> int | None:
+    """Return the line of a value, or of its nearest container with a known line."""
     found = (lines(pointer_to(path[:length])) for length in range(len(path), -1, -1))
     return next((line for line in found if line is not None), None)
 
@@ -397,39 +362,34 @@ def _missing_keys(place: _Place, file: str, lines: Lines) -> Problem:
     missing = [key for key in place.node["required"] if key not in place.value]
     is_one = len(missing) == 1
     names = join_words(map(format_value, missing), "and")
+    expected = None
+    if is_one:
+        node, document = known_keys(place.node, place.document, place.value)[missing[0]], place.document
+        meaning = (node.get("description") or resolve_node(node, document).get("description", "")).rstrip(".")
+        expected = f"{names}: {expected_words(resolve_node(node, document), place.kind)}"
+        expected += f" ({meaning})" if meaning else ""
     return problem_of(
         "TP122",
         file=file,
-        line=line_at(place.path, lines),
+        line=find_line(place.path, lines),
         pointer=pointer_to(place.path),
         what=f"The key {names} is missing." if is_one else f"The keys {names} are missing.",
         why=None,
-        expected=_describe_key(missing[0], place) if is_one else None,
+        expected=expected,
         next=_repair(place.kind, f"Add {'it' if is_one else 'them'}."),
     )
 
 
-def _describe_key(key: str, place: _Place) -> str:
-    node, document = known_keys(place.node, place.document, place.value)[key], place.document
-    meaning = node.get("description", "")
-    while "$ref" in node:
-        document, node = resolve(document, node["$ref"])
-        meaning = meaning or node.get("description", "")
-    return f"{format_value(key)}: {expected_words(node, place.kind)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
-
-
 def _unknown_key(place: _Place, key: str, known: list[str], file: str, lines: Lines) -> Problem:
-    if near := get_close_matches(key, known, n=1):
-        advice = f"Did you mean {format_value(near[0])}?"
-    elif elsewhere := _groups_with(key, place.kind):
-        advice = f"Did you mean {join_words(elsewhere)}?"
-    else:
-        advice = _repair(place.kind, "Delete it.")
+    advice = _repair(place.kind, "Delete it.")
+    if near := list(map(format_value, get_close_matches(key, known, n=1))) or _similar_grouped_keys(key, place.kind):
+        advice = f"Did you mean {join_words(near)}?"
+    path = (*place.path, key)
     return problem_of(
         "TP123",
         file=file,
-        line=line_at((*place.path, key), lines),
-        pointer=pointer_to((*place.path, key)),
+        line=find_line(path, lines),
+        pointer=pointer_to(path),
         what=f"The key {format_value(key)} is unknown.",
         why=None,
         expected=f"one of the keys {join_words(known)}",
@@ -437,8 +397,8 @@ def _unknown_key(place: _Place, key: str, known: list[str], file: str, lines: Li
     )
 
 
-def _groups_with(key: str, kind: str) -> list[str]:
-    """Return `group.key` for each top-level group of the document that has a key like this one."""
+def _similar_grouped_keys(key: str, kind: str) -> list[str]:
+    """Return `group.key` for each top-level group with a similar key."""
     return [
         f"{name}.{near}"
         for name, node in schema(kind).get("properties", {}).items()
@@ -447,12 +407,12 @@ def _groups_with(key: str, kind: str) -> list[str]:
 
 
 def _repair(kind: str, by_hand: str) -> str:
-    """Return `by_hand` for documents that people write, else the advice to restore the file."""
+    """Return `by_hand` for documents written by people, else the advice to restore the file."""
     return by_hand if kind in WRITTEN_BY_PEOPLE else "Restore the file that trainproof wrote; it is not edited by hand."
 
 
 def _hint(place: _Place) -> str | None:
-    """Return the likely correction of a value, or None."""
+    """Return the likely correction of a value, or None if it is unknown."""
     node, value = place.node, place.value
     if isinstance(value, str):
         return _hint_for_text(node, value)

@@ -1,4 +1,4 @@
-"""Problems: what is wrong, where, why, and what to do about it.
+"""Problems: what is wrong, where, why, and how to fix it.
 
 A check builds a `Problem` with `problem_of`, which takes title, reason and fix of its code from `rules.toml`.
 `ProblemError` carries problems to the user; `schemas.render` formats them.
@@ -23,7 +23,7 @@ Lines = Callable[[str], int | None]
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 MAX_PER_KIND = 5
-"""Problems of one code and file that are shown; the others are counted."""
+"""Maximum number of problems shown per code and file; the others are counted."""
 
 INTERNAL_ERROR = 4
 """Exit code of a command that stopped on an error inside trainproof."""
@@ -34,12 +34,12 @@ FROM_RULE = "\0"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, where it is, and what to do about it.
+    """An error, warning or note about a file or setting.
 
     Attributes:
-        code: `TP` and three digits; the first digit is the family: 0 usage and configuration, 1 shape, 2 integrity,
-            3 contradiction, 4 plausibility, 5 completeness, 6 hygiene, 7 device, memory and training failure, 8 bundle,
-            9 learning from rewards.
+        code: `TP` and three digits. The first digit is the family: 0 usage and configuration, 1 shape, 2 integrity,
+            3 contradiction, 4 plausibility, 5 completeness, 6 hygiene, 7 device, memory and training, 8 bundles,
+            9 rewards.
         severity: Error, warning or note.
         file: File or folder as the user named it; empty if there is none.
         what: What is wrong, as a sentence.
@@ -81,12 +81,12 @@ class ProblemError(Exception):
 
 
 def collect_problems(problems: list[Problem]) -> AbstractContextManager[None, bool]:
-    """Append the problems of a `ProblemError` raised inside to `problems` and continue, to report several at once."""
+    """Suppress a `ProblemError` and append its problems to `problems`, to report the problems of several checks."""
     return _Collector(problems)
 
 
 class _Collector(AbstractContextManager[None, bool]):
-    # Not a generator: its `__exit__` returns bool, so mypy knows that the code behind it is reached.
+    # Not a generator: with an `__exit__` that returns bool, mypy knows that the code after it is reachable.
     def __init__(self, problems: list[Problem]) -> None:
         self._problems = problems
 
@@ -115,21 +115,13 @@ def key_path(file: str, pointer: str) -> str:
 
 
 def unknown_lines(_pointer: str) -> int | None:
-    """Return None: the `Lines` of a value that was not read from a file."""
+    """Return None; the default `Lines`, for values that were not read from a file."""
     return None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Texts of one code.
-
-    Attributes:
-        code: Code, as in `Problem`.
-        title: Short heading.
-        why: What is wrong or why it matters, as a sentence.
-        fix: What to do, as a sentence.
-        severity: Default severity of its problems.
-    """
+    """Title, reason and fix of a code, and the default severity of its problems."""
 
     code: str
     title: str
@@ -190,7 +182,7 @@ def problem_of(
 
 
 def truncate_problems(problems: Iterable[Problem], limit: int = MAX_PER_KIND) -> Iterator[Problem]:
-    """Yield the first problems; the last one counts those that are left out."""
+    """Yield at most `limit` problems; the last one mentions how many more there are."""
     problems = iter(problems)
     first = list(islice(problems, limit))
     hidden = sum(1 for _ in problems)
@@ -200,6 +192,6 @@ def truncate_problems(problems: Iterable[Problem], limit: int = MAX_PER_KIND) ->
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its class name if it has none."""
+    """Return the first line of an error message, or the class name if the message is empty."""
     lines: Sequence[str] = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

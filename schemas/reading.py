@@ -1,7 +1,7 @@
 """Read JSON, YAML and JSONL files strictly; every problem has file, line and pointer.
 
-What Python's own readers accept silently is a problem here: duplicate keys, NaN, 1e999, aliases, tags. Nothing in a
-file raises an exception. Whether a value has the right shape is checked in `validate`, except for rows.
+Duplicate keys, NaN, 1e999, aliases and tags, which Python's readers accept, are problems here. No content of a file
+raises an exception. Documents are checked against their schema in `validate`, rows here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalog import APPENDED, METRIC_ROW, TIME, number_names
-from schemas.explain import explain_violations, validator_of
+from schemas.explain import compile_validator, explain_violations
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 
@@ -32,13 +32,13 @@ LARGEST_DOCUMENT = 64 << 20
 """Bytes of a document; 64 first examples of 8,192 tokens take 50 million."""
 
 MOST_VALUES = 4_000_000
-"""Values of a document, counted by its commas and brackets: a value of two bytes can take 200 bytes of memory."""
+"""Values of a document, estimated from its commas and brackets; a value of two bytes can take 200 bytes of memory."""
 
 LONGEST_ROW = 16 << 20
-"""Bytes of a row: an answer of a million tokens."""
+"""Bytes of a row; an answer of a million tokens fits."""
 
 LARGEST_ROWS = 512 << 20
-"""Bytes of a file of rows: two million steps."""
+"""Bytes of a JSONL file; two million steps fit."""
 
 MOST_CHARACTERS = 1 << 20
 """Characters of a YAML file; a longer configuration is a mistake or an attack."""
@@ -50,42 +50,37 @@ MOST_DIGITS = 308
 """Digits of an integer; larger ones may not fit into a 64-bit float."""
 
 MOST_EXPLAINED = 100
-"""Lines of a file of rows whose problems are explained."""
+"""Lines of a JSONL file whose problems are explained."""
 
 MOST_COUNTED = 1_000
 """Further lines with problems that are counted before reading stops."""
 
 BATCH_BYTES = 1 << 15
-"""Bytes of rows that are decoded and validated at once; they should fit into the processor's cache."""
+"""Bytes of rows per batch of decoding and validation; a batch should fit into the processor's cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParseResult:
-    """Result of reading a text.
+    """Result of parsing a text.
 
     Attributes:
-        value: The value; meaningless unless `is_read`.
+        problems: Errors and warnings.
+        value: The value, if `is_read`.
         is_read: Whether there is a value. A text can have both a value and problems, such as a duplicate key.
-        problems: What is wrong with the text.
         lines: Line of each value.
     """
 
-    value: Any
-    is_read: bool
-    problems: tuple[Problem, ...]
-    lines: Lines
-
-
-def parse_failure(*problems: Problem) -> ParseResult:
-    """Return a result without a value."""
-    return ParseResult(value=None, is_read=False, problems=problems, lines=unknown_lines)
+    problems: tuple[Problem, ...] = ()
+    value: Any = None
+    is_read: bool = False
+    lines: Lines = unknown_lines
 
 
 def parse_json(data: bytes, *, file: str) -> ParseResult:
     """Parse a JSON file; `file` is its name in problems."""
     text, problems = decode(data, file=file)
     if text is None:
-        return parse_failure(*problems)
+        return ParseResult(problems=problems)
     parsed = read_json(text, file=file)
     return replace(parsed, problems=(*problems, *parsed.problems))
 
@@ -93,20 +88,14 @@ def parse_json(data: bytes, *, file: str) -> ParseResult:
 def parse_yaml(data: bytes, *, file: str) -> ParseResult:
     """Parse a YAML file, which may begin with a byte order mark."""
     text, problems = decode(data.removeprefix(UTF8_BOM), file=file)
-    return parse_failure(*problems) if text is None else read_yaml(text, file=file)
+    return ParseResult(problems=problems) if text is None else read_yaml(text, file=file)
 
 
 # Files and encodings
 
 
 def too_large(what: str, limit: str, *, file: str) -> Problem:
-    """Return the problem of something that is too large to be read.
-
-    Args:
-        what: What it is and how large: `The row has 20,000,000 bytes`.
-        limit: What would be read, as a noun phrase.
-        file: File name.
-    """
+    """Return the problem of a file or row above a size limit: `The row has 20,000,000 bytes`, `at most 16 MiB`."""
     return problem_of("TP133", file=file, what=f"{what}, more than are read.", expected=limit)
 
 
@@ -115,40 +104,31 @@ def count_values(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def cannot_read(error: OSError, *, file: str) -> Problem:
-    """Explain why a file cannot be opened or read."""
-    what, advice = f"The file cannot be read: {error.strerror or error}.", "Check the disk and try again."
-    if isinstance(error, FileNotFoundError):
-        what, advice = "The file does not exist.", "Check the path, or write the file first."
-    elif isinstance(error, IsADirectoryError | NotADirectoryError):
-        what, advice = "The path names a folder instead of a file, or a file instead of a folder.", "Check the path."
-    elif isinstance(error, PermissionError):
-        what, advice = "You may not read the file.", "Change its permissions (chmod u+r) or its owner."
-    return problem_of("TP101", file=file, what=what, why=None, next=advice)
-
-
-_ADVICE = {
-    errno.ENAMETOOLONG: "Give a shorter path.",
-    errno.EACCES: "Check the permissions of the path and of every folder above it.",
-    errno.EPERM: "Check the permissions of the path and of every folder above it.",
-    errno.ENOSPC: "Free some disk space, or write to another place.",
-    errno.ELOOP: "Give the path of the file itself: the links form a loop.",
+_OS_ERRORS = {
+    errno.ENOENT: ("The file does not exist.", "Check the path, or write the file first."),
+    errno.EISDIR: ("The path is a folder, not a file.", "Check the path."),
+    errno.ENOTDIR: ("A folder in the path is a file.", "Check the path."),
+    errno.ENAMETOOLONG: (None, "Give a shorter path."),
+    errno.EACCES: (None, "Check the permissions of the path and of every folder above it."),
+    errno.EPERM: (None, "Check the permissions of the path and of every folder above it."),
+    errno.ENOSPC: (None, "Free some disk space, or write to another place."),
+    errno.ELOOP: (None, "Give the path of the file itself: the links form a loop."),
 }
 
 
-def os_error_problem(error: OSError) -> Problem:
-    """Return the problem of a path that the operating system refused: too long, no access, disk full."""
-    path = str(error.filename) if error.filename is not None else ""
+def os_error_problem(error: OSError, *, file: str | None = None) -> Problem:
+    """Return the problem of a path that the operating system refused: missing, too long, no access, disk full."""
+    path = file or ("" if error.filename is None else str(error.filename))
+    what, advice = _OS_ERRORS.get(error.errno or 0, (None, "Check the path and the disk, and try again."))
     return problem_of(
         "TP101",
         file=path if len(path) <= 300 else f"{path[:300]}…",
-        what=f"The operating system reports: {error.strerror or error}.",
+        what=what or f"The operating system reports: {error.strerror or error}.",
         why=None,
-        next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
+        next=advice,
     )
 
 
-BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -176,17 +156,10 @@ def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
 
 
 def other_encoding(data: bytes) -> str | None:
-    """Return `UTF-16` or `UTF-32` if the bytes begin like one of them, with or without a byte order mark, else None."""
-    for bom, name in BOMS.items():
-        if data.startswith(bom):
-            return name
-    # A JSON text begins with an ASCII character, so in UTF-16 and UTF-32 one or three of its first four bytes are NUL.
-    zeros = [byte == 0 for byte in data[:4]]
-    if zeros in ([True, True, True, False], [False, True, True, True]):
-        return "UTF-32"
-    if zeros in ([True, False, True, False], [False, True, False, True]):
-        return "UTF-16"
-    return None
+    """Return `UTF-16` or `UTF-32`, with or without a byte order mark, or None for other encodings."""
+    is_zero = not data[:4].strip(b"\x00")  # left behind by a crash
+    name = "utf-8" if is_zero else json.detect_encoding(data)
+    return None if name.startswith("utf-8") else name[:6].upper()
 
 
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -210,19 +183,15 @@ def nesting_depth(value: Any) -> int:
 
 
 class _JsonDecoder(json.JSONDecoder):
-    """Decodes JSON, and notes duplicate keys and numbers that are not finite, which become None.
-
-    Args:
-        check_floats: Whether to look for floats such as 1e999.
-    """
+    """Decodes JSON, and notes duplicate keys and non-finite numbers, which become None."""
 
     scan_once: Callable[[str, int], tuple[Any, int]]
 
-    def __init__(self, *, check_floats: bool = True) -> None:
+    def __init__(self) -> None:
         self.is_odd = False
         super().__init__(
             object_pairs_hook=self._object,
-            parse_float=self._float if check_floats else None,
+            parse_float=self._float,
             parse_int=self._int,
             parse_constant=self._constant,
         )
@@ -257,15 +226,15 @@ def read_json(text: str, *, file: str) -> ParseResult:
         value = decoder.decode(text)
         too_deep = text.count("{") + text.count("[") > MOST_LEVELS and nesting_depth(value) > MOST_LEVELS
     except json.JSONDecodeError as error:
-        return parse_failure(_not_json(text, error, file=file))
+        return ParseResult(problems=(_not_json(text, error, file=file),))
     except RecursionError:
         too_deep = True
     if too_deep:
-        return parse_failure(_too_deep(file))
+        return ParseResult(problems=(_too_deep(file),))
     if "\\" in text and has_lone_surrogate(value):
         at = next((match.start() for match in _ESCAPE.finditer(text) if match["lone"]), 0)
-        what = "A \\uD800–\\uDFFF escape has no other half; only a pair of them makes a character."
-        return parse_failure(problem_of("TP112", file=file, line=text.count("\n", 0, at) + 1, what=what))
+        what = "A \\uD800–\\uDFFF escape is not part of a surrogate pair."
+        return ParseResult(problems=(problem_of("TP112", file=file, line=text.count("\n", 0, at) + 1, what=what),))
 
     @cache
     def lines() -> dict[str, int]:
@@ -285,7 +254,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', r
 def scan(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     """Find the line of each value in a valid JSON text, duplicate keys, and numbers that are not finite.
 
-    This is slow, a few MB per second, and done only if there is a problem to show.
+    A few MB per second, so it is only used to report problems.
 
     Returns:
         The line of each value by its JSON Pointer, and the problems.
@@ -353,54 +322,39 @@ def _not_json(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
         # Python 3.13 points to the comma, earlier versions to the bracket.
         after = text[error.pos + 1 :]
         error = json.JSONDecodeError("Expecting value", text, len(text) - len(after.lstrip()))
-    what, advice = _explain_json(text, error)
+    rest, before = text[error.pos :].lstrip(), text[: error.pos].rstrip()
+    what, advice = "it ends in the middle", "Restore the file from a copy, or write it again; it seems to be cut off."
+    if rest:
+        around = f"{before[-1:]} {rest}"
+        found = (
+            explained
+            for (message, pattern), explained in _JSON_MISTAKES.items()
+            if error.msg.startswith(message) and re.match(pattern, around)
+        )
+        what, advice = next(found, (f"{format_value(rest[0])} is not expected", "Correct the text there."))
     what = f"This is not JSON: {what} at column {error.colno}."
     return problem_of("TP107", file=file, line=error.lineno, what=what, why=None, next=advice)
 
 
-def _explain_json(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
-    """Return what is wrong where the decoder stopped, and what to do."""
-    rest, before = text[error.pos :].lstrip(), text[: error.pos].rstrip()
-    if not rest:
-        return "it ends in the middle", "Restore the file from a copy, or write it again; it seems to be cut off."
-    for message, what, advice in _JSON_MESSAGES:
-        if error.msg.startswith(message):
-            return what, advice
-    if before.endswith(":") and rest[0] in "},":
-        return "a value is missing", "Add it after the colon, or delete the key."
-    if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
-        return "one comma is too many", "Delete the comma: the last item of an object or list has none after it."
-    if not before:
-        return _explain_beginning(rest)
-    for begins, what, advice in _JSON_MISTAKES:
-        if rest.startswith(begins):
-            return what, advice
-    if error.msg.startswith("Expecting property name"):
-        return "a key is not in quotation marks", 'Write keys in double quotation marks: "key".'
-    return f"{format_value(rest[0])} is not expected", "Correct the text there."
-
-
-def _explain_beginning(text: str) -> tuple[str, str]:
-    # Nothing of the text is quoted: the file may be any file of this machine.
-    if text.startswith("version https://git-lfs."):
-        return "it is a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."
-    return "it does not begin like JSON", "Check that this is the right file."
-
-
-_JSON_MESSAGES = (
-    ("Extra data", "text follows the end of the document", "Delete what follows; a file holds one document."),
-    ("Unterminated string", "a string without an end begins", "Add the closing quotation mark, or restore the file."),
-    ("Invalid control character", "a control character in a string", "Write it as an escape, such as \\n or \\t."),
-    ("Invalid \\", "an invalid escape", "Write a backslash in a string as \\\\."),
-    ("Expecting ',' delimiter", "a comma or a closing bracket is missing", "Add it there."),
-    ("Expecting ':' delimiter", "a colon is missing after a key", "Add it there."),
-)
-_JSON_MISTAKES = (
-    (("'",), "a single quotation mark", 'Write strings and keys in double quotation marks: "text".'),
-    (("//", "/*", "#"), "a comment", "Delete it: JSON has no comments."),
-    (("True", "False", "None"), "a Python value", "Write true, false or null, in lower case."),
-    (("nan", "inf", "+", "."), "an invalid number", "Write it like 0.5, or null."),
-)
+_JSON_MISTAKES = {
+    ("Extra data", ""): ("text follows the end of the document", "Delete what follows; a file holds one document."),
+    ("Unterminated", ""): ("a string without an end", "Add the closing quotation mark, or restore the file."),
+    ("Invalid control", ""): ("a control character in a string", "Write it as an escape, such as \\n or \\t."),
+    ("Invalid \\", ""): ("an invalid escape", "Write a backslash in a string as \\\\."),
+    ("Expecting ',' delimiter", ""): ("a comma or a closing bracket is missing", "Add it there."),
+    ("Expecting ':' delimiter", ""): ("a colon is missing after a key", "Add it there."),
+    ("", ": [},]"): ("a value is missing", "Add it after the colon, or delete the key."),
+    ("", r", [}\]]|.? ,"): ("one comma is too many", "Delete the comma after the last item."),
+    # The text is not quoted here: it may be any file of this machine.
+    ("", r" version https://git-lfs\."): ("it is a Git LFS pointer, not the file", "Fetch it with `git lfs pull`."),
+    ("", " "): ("it does not begin like JSON", "Check that this is the right file."),
+    ("", ".? '"): ("a single quotation mark", 'Write strings and keys in double quotation marks: "text".'),
+    ("", r".? (//|/\*|#)"): ("a comment", "Delete it: JSON does not support comments."),
+    ("", ".? (True|False|None)"): ("a Python value", "Write true, false or null, in lower case."),
+    ("", r".? (nan|inf|\+|\.)"): ("an invalid number", "Write it like 0.5, or null."),
+    ("Expecting property", ""): ("a key is not in quotation marks", 'Write keys in double quotation marks: "key".'),
+}
+"""What is wrong and what to do, by the decoder's message and the text around the place where it stopped."""
 
 
 # YAML: the core schema of YAML 1.2, where `no` is text and 1e-3 is a number. PyYAML's own rules are those of YAML 1.1.
@@ -423,28 +377,25 @@ def read_yaml(text: str, *, file: str) -> ParseResult:
     # Imported here, as commands that read no configuration do not need it.
     import yaml
 
-    if len(text) > MOST_CHARACTERS:
-        what, expected = f"The file has {len(text):,} characters.", f"at most {MOST_CHARACTERS:,} characters"
-        advice = "Check that this is the right file."
-        return parse_failure(problem_of("TP108", file=file, what=what, why=None, expected=expected, next=advice))
-    if control := yaml.reader.Reader.NON_PRINTABLE.search(text):
-        what = f"The text holds a control character (U+{ord(control.group()):04X})."
-        line = text.count("\n", 0, control.start()) + 1
-        return parse_failure(problem_of("TP108", file=file, line=line, what=what, why=None, next="Delete it."))
     builder = _YamlBuilder(file)
     no_character = problem_of("TP112", file=file, what="An escape (\\u or \\U) is not a valid character.")
     try:
+        if len(text) > MOST_CHARACTERS:
+            builder.refuse(f"The file has {len(text):,} characters.", None, "Check that this is the right file.")
+        if control := yaml.reader.Reader.NON_PRINTABLE.search(text):
+            line = text.count("\n", 0, control.start()) + 1
+            builder.refuse(f"The text holds a control character (U+{ord(control.group()):04X}).", line, "Delete it.")
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             builder.take(event)
     except ProblemError as refused:
-        return parse_failure(*refused.problems)
+        return ParseResult(problems=refused.problems)
     except yaml.MarkedYAMLError as error:
         is_escape = "Unicode character escape" in (error.problem or "")
-        return parse_failure(no_character if is_escape else _not_yaml(text, error, file=file))
+        return ParseResult(problems=(no_character if is_escape else _not_yaml(text, error, file=file),))
     except (ValueError, OverflowError):  # PyYAML's own parser passes any code point to chr().
-        return parse_failure(no_character)
+        return ParseResult(problems=(no_character,))
     if "\\" in text and has_lone_surrogate(builder.value):
-        return parse_failure(no_character)
+        return ParseResult(problems=(no_character,))
     return ParseResult(value=builder.value, is_read=True, problems=tuple(builder.problems), lines=builder.lines.get)
 
 
@@ -464,38 +415,40 @@ class _YamlBuilder:
         """Add one event.
 
         Raises:
-            ProblemError: The text uses a feature that is not read, or is nested too deeply.
+            ProblemError: The text uses a feature that is not supported, or is nested too deeply.
         """
-        name, line = type(event).__name__, event.start_mark.line + 1
-        if name == "AliasEvent" or getattr(event, "anchor", None):
-            self._refuse("an anchor or alias (& or *)", line, "Write the value out.")
-        if getattr(event, "tag", None):
-            self._refuse("a tag (!)", line, "Delete the tag and write a plain value.")
-        if name == "DocumentStartEvent":
-            self._documents += 1
-            if self._documents > 1:
-                self._refuse("a second document (---)", line, "Keep one document in the file; delete the line ---.")
-        elif name == "ScalarEvent":
-            if self._is_at_key():
-                self._take_key(event.value, line)
-            else:
-                self._add(self._scalar(event, line), line)
-        elif name in ("MappingStartEvent", "SequenceStartEvent"):
-            self._start({} if name == "MappingStartEvent" else [], line)
-        elif name in ("MappingEndEvent", "SequenceEndEvent"):
+        name, line = type(event).__name__.removesuffix("Event"), event.start_mark.line + 1
+        is_key = bool(self._open) and isinstance(self._open[-1][0], dict) and self._keys[-1] is None
+        self._documents += name == "DocumentStart"
+        unsupported = (
+            (name == "Alias" or getattr(event, "anchor", None), "an anchor or alias (& or *)", "Write the value out."),
+            (getattr(event, "tag", None), "a tag (!)", "Delete the tag and write a plain value."),
+            (self._documents > 1, "a second document (---)", "Keep one document in the file; delete the line ---."),
+            (is_key and name.endswith("Start"), "a key that is not text", "Write the key as one word."),
+        )
+        for is_used, feature, advice in unsupported:
+            if is_used:
+                self.refuse(f"The file uses {feature}, which trainproof does not read.", line, advice)
+        if name == "Scalar" and is_key:
+            self._take_key(event.value, line)
+        elif name == "Scalar":
+            pointer = self._pointer()
+            self._add(self._scalar(event, pointer, line), pointer, line)
+        elif name in ("MappingStart", "SequenceStart"):
+            container: dict[str, Any] | list[Any] = {} if name == "MappingStart" else []
+            pointer = self._pointer()
+            self._add(container, pointer, line)
+            self._open.append((container, pointer))
+            self._keys.append(None)
+            if len(self._open) > MOST_LEVELS:
+                raise ProblemError([_too_deep(self.file, line)])
+        elif name in ("MappingEnd", "SequenceEnd"):
             self._open.pop()
             self._keys.pop()
 
-    def _start(self, container: dict[str, Any] | list[Any], line: int) -> None:
-        if self._is_at_key():
-            self._refuse("a key that is not text", line, "Write the key as one word.")
-        self._open.append((container, self._add(container, line)))
-        self._keys.append(None)
-        if len(self._open) > MOST_LEVELS:
-            raise ProblemError([_too_deep(self.file, line)])
-
-    def _is_at_key(self) -> bool:
-        return bool(self._open) and isinstance(self._open[-1][0], dict) and self._keys[-1] is None
+    def refuse(self, what: str, line: int | None, advice: str) -> None:
+        """Raise a `ProblemError`."""
+        raise ProblemError([problem_of("TP108", file=self.file, line=line, what=what, why=None, next=advice)])
 
     def _take_key(self, key: str, line: int) -> None:
         container, above = self._open[-1]
@@ -512,9 +465,7 @@ class _YamlBuilder:
         container, above = self._open[-1]
         return above + pointer_to([len(container) if isinstance(container, list) else self._keys[-1] or ""])
 
-    def _add(self, value: Any, line: int) -> str:
-        """Put a value in its place and return its pointer."""
-        pointer = self._pointer()
+    def _add(self, value: Any, pointer: str, line: int) -> None:
         self.lines.setdefault(pointer, line)
         if not self._open:
             self.value = value
@@ -523,9 +474,8 @@ class _YamlBuilder:
         else:
             container[self._keys[-1] or ""] = value
             self._keys[-1] = None
-        return pointer
 
-    def _scalar(self, event: Any, line: int) -> Any:
+    def _scalar(self, event: Any, pointer: str, line: int) -> Any:
         text = event.value
         if event.style:  # quoted or a block
             return text
@@ -537,13 +487,9 @@ class _YamlBuilder:
         if is_float and _is_finite(text):
             return float(text)
         if is_float or _NOT_FINITE.fullmatch(text):
-            self.problems.append(_not_finite(text, self.file, self._pointer(), line))
+            self.problems.append(_not_finite(text, self.file, pointer, line))
             return None
         return text
-
-    def _refuse(self, feature: str, line: int, advice: str) -> None:
-        what = f"The file uses {feature}, which trainproof does not read."
-        raise ProblemError([problem_of("TP108", file=self.file, line=line, what=what, why=None, next=advice)])
 
 
 def _not_yaml(text: str, error: Any, *, file: str) -> Problem:
@@ -593,11 +539,11 @@ class Rows:
     """Rows of a JSONL file.
 
     Attributes:
-        values: Rows without problems, in order.
-        problems: What is wrong with the others.
-        torn_tail: Whether an incomplete last line was left out.
+        values: Valid rows, in order.
+        problems: Errors and warnings about the other lines.
+        torn_tail: Whether the last line is incomplete and was skipped.
         bytes_read: Offset after the last complete line.
-        left_out: Lines that gave no row, in order.
+        left_out: Line numbers that gave no row, in order.
     """
 
     values: Sequence[dict[str, Any]]
@@ -607,7 +553,7 @@ class Rows:
     left_out: tuple[int, ...] = ()
 
     def line_of(self, index: int) -> int:
-        """Return the line of `values[index]`: with line 2 left out, the second row is on line 3."""
+        """Return the line number of `values[index]`."""
         line = 1 + index
         for left_out in self.left_out:
             if left_out > line:
@@ -619,12 +565,8 @@ class Rows:
 def read_rows(path: str | Path, kind: str) -> Rows:
     """Read a JSONL file and check each row against the schema of its kind; never raises on its content.
 
-    A run that is killed while it appends leaves an incomplete last line, which is left out with a warning. Blank lines
-    are skipped with a warning; any other line that is not a valid row is an error.
-
-    Args:
-        path: File; problems name it as it is written here.
-        kind: Kind of row.
+    Blank lines, and the incomplete last line of a run that was killed, are skipped with a warning. Any other invalid
+    line is an error.
     """
     reader = _RowReader(str(path), kind)
     try:
@@ -636,13 +578,13 @@ def read_rows(path: str | Path, kind: str) -> Rows:
             else:
                 reader.read(stream)
     except OSError as error:
-        reader.problems.append(cannot_read(error, file=str(path)))
+        reader.problems.append(os_error_problem(error, file=str(path)))
     return reader.rows()
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's cycle collector, which doubles the time to build a million dicts and finds nothing."""
+    """Pause Python's garbage collector, which doubles the time to build a million dicts."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -653,8 +595,29 @@ def collector_paused() -> Iterator[None]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a JSON text is certainly free of half surrogate pairs and not nested too deeply."""
+    """Return whether a JSON text cannot contain lone surrogates or too many levels."""
     return "\\ud" not in text and "\\uD" not in text and text.count("{") + text.count("[") <= MOST_LEVELS
+
+
+def _decode_metric_rows(text: str) -> list[Any] | None:
+    """Decode lines as one JSON array, without the slow hooks of `_JsonDecoder`; return None if some may be invalid.
+
+    A valid metric row has numbers and one string, its time; the schema refuses nested values and 1e999. NaN, integers
+    with too many digits, duplicate keys and lines that are not one row are checked here.
+    """
+    if "NaN" in text or "Infinity" in text or _LONG_INTEGER.search(text[::20]):
+        return None
+    rows: list[Any] = json.loads("[" + text.replace("}\n{", "},{") + "]")
+    # Braces only begin and end a row, so each line is one row if rows, line ends and `}\n{` agree.
+    is_row_per_line = len(rows) == text.count("\n") == text.count("}\n{") + 1
+    # Each key and each time has two quotation marks; a duplicate key adds two to the text, but not to the rows.
+    keys = sum(len(row) for row in rows if isinstance(row, dict))
+    has_distinct_keys = text.count('"') == 2 * (keys + len(rows))
+    return rows if is_row_per_line and has_distinct_keys else None
+
+
+_LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS // 20}}}")
+"""Matches every 20th character of a text in which an integer has more than `MOST_DIGITS` digits."""
 
 
 class _RowReader:
@@ -667,16 +630,15 @@ class _RowReader:
         self.left_out: list[int] = []
         self.bytes_read = 0
         self.line = 0
-        self.blank = 0
+        self.blank_lines: list[int] = []
         self.bad = 0
-        # A metric row holds nothing but numbers and its time: the validator refuses infinities and nested values.
-        self._is_flat = kind == METRIC_ROW
-        self._decoder = _JsonDecoder(check_floats=not self._is_flat)
-        self._validator = validator_of(kind)
+        self._decoder = _JsonDecoder()
+        self._validator = compile_validator(kind)
 
     def rows(self) -> Rows:
-        if (more := self.blank - MOST_EXPLAINED) > 0:
-            self._warn_blank(f"{quantity(more, 'more blank line')} {'was' if more == 1 else 'were'} skipped.")
+        if self.blank_lines:
+            what = f"{quantity(len(self.blank_lines), 'blank line')} skipped."
+            self.problems.append(problem_of("TP131", file=self.file, line=self.blank_lines[0], what=what, why=None))
         if (more := self.bad - MOST_EXPLAINED) > 0:
             stopped = "; what follows them was not read" if more == MOST_COUNTED else ""
             what = f"{quantity(more, 'more line')} of this file {'has' if more == 1 else 'have'} problems{stopped}."
@@ -722,16 +684,12 @@ class _RowReader:
                 return
 
     def _decode(self, lines: list[bytes]) -> list[Any] | None:
-        """Decode lines, or return None if one of them needs a closer look."""
+        """Decode lines, or return None if some may be invalid."""
         if max(map(len, lines)) > LONGEST_ROW:
             return None
         try:
-            if self._is_flat:
-                # One array is decoded faster than its lines. Braces in a metric row only begin and end it, so each line
-                # is one row if there are as many rows as line ends, and as many line ends between braces.
-                text = b"".join(lines).decode()
-                rows: list[Any] = self._decoder.decode("[" + text.replace("}\n{", "},{") + "]")
-                return rows if len(rows) == text.count("\n") == text.count("}\n{") + 1 else None
+            if self.kind == METRIC_ROW:
+                return _decode_metric_rows(b"".join(lines).decode())
             texts = [line.decode() for line in lines]
             decoded = [self._decoder.scan_once(text, 0) for text in texts]
         except (ValueError, StopIteration, RecursionError):
@@ -740,15 +698,13 @@ class _RowReader:
         return [value for value, _ in decoded] if is_sure else None
 
     def _look_closer(self, line: bytes, *, is_last: bool) -> dict[str, Any] | None:
-        """Return the row if the line is right, else note its problems."""
+        """Return the row of a line, or None if it is invalid, and record its problems."""
         if len(line) > LONGEST_ROW:
             what = f"The row has {len(line):,} bytes"
             self._note([too_large(what, f"a row of at most {LONGEST_ROW:,} bytes", file=self.file)])
             return None
         if not line.strip():
-            self.blank += 1
-            if self.blank <= MOST_EXPLAINED:
-                self._warn_blank("The line is blank and was skipped.", line=self.line)
+            self.blank_lines.append(self.line)
             return None
         may_be_torn = is_last and self.kind in APPENDED
         parsed = parse_json(line.rstrip(b"\r\n"), file=self.file)
@@ -770,9 +726,6 @@ class _RowReader:
             if self.bad <= MOST_EXPLAINED:
                 self.problems += [replace(problem, line=self.line) for problem in problems]
 
-    def _warn_blank(self, what: str, line: int | None = None) -> None:
-        self.problems.append(problem_of("TP131", file=self.file, line=line, what=what, why=None))
-
 
 # Values of documents and rows
 
@@ -783,23 +736,26 @@ SECONDS = "seconds"
 
 
 class Columns(Mapping[str, Array]):
-    """The numeric fields of metric rows as `[rows]` float64 arrays, each built when it is first used.
+    """The numeric fields of valid metric rows as `[rows]` float64 arrays, each built when it is first used.
 
-    NaN stands for null, a missing field, and a time that does not exist.
-
-    Args:
-        rows: Valid metric rows.
+    Null, missing fields and invalid dates are NaN.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self._rows = rows
+        self._keys = set().union(*rows)
         self._arrays: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._arrays:
             if name not in (*number_names(), SECONDS):
                 raise KeyError(name)
-            self._arrays[name] = _times(self._rows) if name == SECONDS else column(self._rows, name)
+            if name == SECONDS:
+                self._arrays[name] = _times(self._rows)
+            elif name in self._keys:
+                self._arrays[name] = column(self._rows, name)
+            else:
+                self._arrays[name] = np.full(len(self._rows), math.nan)
         return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -838,7 +794,7 @@ def seconds_between(earlier: str, later: str) -> float | None:
 
 
 def get_path(document: Mapping[str, Any] | None, *path: str) -> Any:
-    """Return the value at a path of keys, or None if there is none. The document need not be valid."""
+    """Return the value at a path of keys, or None if it is missing. The document need not be valid."""
     node: Any = document
     for key in path:
         if not isinstance(node, Mapping):
@@ -848,13 +804,13 @@ def get_path(document: Mapping[str, Any] | None, *path: str) -> Any:
 
 
 def get_str(document: Mapping[str, Any] | None, *path: str) -> str | None:
-    """Return the text at a path, or None if there is none."""
+    """Return the text at a path, or None if it is missing."""
     value = get_path(document, *path)
     return value if isinstance(value, str) else None
 
 
 def get_number(document: Mapping[str, Any] | None, *path: str) -> float | None:
-    """Return the finite number at a path, or None if there is none."""
+    """Return the finite number at a path, or None if it is missing."""
     value = get_path(document, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -864,7 +820,7 @@ def get_number(document: Mapping[str, Any] | None, *path: str) -> float | None:
 
 
 def get_bool(document: Mapping[str, Any] | None, *path: str) -> bool | None:
-    """Return the boolean at a path, or None if there is none."""
+    """Return the boolean at a path, or None if it is missing."""
     value = get_path(document, *path)
     return value if isinstance(value, bool) else None
 

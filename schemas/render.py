@@ -20,7 +20,7 @@ def as_text(problems: Iterable[Problem]) -> str:
 
 def as_sentence(problem: Problem) -> str:
     """Format a problem in one line: `FILE at POINTER (line N): WHAT Expected: …. Next: …`."""
-    return " ".join([f"{_place(problem)}{_sentence(problem.what)}", *_details(problem)])
+    return " ".join([f"{_location(problem)}{_sentence(problem.what)}", *_details(problem)])
 
 
 def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
@@ -29,7 +29,7 @@ def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
 
 
 def as_github(problems: Iterable[Problem]) -> str:
-    """Format one GitHub workflow command per problem; GitHub shows it beside the line of the file."""
+    """Format one GitHub workflow command per problem, which GitHub shows as an annotation of the line."""
     return "".join(_annotation(problem) for problem in problems)
 
 
@@ -49,7 +49,7 @@ def as_sarif(problems: Sequence[Problem]) -> str:
     return json.dumps(log, ensure_ascii=False, indent=2) + "\n"
 
 
-def _place(problem: Problem) -> str:
+def _location(problem: Problem) -> str:
     place = visible(problem.file)
     if problem.pointer:
         place += f" at {visible(problem.key_path)}"
@@ -72,7 +72,7 @@ def _details(problem: Problem) -> list[str]:
 
 
 def _paragraph(problem: Problem) -> str:
-    first = f"{problem.severity} {problem.code}: {_place(problem)}{_sentence(problem.what)}"
+    first = f"{problem.severity} {problem.code}: {_location(problem)}{_sentence(problem.what)}"
     return "".join(line + "\n" for line in [first, *(f"  {detail}" for detail in _details(problem))])
 
 

@@ -19,8 +19,8 @@ from schemas.reading import (
     MOST_DIGITS,
     MOST_VALUES,
     ParseResult,
-    cannot_read,
     count_values,
+    os_error_problem,
     parse_json,
     parse_yaml,
     too_large,
@@ -32,8 +32,8 @@ class Document:
     """A document and its problems.
 
     Attributes:
-        value: The object, also if it has problems; None if the file does not hold one.
-        problems: Everything that is wrong with it, worst first.
+        value: The object, valid or not, or None if the file does not contain one.
+        problems: Errors and warnings, worst first.
         lines: Line of each value in the file.
     """
 
@@ -43,17 +43,12 @@ class Document:
 
 
 def read_document(path: str | Path, kind: str) -> Document:
-    """Read a document and check it against its schema; never raises on its content.
-
-    Args:
-        path: File; problems name it as it is written here.
-        kind: Kind of document; `train_config` and `target` are read as YAML, which includes JSON.
-    """
+    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content."""
     file = str(path)
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return Document(value=None, problems=(cannot_read(error, file=file),))
+        return Document(value=None, problems=(os_error_problem(error, file=file),))
     except ProblemError as refused:
         return Document(value=None, problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)

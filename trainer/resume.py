@@ -24,7 +24,7 @@ from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
 from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name
 
-ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
+ROWS_FOLLOW = "These settings determine the rows of every step, including the steps before."
 
 
 def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:

@@ -158,9 +158,9 @@ def test_what_follows_a_job_runs_at_its_place_and_a_seal_of_before_places_holds(
 
 MOON = """\
 error TP768: moon: The place moon is unknown.
-  A job runs at a place that the program knows; no other program is started.
+  A job can only be started at a known place.
   Expected: local.
-  Next: Name one of the places in the message.
+  Next: Use one of the places in the message.
 """
 SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import DOCUMENTS, KINDS, all_schemas, is_rows, schema
-from schemas.explain import MAX_PROBLEMS, explain_violations, restore_empty_keys, validator_of
+from schemas.explain import MAX_PROBLEMS, compile_validator, explain_violations, restore_empty_keys
 from schemas.problems import Problem, unknown_lines
 from schemas.reading import parse_yaml, read_rows
 from schemas.render import as_text
@@ -85,7 +85,7 @@ def python_validator(kind: str) -> jsonschema.Draft202012Validator:
 def test_two_libraries_agree_and_every_violation_is_explained(changed):
     kind, value = changed
     right = python_validator(kind).is_valid(value)
-    assert validator_of(kind).is_valid(value) == right
+    assert compile_validator(kind).is_valid(value) == right
     found = explain_violations(kind, value, file="x", lines=unknown_lines)
     assert (found == []) == right
     for problem in found:
@@ -235,12 +235,12 @@ import sys
 sys.modules["jsonschema_rs"] = None
 from pathlib import Path
 from schemas.catalog import is_rows
-from schemas.explain import _PythonValidator, validator_of
+from schemas.explain import _PythonValidator, compile_validator
 from schemas.reading import read_rows
 from schemas.render import as_text
 from schemas.validate import read_document
 
-assert isinstance(validator_of("plan"), _PythonValidator)
+assert isinstance(compile_validator("plan"), _PythonValidator)
 for path in sorted(Path().glob("*/*[!t]")):
     kind = path.name.partition(".")[0]
     read = read_rows if is_rows(kind) else read_document

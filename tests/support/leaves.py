@@ -25,7 +25,6 @@ from schemas.reading import parse_time
 DOCUMENTS = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
 ROWS = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 KINDS = ("other", "null", "removed")
-REMOVED = object()
 
 Key = str | int
 

@@ -110,7 +110,7 @@ def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
     order = order_of(config, "more", resume=parent)
     said = (
         f"error TP051: {parent}: The newest checkpoint is at step 2 and limits.steps is 2: no step is left.\n"
-        "  limits.steps counts from the first step of the first run.\n"
+        "  limits.steps counts all steps, including those before the run was resumed.\n"
         "  Expected: limits.steps above 2.\n"
         "  Next: Raise it, as in --set limits.steps=4."
     )
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
         limits=LimitsConfig(steps=4),
     )
     order = order_of(other, resume=parent)
-    why = "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+    why = "  A checkpoint only fits the model, optimizer and data types that it was saved with.\n"
     assert refusal(order) == (
         2,
         "".join(
@@ -161,7 +161,7 @@ def test_a_run_is_not_continued_with_other_rows(
     parent = finished(config)
     other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=LimitsConfig(steps=4))
     order = order_of(other, resume=parent)
-    why = "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+    why = "  These settings determine the rows of every step, including the steps before.\n"
     assert refusal(order) == (
         2,
         "".join(
@@ -197,7 +197,7 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
             "  Next: Name the dataset as it was, or leave --resume out to begin anew.\n"
             f"error TP054: {parent / layout.MANIFEST} at /training/batch_size: A step has 8 sequences over all "
             "devices; the run to continue has 4.\n"
-            "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+            "  These settings determine the rows of every step, including the steps before.\n"
             "  Next: Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they "
             "make 4, or leave --resume out to begin anew.\n"
         ),
@@ -217,7 +217,7 @@ def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
         (
             f"error TP052: {parent / layout.CONFIG} at optimizer.weight_decay: optimizer.weight_decay is 0.1; the run "
             "to continue has 0.0.\n"
-            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  A checkpoint only fits the model, optimizer and data types that it was saved with.\n"
             "  Next: Continue it with --set optimizer.weight_decay=0.0, or leave --resume out to begin anew.\n"
         ),
     )
@@ -288,7 +288,7 @@ def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
         (
             f"error TP052: {first.folder / layout.CONFIG} at model.weights: "
             'model.weights is "random"; the run to continue has null.\n'
-            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  A checkpoint only fits the model, optimizer and data types that it was saved with.\n"
             "  Next: Continue it with --set model.weights=null, or leave --resume out to begin anew.\n"
         ),
     )
@@ -313,8 +313,8 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
         (
             f"error TP723: {parent}: The device ran out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 1024 "
             "bytes.\n"
-            "  The plan is an estimate; plan.json in the run folder says what it counted.\n"
-            "  Next: Apply a change that plan.json lists under changes, largest saving first.\n"
+            "  The plan is an estimate; plan.json in the run folder lists its parts.\n"
+            "  Next: Apply one of the changes in plan.json, which are sorted by saving.\n"
         ),
     )
     assert not order.folder.exists()

@@ -56,7 +56,7 @@ def test_a_run_is_evaluated_once(folder: Path):
     assert summary["eval_set"]["name"] == "eval_v1"
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == (
         f"error TP070: {folder / layout.EVAL_SUMMARY}: The run has been evaluated already.\n"
-        "  An evaluation is evidence; a second one would replace the first.\n"
+        "  A second evaluation would replace the evidence of the first.\n"
         "  Next: Train another run with --set evaluation.eval_set=NAME to use another set.\n"
     )
 
@@ -71,7 +71,7 @@ def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 1024 and the shortest prompt "
         "of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the positions, so no item could be answered.\n"
+        "  Prompt and output share the model's context, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
     )
     assert sorted(folder.iterdir()) == before
@@ -117,8 +117,8 @@ def test_an_export_over_something_is_refused_before_the_checkpoint_is_read(folde
     (tmp_path / "taken" / "thesis.tex").write_text("mine")
     assert refusal(lambda: export_run(folder, tmp_path / "taken", QUIET)) == (
         f"error TP048: {tmp_path / 'taken'}: {tmp_path / 'taken'} is not empty.\n"
-        "  An export never replaces files that are there.\n"
-        "  Next: Name a folder that does not exist yet, or remove this one first.\n"
+        "  An export never overwrites files.\n"
+        "  Next: Pass a new folder, or remove this one first.\n"
     )
 
 
@@ -129,7 +129,7 @@ def test_the_folder_one_is_in_cannot_become_an_export(folder: Path, tmp_path: Pa
         assert refusal(lambda name=name: export_run(folder, Path(name), QUIET)) == (
             f"error TP048: {name}: {name} is the folder that the command was given in.\n"
             "  An export appears whole or not at all: its folder is put there at the end, in place of an empty one.\n"
-            "  Next: Name a folder that does not exist yet, or remove this one first.\n"
+            "  Next: Pass a new folder, or remove this one first.\n"
         )
     monkeypatch.chdir(tmp_path)
     assert export_run(folder, Path("empty"), QUIET) == Path("empty")
@@ -275,7 +275,7 @@ def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.Mo
 
 def continued_with(folder: Path) -> str:
     return (
-        "  The scores of a run are those of its last step.\n"
+        "  A run is evaluated with the parameters of its last step.\n"
         "  Next: Continue it, which evaluates at the end: "
         f"trainproof train --resume {folder} --set evaluation.eval_set=eval_v1.\n"
     )

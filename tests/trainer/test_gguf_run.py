@@ -124,7 +124,7 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
     expected = (
         f"error TP765: {trained} at /model: The weights of the base model here have the SHA-256 {found}; the run "
         f"states {stated}.\n"
-        "  With another base every number differs, which would say nothing about the run.\n"
+        "  With another base model every number differs, which would prove nothing.\n"
         f"  Next: Fetch {base}, as the run had it, and give its folder with --model.\n"
     )
     asked = ChallengeRequest(

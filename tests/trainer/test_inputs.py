@@ -73,7 +73,7 @@ def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_do
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 1024 and the shortest prompt "
         "of items.jsonl has 2 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the positions, so no item could be answered.\n"
+        "  Prompt and output share the model's context, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 510; up to 504 leave room for every prompt.\n"
     )
     assert inputs_of(replace(config, evaluation=replace(evaluation, max_new_tokens=510)))[1].items
@@ -85,7 +85,7 @@ def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: 
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 4 and the shortest prompt of "
         "items.jsonl has 1201 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the positions, so no item could be answered.\n"
+        "  Prompt and output share the model's context, so no item could be answered.\n"
         "  Next: Use an evaluation set with shorter prompts, or a model with more positions.\n"
     )
 
@@ -107,8 +107,8 @@ def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Conf
     )
     assert refusal(changed) == (
         f"error TP063: {tmp_path / 'items.jsonl'}: The model's tokenizer finds no token in any prompt of items.jsonl.\n"
-        "  A prompt without tokens leaves nothing to continue, so no item could be answered.\n"
-        "  Next: Use an evaluation set in words that the model's tokenizer knows.\n"
+        "  A prompt without tokens cannot be continued, so no item could be answered.\n"
+        "  Next: Use an evaluation set that the model's tokenizer can encode.\n"
     )
 
 
@@ -236,7 +236,7 @@ def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 512 and the shortest prompt "
         "of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the positions, so no item could be answered.\n"
+        "  Prompt and output share the model's context, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
     )
 
@@ -258,7 +258,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
         f"error TP043: {folder}/model-0000{number}-of-00003.safetensors: "
         f"model-0000{number}-of-00003.safetensors is not in the model's folder.\n"
         "  Parameters are read from safetensors files.\n"
-        "  Next: Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.\n"
+        "  Next: Download or export the model again as safetensors, or set `model.weights: random`.\n"
         for number in (1, 3)
     )
     assert refusal(wrong) == (
@@ -290,7 +290,7 @@ def test_weights_of_another_model_are_refused_by_their_headers(config: Config, t
     assert refusal(right) == "".join(
         f"error TP044: {folder}: {folder}: {what}\n"
         "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
-        "  Next: Take config.json and safetensors from the same model.\n"
+        "  Next: Use config.json and safetensors of the same model.\n"
         for what in ("1 tensor is not in the files: ln_f.bias.", "1 tensor is of no use to this model: foo.")
     )
 

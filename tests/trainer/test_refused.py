@@ -25,7 +25,7 @@ def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..
         2,
         (
             f"error TP031: {order.folder}: The folder already holds a run.\n"
-            "  A run never writes over what is there.\n"
+            "  A run never overwrites files.\n"
             f"  Next: Give --output another folder, or continue that run with --resume {order.folder}.\n"
         ),
     )
@@ -42,7 +42,7 @@ def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Calla
 
 
 NO_ID = (
-    "  The id stands in every document of the run and in bundles.\n"
+    "  The name becomes the run id, which is part of every document and of bundles.\n"
     "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
 )
 
@@ -73,7 +73,7 @@ def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_o
             f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n{NO_ID}"
             "  Next: Give --output a folder with such a name, for example my-run.\n"
             f"error TP031: {order.folder}: The folder is not empty: it holds thesis.tex.\n"
-            "  A run never writes over what is there.\n"
+            "  A run never overwrites files.\n"
             "  Next: Give --output another folder.\n"
         ),
     )
@@ -190,7 +190,7 @@ def test_an_evaluation_set_with_an_id_twice_is_refused(
         (
             f"error TP012: {path} at /id (line 2): The id 'a' is already used in line 1.\n"
             "  Expected: an id that no other item has.\n"
-            "  Next: Give each item its own id; predictions are matched to items by it.\n"
+            "  Next: Give each item its own id.\n"
         ),
     )
 
@@ -213,7 +213,7 @@ def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
     assert text == "".join(
         f"error TP044: {folder}: {what}\n"
         "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
-        "  Next: Take config.json and safetensors from the same model.\n"
+        "  Next: Use config.json and safetensors of the same model.\n"
         for what in whats
     )
     assert not order.folder.exists()

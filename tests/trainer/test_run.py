@@ -313,8 +313,8 @@ def test_a_full_disk_keeps_what_was_written(
         carried_out(order)
     assert as_text(caught.value.problems) == (
         f"error TP722: {order.folder / layout.METRICS}: The disk is full; the run cannot be recorded any further.\n"
-        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
-        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+        "  A run without its evidence cannot be verified, so it stops. Everything written so far is intact.\n"
+        "  Next: Free some disk space and start the run again, with --resume if a checkpoint was saved.\n"
     )
     assert [row["step"] for row in rows(order.folder)] == [1, 2]
     assert manifest_of(order.folder)["training"]["steps_done"] == 2

@@ -129,7 +129,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
     assert said.endswith(
         "error TP799: trainproof train: Internal error in trainproof: TypeError: add got incompatible "
         "shapes: (4, 127), (4, 128).\n"
-        "  This is a mistake of the program, not of the configuration.\n"
+        "  This is a bug in trainproof, not in your configuration.\n"
         f"  Next: Report it with {kept}, which holds the traceback, and the command as you typed it.\n"
     )
     assert "Traceback" not in said

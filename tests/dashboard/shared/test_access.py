@@ -30,7 +30,7 @@ def test_the_refusal_says_what_why_and_what_next() -> None:
     assert problem is not None
     assert as_sentence(problem) == (
         "The dashboard will not listen on 0.0.0.0 without a login. "
-        "Anyone who reaches it can start and stop runs on this machine. "
+        "Anyone who can reach the address could start and stop runs on this machine. "
         "Next: Leave the address at 127.0.0.1 and reach it through an SSH tunnel, or configure a login: "
         "an [auth] section in .streamlit/secrets.toml, as Streamlit's st.login describes."
     )

@@ -313,7 +313,7 @@ def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
         f"error TP091: {tmp_path / 'nothing'}: This does not exist.\n"
         "  Next: Give the path of a run folder; `trainproof runs` lists them.\n"
         "error TP093: A comparison needs at least 2 runs; 1 was given.\n"
-        "  Next: Name the runs one after the other: `trainproof compare A B`.\n"
+        "  Next: Pass the runs: `trainproof compare A B`.\n"
     )
     with pytest.raises(ValueError, match="at least 2 runs; got 1"):
         compare_runs([read_run(tmp_path)])

@@ -192,11 +192,11 @@ def test_nothing_is_replaced_without_being_told_to_and_what_was_given_never(mode
     config.write_text("mine")
     assert refused(model, data, config) == (
         f"error TP035: {data}: {data} is the file that you named; it stays as it is.\n"
-        "  What stands there would be lost.\n"
+        "  The existing file would be lost.\n"
         "  Next: Name a place in another folder with --output.\n"
         f"error TP035: {config}: {config} is there already.\n"
-        "  What stands there would be lost.\n"
-        "  Next: Name another place with --output, or replace the file with --force.\n"
+        "  The existing file would be lost.\n"
+        "  Next: Pass another path with --output, or overwrite the file with --force.\n"
     )
     assert "TP035: " + str(data) in refused(model, data, config, force=True)
     assert config.read_text() == "mine"
@@ -210,8 +210,8 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
     assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
         f"error TP034: {held}: Training rows ask each of its 12 items too.\n"
-        "  A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.\n"
-        "  Next: Name another file with --eval, or leave --eval out: questions of the rows are held back then.\n"
+        "  A score on items that were trained on does not measure generalization.\n"
+        "  Next: Pass another file with --eval, or leave --eval out to hold out some of the rows.\n"
     )
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
@@ -237,8 +237,8 @@ def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
     held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
     assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
         f"error TP036: {held}: 1 of 2 rows have no answer that an output can be held against.\n"
-        "  An item is a question with the one answer that counts as right.\n"
-        '  Next: Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.\n'
+        "  Each item needs a prompt and its one correct answer.\n"
+        '  Next: Write one {"id": …, "prompt": …, "expected": …} per line, or rows with short or tagged answers.\n'
     )
 
 

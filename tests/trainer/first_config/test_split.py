@@ -108,8 +108,8 @@ def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     assert as_text(problems) == (
         f"error TP033: {path}: The file holds 2 rows with prompt and completion (first in line 1), 1 row with messages "
         "(first in line 3) and 1 row with text (first in line 4).\n"
-        "  A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.\n"
-        "  Next: Write each kind into a file of its own, or convert the rows to one kind.\n"
+        "  The evaluation uses the prompt format of the rows, and rows of several kinds have several formats.\n"
+        "  Next: Split the rows into one file per kind, or convert them to one kind.\n"
     )
 
 

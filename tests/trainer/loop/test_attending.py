@@ -53,7 +53,7 @@ def test_splash_is_refused_by_name_before_anything_is_read():
         "memory.attention is splash and the device is a GPU and precision.compute is float16 and "
         "memory.layers is scanned."
     )
-    assert problem.next == "Set memory.attention to auto, which takes what the device has."
+    assert problem.next == "Set memory.attention to auto."
 
 
 @pytest.mark.parametrize(("kind", "platform"), [("plain", "cpu"), ("blockwise", "cpu"), ("splash", "tpu")])

@@ -131,7 +131,7 @@ def test_auto_stacks_seven_layers_on_one_cpu_and_leaves_six_divided_ones_and_ada
     [problem] = refused.value.problems
     assert (problem.code, refused.value.exit_code) == ("TP706", 2)
     assert problem.what == "memory.layers is scanned and 2 devices share the work and optimizer.name is adafactor."
-    assert problem.next == "Set memory.layers to auto, which unrolls them there."
+    assert problem.next == "Set memory.layers to auto, which unrolls the layers in this case."
 
 
 @pytest.mark.parametrize("remat", ["layer", "none"])

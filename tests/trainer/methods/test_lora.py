@@ -165,8 +165,8 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     assert refusal(lambda: run(rest, QUIET), exit_code=3) == (
         f"error TP055: {first.folder}: The frozen parameters of {name} are not those beside which the checkpoint was "
         f"trained: they have the SHA-256 {found}, and those had {stated}.\n"
-        "  The checkpoint holds what was trained beside the model; beside another one it means something else.\n"
-        "  Next: Name the model as it was, or begin anew.\n"
+        "  The checkpoint contains only what was trained on top of its base model.\n"
+        "  Next: Pass the original base model, or start again.\n"
     )
     higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
     text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
@@ -179,7 +179,7 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     assert refusal(lambda: replay(request, said.append, said.append), exit_code=3) == (
         f"error TP765: {first.folder} at /model: The weights of the base model here have the SHA-256 {found}; the run "
         f"states {stated}.\n"
-        "  With another base every number differs, which would say nothing about the run.\n"
+        "  With another base model every number differs, which would prove nothing.\n"
         f"  Next: Fetch {mine.model.name}, as the run had it, and give its folder with --model.\n"
     )
     assert not [line for line in said if "compiling" in line], "before anything is computed"
@@ -204,7 +204,7 @@ def test_targets_are_names_or_patterns_of_ours_or_of_the_files(targets: str, exp
 
 def test_a_target_that_is_no_projection_is_refused(low: Config):
     expected = (
-        "  A target of method.targets is the name of no projection of the model, so nothing would be trained there.\n"
+        "  A target in method.targets matches no projection of the model.\n"
         "  Expected: the end of a projection's name, such as c_attn, c_fc, c_proj, down, key, out, query, up or value, "
         "or all.\n"
     )
@@ -242,7 +242,7 @@ def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(
 def test_settings_of_adapters_are_refused_where_everything_is_trained(low: Config):
     assert refusal(lambda: task_of(replace(low, method=MethodConfig(rank=4, base="nf4")))) == "".join(
         f"error TP069: tiny-gpt2 at /method/{key}: method.{key} is {value}, which method.kind full does not use.\n"
-        "  A setting without effect would be declared and not be true.\n"
-        "  Next: Set method.kind to lora, or leave the setting out.\n"
+        "  The configuration would declare something that does not happen.\n"
+        "  Next: Set method.kind to lora, or remove the setting.\n"
         for key, value in (("rank", 4), ("base", '"nf4"'))
     )

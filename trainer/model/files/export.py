@@ -192,7 +192,7 @@ def refuse_taken(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = f"{folder} is not empty." if folder.is_dir() else f"{folder} is there already."
-        why = "An export never replaces files that are there."
+        why = "An export never overwrites files."
     elif folder.resolve() == Path.cwd():
         what = f"{folder} is the folder that the command was given in."
         why = "An export appears whole or not at all: its folder is put there at the end, in place of an empty one."

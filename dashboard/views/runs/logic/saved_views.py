@@ -186,7 +186,7 @@ def _is_bearable(values: Sequence[str]) -> bool:
     return len(values) <= MOST_VALUES and all(len(one) <= LONGEST_VALUE for one in values)
 
 
-_MEND = "Correct the file or move it away; it holds nothing but names and addresses of views."
+_MEND = "Correct the file, or move it away; it contains only names and addresses of views."
 
 
 def _problem(

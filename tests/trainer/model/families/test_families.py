@@ -162,9 +162,9 @@ def test_the_whole_refusal_of_a_value():
             file="models/m/config.json",
             pointer="/activation_function",
             what=f'`activation_function` is "mish"; this decoder needs one of {ACTIVATION_NAMES}.',
-            why="Another value would make a model that computes something else than its files were trained for.",
+            why="The model would compute something else than it was trained for.",
             expected=f"one of {ACTIVATION_NAMES}",
-            next="Choose a model whose config.json has such a value, or a built-in model.",
+            next="Choose a model whose config.json has a supported value, or a built-in model.",
         ),
     )
 

@@ -119,8 +119,8 @@ def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):
             severity="error",
             file=str(tmp_path / "export"),
             what=f"{tmp_path / 'export'} is not empty.",
-            why="An export never replaces files that are there.",
-            next="Name a folder that does not exist yet, or remove this one first.",
+            why="An export never overwrites files.",
+            next="Pass a new folder, or remove this one first.",
         ),
     )
     assert (tmp_path / "export" / "config.json").stat().st_mtime_ns == before

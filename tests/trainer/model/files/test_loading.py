@@ -153,7 +153,7 @@ def test_everything_wrong_is_said_at_once(folder):
             file=here,
             what=f"{here}: {what}",
             why="Files and config.json must describe the same gpt2 model; nothing is left random.",
-            next="Take config.json and safetensors from the same model.",
+            next="Use config.json and safetensors of the same model.",
         )
 
     assert found.value.problems == (
@@ -186,7 +186,7 @@ def test_numbers_that_are_not_finite_are_refused(folder, number, held):
             file=str(changed),
             what=f"Tensors of {changed} hold numbers that are not finite: h.0.attn.c_attn.weight, wte.weight.",
             why="A model with one of them computes no loss; it was saved after it broke.",
-            next="Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
+            next="Download or export the model again as safetensors, or set `model.weights: random`.",
         ),
     )
 
@@ -215,7 +215,7 @@ def test_no_files_or_only_pickled_ones(folder):
         file=str(changed / "model.safetensors"),
         what="model.safetensors is not in the model's folder.",
         why="Parameters are read from safetensors files.",
-        next="Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
+        next="Download or export the model again as safetensors, or set `model.weights: random`.",
     )
     assert found.value.problems == (absent,)
     (changed / "pytorch_model.bin").write_bytes(b"")

@@ -84,9 +84,9 @@ def test_a_gguf_of_another_architecture_is_named(tmp_path):
         severity="error",
         file=str(path),
         what="m.gguf is not a model that is read from GGUF: its general.architecture is 'mamba'.",
-        why="Each architecture names its tensors and computes in its own way.",
+        why="Tensor names and computation differ by architecture.",
         expected="gpt2, llama, gemma, gemma2, gemma3, qwen2, qwen3, smollm3",
-        next="Choose a model of one of the architectures that are read.",
+        next="Choose a model of a supported architecture.",
     )
     bare = gguf_files.write(tmp_path / "bare.gguf", "qwen2", {"qwen2.block_count": 2}, {})
     assert refusal(str(bare)).what == (

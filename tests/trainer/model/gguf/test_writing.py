@@ -53,7 +53,7 @@ def refusal(folder, path):
     assert not list(path.parent.glob("*.gguf*"))
     assert not list(path.parent.glob(".*.tmp"))
     [problem] = raised.value.problems
-    assert problem.next == "Export a Hugging Face folder: leave --gguf out."
+    assert problem.next == "Remove --gguf to export a Hugging Face folder."
     return problem.code, problem.what
 
 

@@ -66,7 +66,7 @@ def test_what_unpacks_to_more_than_the_memory_should_hold_is_not_read(monkeypatc
             severity="error",
             file="a b.zip",
             what="The bundle unpacks to 6 B, and this page verifies at most 5 B.",
-            why="Its rows would take several times as much of this machine's memory.",
+            why="The page would need several times its size in memory.",
             next="Verify it in a terminal: `trainproof verify 'a b.zip'`.",
         ),
     )
