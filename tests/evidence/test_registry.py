@@ -114,7 +114,7 @@ def test_invalid_file_is_refused_with_all_problems():
         ("kaggle-tpu", "Did you mean kaggle-tpu-v5e-8"),
         ("T4X2", "kaggle-t4x2"),
         ("rtx4090", "rtx-4090"),
-        ("gone.yaml", "or the YAML file of your own"),
+        ("gone.yaml", "or a YAML file"),
     ],
 )
 def test_unknown_target_is_refused_with_similar_names(name: str, next_words: str):
