@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainer.config.load import load_config
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 
 RESULT = Path(__file__).parent / "results" / "dispatch.json"
 CALLS, ROUNDS = 200, 15
@@ -32,7 +32,7 @@ MOMENTS = 2
 def call_seconds() -> list[float]:
     """Return the processor seconds of a call, a round each."""
     config = load_config(Path("trainer/configs/demo.yaml"))
-    shapes = model_of(config, resolve(config.model.name)).shapes
+    shapes = build_model(config, resolve(config.model.name)).shapes
     state = {f"{name} {copy}": jnp.zeros((1,)) for name in shapes for copy in range(1 + MOMENTS)}
     batch = {name: np.zeros((1, config.batch.microbatch_size, config.data.max_length), np.int32) for name in "abc"}
 

@@ -20,7 +20,7 @@ from trainer.data.encode import encode_rows
 from trainer.data.order import order_of_pass, rows_in
 from trainer.data.packing import one_each, pack_rows
 from trainer.data.rows import read_dataset
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 
 RESULT = Path(__file__).parent / "results" / "packing.json"
 LENGTHS = (128, 256, 512, 1024)

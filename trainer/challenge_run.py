@@ -32,7 +32,7 @@ from trainer.evaluation.sampler import Sampler
 from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.progress import Watch
 from trainer.recorder.receipt import receipt_of

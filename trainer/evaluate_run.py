@@ -44,9 +44,9 @@ from trainer.loop.session_limit import SessionLimit
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
-from trainer.model.params import Params
+from trainer.model.model import build_model
+from trainer.model.source import resolve
+from trainer.model.stacks import Params
 from trainer.objectives import objective_of
 from trainer.objectives.data import read_training_rows
 from trainer.objectives.items import unanswerable
@@ -74,7 +74,7 @@ def evaluate_run(
     config, name = config_to_evaluate(folder, eval_set)
     refuse_without_checkpoint(folder)
     devices = devices_here(config, watch)
-    model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
+    model = build_model(config, resolve(config.model.name, config.model.revision, with_weights=False))
     refuse_other_tokenizer(manifest := manifest_of(folder), model.source, file=str(folder))
     items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.

@@ -21,7 +21,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.restoring import no_checkpoint, steps_of
-from trainer.methods import method_of
+from trainer.model.model import choose_method
 from trainer.recorder.recorder import Recorder, unfit_name
 
 ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
@@ -72,7 +72,9 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
     if before.model.weights != after.model.weights:
         yield "model.weights", before.model.weights, after.model.weights
     old, new = asdict(before.method), asdict(after.method)
-    yield from ((f"method.{key}", old[key], new[key]) for key in method_of(after).shape_keys if old[key] != new[key])
+    yield from (
+        (f"method.{key}", old[key], new[key]) for key in choose_method(after).shape_keys if old[key] != new[key]
+    )
     if before.optimizer.name != after.optimizer.name:
         yield "optimizer.name", before.optimizer.name, after.optimizer.name
     elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(

@@ -37,7 +37,8 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.loop.trained_params import keep_params
-from trainer.model.params import Params, params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.stacks import Params
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, as_target, choose_devices

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainer.model.build import abstract
-from trainer.model.decoder import Decoder
+from trainer.model.decoder import Decoder, abstract, bind, flatten
 from trainer.model.families import spec_from_config
-from trainer.model.params import Params, bind, flatten
 from trainer.model.spec import ModelSpec
+from trainer.model.stacks import Params
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",

@@ -37,8 +37,8 @@ from trainer.evaluation.challenged import ChallengeAnswers
 from trainer.evaluation.questions import Questions
 from trainer.export_run import export_run
 from trainer.loop.trained_params import kept_params
-from trainer.model.files.source import resolve
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.command import main

@@ -25,7 +25,7 @@ from trainer.evaluation.evaluate import FORM
 from trainer.evaluation.sampler import Sampler
 from trainer.export_run import export_run
 from trainer.loop.stop import StopRequest
-from trainer.model.files import export
+from trainer.model import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

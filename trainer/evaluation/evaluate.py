@@ -27,7 +27,7 @@ from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
 from trainer.evaluation.sampler import Sampler
 from trainer.generate.decode import Completion
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 from trainer.recorder.recorder import now
 
 EVALUATED = "evaluated"

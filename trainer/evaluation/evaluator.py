@@ -19,9 +19,9 @@ from trainer.evaluation.sampler import Sampler, sampler_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
-from trainer.methods.method import combine
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
@@ -94,7 +94,7 @@ class Evaluator:
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
         """Return a model's answers, each written to `file` as it came."""
-        params = apart_on_devices(combine(state.trained, frozen))
+        params = unstack_on_devices(combine(state.trained, frozen))
         self.begins()
         evaluated = answer_set(
             self.items,

@@ -23,7 +23,7 @@ from trainer.evaluation.regenerate import (
     traces_of,
 )
 from trainer.evaluation.sampler import Sampler
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 
 MOST_SHOWN = 20
 """Differences that a receipt lists."""

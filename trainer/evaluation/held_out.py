@@ -22,9 +22,8 @@ from trainer.evaluation.sampler import Sampler, sampler_of
 from trainer.loop.held_out import HeldOutPoint
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.params import Params
-from trainer.model.stacking import apart_on_devices
+from trainer.model.model import combine
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 
 KEPT = (
@@ -54,7 +53,7 @@ class HeldOut:
     def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
         """Return score, loss and answers of the model after this many steps."""
         began = time.perf_counter()
-        params = apart_on_devices(combine(state.trained, without_reference(frozen)))
+        params = unstack_on_devices(combine(state.trained, without_reference(frozen)))
         rows = tuple(self._rows(done, params))
         costs = [cost for _, cost in answer_costs(self.sampler, params, self.items)]
         mean = fmean(costs) if costs else math.nan

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from trainer.generate.decode import padded
 from trainer.generate.sampling import DrawKeys, Sampling, draw_noise, kept_logits
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.processor import CompilerOptions
 
 

@@ -22,7 +22,7 @@ from trainer.evaluation.one_pass import AnswerTrace, follow_texts
 from trainer.evaluation.sampler import Sampler
 from trainer.evaluation.tolerance import allowed_margin
 from trainer.generate.sampling import DrawKeys
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 
 Verdict = Literal["identical", "within tolerance", "followed", "different"]
 """`followed`: not written anew; each token of the stated answer is one that the model takes."""

@@ -22,7 +22,7 @@ from trainer.generate.groups import row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, sampling_of
 from trainer.loop.task import Task
 from trainer.model.decoder import Decoder
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 from trainer.objectives.data import Data
 from trainer.recorder.processor import CompilerOptions
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from trainer.generate.sampling import DrawKeys, Sampling
 from trainer.generate.steps import DecodeState, begin, go_on
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.processor import CompilerOptions
 
 PROMPT_BUCKET = 32

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from trainer.generate.decode import Completion, completion
 from trainer.generate.sampling import Sampling
 from trainer.generate.steps import DecodeState, Draws, begin, go_on
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.processor import CompilerOptions
 
 CHUNK_TOKENS = 32

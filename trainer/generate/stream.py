@@ -16,8 +16,8 @@ from jaxtyping import Array, Int
 
 from trainer.generate.decode import pad_left, padded
 from trainer.generate.steps import DecodeState, begin, go_on
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.processor import CompilerOptions
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.skipped_update import no_skipped_steps
 from trainer.loop.step import TrainState
-from trainer.model.stacking import tree_apart, tree_stacked
+from trainer.model.stacks import stack_tree, unstack_tree
 
 HASH = "state_sha256"
 """Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints lack it."""
@@ -55,13 +55,13 @@ class StoredState(NamedTuple):
 
 def to_stored(state: TrainState) -> StoredState:
     """Return a state as it is stored: every layer by itself."""
-    params, opt_state = tree_apart((state.trained, state.opt_state))
+    params, opt_state = unstack_tree((state.trained, state.opt_state))
     return StoredState(step=state.step, params=params, opt_state=opt_state, **optional_parts(state))
 
 
 def state_of(parts: StoredState, like: TrainState) -> TrainState:
     """Return the state that is stored so, its layers stacked as those of `like`; the inverse of `to_stored`."""
-    trained, opt_state = tree_stacked((parts.params, parts.opt_state), (like.trained, like.opt_state))
+    trained, opt_state = stack_tree((parts.params, parts.opt_state), (like.trained, like.opt_state))
     return TrainState(step=parts.step, trained=trained, opt_state=opt_state, **optional_parts(parts))
 
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float32, UInt8
 
-from trainer.model.stacking import is_stack
+from trainer.model.stacks import is_stack
 
 BLOCK = 256
 LEAST_BLOCK = 16

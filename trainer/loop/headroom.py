@@ -20,7 +20,7 @@ from trainer.loop.rolling_out import rollout_size
 from trainer.loop.rollouts import Rollouts, text_of, worth_of
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import without_reference
-from trainer.methods.method import combine
+from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.recorder import Recorder
 

@@ -25,7 +25,7 @@ from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.loop.trained_params import MOST_HEADER_BYTES, are_kept, arrays_in, params_bytes
-from trainer.model.stacking import own_copy
+from trainer.model.stacks import device_copy
 
 MOST_STATES = 4
 """States that a run keeps at most."""
@@ -142,7 +142,8 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     if found != {name: (tuple(shape.shape), str(shape.dtype)) for name, shape in shapes.items()}:
         raise StateFileError
     leaves = [
-        own_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
+        device_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding))
+        for name, shape in shapes.items()
     ]
     state: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
     return state_of(state, like)

@@ -17,8 +17,8 @@ from trainer.loop.saving import UNREADABLE, open_checkpoints, quiet_writers
 from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import own_copy
+from trainer.model.decoder import params_sha256
+from trainer.model.stacks import Params, device_copy
 from trainer.recorder.failure import explain_full_device
 
 
@@ -88,7 +88,7 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
             raise StateMismatchError(reason)
         shapes = saved_shapes(like, has={name for name, (word, _) in OPTIONAL.items() if word in beside})
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
-    parts: StoredState = jax.tree.map(own_copy, StoredState(**read))
+    parts: StoredState = jax.tree.map(device_copy, StoredState(**read))
     if beside.get(HASH) not in (None, state_sha256(parts)):
         reason = "its state is not the one that was saved"
         raise StateMismatchError(reason)

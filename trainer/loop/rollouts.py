@@ -35,7 +35,7 @@ from trainer.generate.groups import DrawnCompletion, GroupPrograms, row_keys
 from trainer.loop.mesh import rows_sharding
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
+from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
 

@@ -28,8 +28,8 @@ from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.stopwatch import Stopwatch, TimedSource
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 from trainer.recorder.sensors import DataWait

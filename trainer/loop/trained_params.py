@@ -22,8 +22,7 @@ from schemas.formats import size
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.loop.state import with_shardings
 from trainer.loop.task import Task
-from trainer.model.params import Params
-from trainer.model.stacking import apart, own_copy
+from trainer.model.stacks import Params, device_copy, unstack_layers
 
 DTYPES: Mapping[str, Any] = {
     "F64": np.float64,
@@ -76,7 +75,7 @@ def keep_params(folder: Path, trained: Params, task: Task) -> None:
     """
     if not are_kept(task):
         return
-    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in apart(trained).items()}
+    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
     write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 
@@ -107,7 +106,7 @@ def kept_params(folder: Path, task: Task) -> Params | None:
         others = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         what = f"{len(others):,} arrays are not as the configuration has them, the first is {others[0]}."
         raise ProblemError([bad(path, what)], exit_code=2)
-    return {name: own_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
+    return {name: device_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
 
 
 def bad(path: Path, what: str) -> Problem:

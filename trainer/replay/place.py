@@ -23,7 +23,7 @@ from trainer.evaluation.evaluate import stated_scoring
 from trainer.evaluation.regenerate import set_of
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
-from trainer.model.files.source import of_somebody_else
+from trainer.model.source import hint_model_path
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
@@ -180,7 +180,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     try:
         task, data = read_inputs(config, devices, asked=repeated_set(run), rendered_at=rendered_at(run.manifest))
     except ProblemError as error:
-        unread = error if request.model else of_somebody_else(error)
+        unread = error if request.model else hint_model_path(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)

@@ -25,7 +25,7 @@ def merge(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("merge"):
-        from trainer.model.adapters.merging import merge_named
+        from trainer.model.peft import merge_named
 
         merge_named(base, adapters, output, dtype=dtype)
     typer.echo(f"The model is in {output}.")

@@ -39,9 +39,9 @@ def replay(
     """Repeat a run, or parts of it, bit for bit. Exit 1: it differs; 3: it cannot be repeated here."""
     need("replay", "train")
     from trainer.loop.stop import ending_at_once
-    from trainer.model.files.hub import nothing_fetched
+    from trainer.model.source import local_models_only
 
-    with ending_at_once("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
+    with ending_at_once("replay", how="and nothing was written"), local_models_only(unless=fetch):
         from trainproof.orders.replay import ReplayFlags, run_replay
 
         flags = ReplayFlags(

@@ -17,9 +17,8 @@ from evidence.grade import find_problems
 from evidence.run import read_run
 from schemas.catalog import DATASETS, EVAL_SETS
 from trainer.data.rows import read_dataset, read_eval_set
-from trainer.model.build import build
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten, parameter_count
+from trainer.model.decoder import build, flatten, parameter_count
+from trainer.model.source import resolve
 
 REPOSITORY = Path(__file__).parents[3]
 SMOKE = REPOSITORY / "tests" / "cases" / "earlier" / "demo-smoke"

@@ -29,12 +29,12 @@ from trainer.export_run import export_run
 from trainer.loop.programs import train_program
 from trainer.loop.restoring import restored_state
 from trainer.loop.state import initial_params, start_program, state_shapes
-from trainer.methods.method import combine
-from trainer.model.adapters.reading import read_adapter
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.decoder import bind, params_sha256
+from trainer.model.export import export
 from trainer.model.lora import is_lora, lora_names
-from trainer.model.params import bind, params_sha256
+from trainer.model.model import combine
+from trainer.model.peft import read_adapter
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay

@@ -9,11 +9,11 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from trainer.methods.lora import fits
 
 from trainer.config.tree import Config, MethodConfig, ModelConfig
-from trainer.methods.lora import fits
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 
 RANK = 8
 TARGETS = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
@@ -59,7 +59,7 @@ def text_model(tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("qwen")
     (folder / "config.json").write_text(json.dumps(TEXT))
     method = MethodConfig(kind="lora", rank=RANK, targets=TARGETS)
-    return model_of(Config(model=ModelConfig(name=str(folder)), method=method), resolve(str(folder)))
+    return build_model(Config(model=ModelConfig(name=str(folder)), method=method), resolve(str(folder)))
 
 
 def test_the_printed_count_of_trained_parameters(text_model):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from trainer.model.attention import attend
-from trainer.model.layers import Dtypes, Norm, activate
-from trainer.model.rope import angles, rotate
+from trainer.model.layers import Dtypes, Norm, apply_activation
+from trainer.model.rope import apply_rotary, rotary_embedding
 from trainer.model.spec import Rope
 
 FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
@@ -38,7 +38,7 @@ def test_layer_norm_adds_its_bias_and_epsilon_counts():
 
 @pytest.mark.parametrize(("kind", "at_one"), [("gelu_tanh", 0.8411920), ("gelu", 0.8413447), ("silu", 0.7310586)])
 def test_activations_at_one(kind, at_one):
-    np.testing.assert_allclose(activate(kind, jnp.array([1.0, 0.0])), [at_one, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(apply_activation(kind, jnp.array([1.0, 0.0])), [at_one, 0.0], rtol=1e-6)
 
 
 def test_attention_weighs_values_by_softmax():
@@ -69,7 +69,7 @@ def test_scores_are_divided_by_the_root_of_the_head():
 
 def turned(x, position, theta):
     at = jnp.array([[position]])
-    return rotate(x, *angles(Rope(theta=theta), x.shape[-1], at, at + 1))
+    return apply_rotary(x, *rotary_embedding(Rope(theta=theta), x.shape[-1], at, at + 1))
 
 
 def test_rotation_turns_pairs_of_halves():

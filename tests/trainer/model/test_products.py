@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.model.products import product, product_with_rows
+from trainer.model.products import matmul, matmul_nt
 
 FORMS = {
-    "product": (product, "...ik,...kj->...ij", (3, 5), (5, 4)),
-    "with rows": (product_with_rows, "...ik,...jk->...ij", (3, 5), (4, 5)),
+    "product": (matmul, "...ik,...kj->...ij", (3, 5), (5, 4)),
+    "with rows": (matmul_nt, "...ik,...jk->...ij", (3, 5), (4, 5)),
 }
 
 
@@ -37,17 +37,17 @@ def test_values_and_gradients_are_those_of_einsum(form: str, batch: tuple[int, .
 
 
 def test_the_worked_examples():
-    assert product(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0], [4.0]])).tolist() == [[11.0]]
-    assert product_with_rows(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0, 4.0]])).tolist() == [[11.0]]
+    assert matmul(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0], [4.0]])).tolist() == [[11.0]]
+    assert matmul_nt(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0, 4.0]])).tolist() == [[11.0]]
 
 
 def test_narrow_factors_may_be_added_up_in_float32_and_keep_their_gradients_narrow():
     first, second = jnp.ones((2, 300), jnp.bfloat16), jnp.ones((3, 300), jnp.bfloat16) * 1.0078125
 
     def total(first: jax.Array, second: jax.Array) -> jax.Array:
-        return jnp.sum(product_with_rows(first, second, jnp.float32))
+        return jnp.sum(matmul_nt(first, second, jnp.float32))
 
-    found = product_with_rows(first, second, jnp.float32)
+    found = matmul_nt(first, second, jnp.float32)
     assert (found.dtype, found[0, 0].item()) == (jnp.float32, 302.34375)
     gradients = jax.grad(total, argnums=(0, 1))(first, second)
     assert [each.dtype for each in gradients] == [jnp.bfloat16, jnp.bfloat16]

@@ -11,13 +11,12 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
 
-from trainer.model.adapters.merging import dense, merge_loras
-from trainer.model.build import abstract, build, projections
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
+from trainer.model.decoder import abstract, bind, build, flatten, projections
+from trainer.model.load import load_params
 from trainer.model.lora import Lora
-from trainer.model.params import bind, flatten
+from trainer.model.peft import dense, merge_loras
 from trainer.model.quantised import NF4, can_be_quantised, dequantise, quantise, quantise_on_device
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 CHOSEN = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "layer"}

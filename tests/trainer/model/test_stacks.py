@@ -10,28 +10,35 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, random_model
 
-from trainer.model.build import abstract, build, layer_kinds
+from trainer.model.decoder import abstract, bind, build, flatten, layer_kinds, params_sha256
+from trainer.model.export import join_tensor
 from trainer.model.families import spec_from_config
-from trainer.model.files.export import join
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
+from trainer.model.load import load_params
 from trainer.model.lora import Lora
-from trainer.model.params import bind, flatten, params_sha256
-from trainer.model.stacking import apart, apart_on_devices, is_stack, members, own_copy, runs_of, stack_params
+from trainer.model.source import resolve
+from trainer.model.stacks import (
+    device_copy,
+    equal_runs,
+    is_stack,
+    stack_params,
+    stacked_names,
+    unstack_layers,
+    unstack_on_devices,
+)
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 
 
 def test_layers_are_told_in_runs():
-    assert runs_of("aaab") == (range(3), range(3, 4))
-    assert runs_of("abba") == (range(1), range(1, 3), range(3, 4))
+    assert equal_runs("aaab") == (range(3), range(3, 4))
+    assert equal_runs("abba") == (range(1), range(1, 3), range(3, 4))
 
 
 def test_a_stack_is_named_as_a_slice():
-    assert members("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
-    assert members("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
-    assert members("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
+    assert stacked_names("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
+    assert stacked_names("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
+    assert stacked_names("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
     assert is_stack("layers.0:2.norm.scale")
     assert not is_stack("layers.0.norm.scale")
 
@@ -41,7 +48,7 @@ ALIKE = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
 
 def both(spec, adapters=None, quantised=None, remat="layer"):
     """Return a model with layers by themselves, and the same stacked: structure and parameters of each."""
-    runs = runs_of(layer_kinds(spec, adapters or {}, quantised or {}))
+    runs = equal_runs(layer_kinds(spec, adapters or {}, quantised or {}))
     chosen = ALIKE | {"remat": remat, "adapters": adapters, "quantised": quantised}
     graphdef, params = random_model(spec, **chosen)
     together, like = flatten(abstract(spec, **chosen, runs=runs))
@@ -73,7 +80,7 @@ def losses(graphdef, params, key=None, segments=None):
 def assert_alike(one, other):
     (loss, gradient), (again, stacks) = one, other
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
-    found = apart(stacks)
+    found = unstack_layers(stacks)
     assert set(found) == set(gradient)
     for name, expected in gradient.items():
         # Twelve layers of large random numbers grow a rounding to 1.02e-4.
@@ -118,7 +125,7 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     quantised = {f"layers.{layer}.{name}": kind for layer in range(3) for name, kind in BITS.items()}
     adapters = {f"layers.{layer}.mlp.down": Lora(rank=2, scale=1.0, number=layer) for layer in range(3)}
     chosen = ALIKE | {"remat": "none", "adapters": adapters, "quantised": quantised}
-    runs = runs_of(layer_kinds(spec, adapters, quantised))
+    runs = equal_runs(layer_kinds(spec, adapters, quantised))
     assert runs == (range(3),)
     structures = []
 
@@ -155,19 +162,19 @@ def loss_and_logits(graphdef, params, tokens):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     source = resolve(str(CASES / name))
-    runs = runs_of(layer_kinds(source.spec, {}, {}))
+    runs = equal_runs(layer_kinds(source.spec, {}, {}))
     assert len(runs) == 1
     graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
-    params = stack_params(load_params(source, apart(like), on_devices=False), here(like))
+    params = stack_params(load_params(source, unstack_layers(like), on_devices=False), here(like))
     arrays = np.load(CASES / name / "expected.npz")
     expected = json.loads((CASES / name / "expected.json").read_text())
     (loss, got), gradient = loss_and_logits(graphdef, params, jnp.asarray(arrays["tokens"]))
     np.testing.assert_allclose(got, arrays["logits"], rtol=0, atol=1e-5 * np.abs(arrays["logits"]).max())
     assert float(loss) == pytest.approx(expected["loss"], rel=1e-6)
-    alone = apart(gradient)
+    alone = unstack_layers(gradient)
     for link in source.family.links(source.spec):
         norm, product = expected["gradients"][link.tensor]
-        flat = join(link, alone, "float32").astype(np.float64).ravel()
+        flat = join_tensor(link, alone, "float32").astype(np.float64).ravel()
         close = 1e-4 * norm + 1e-6
         assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
         assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor
@@ -185,18 +192,18 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     together = stack_params(given, like)
     assert given == {}
     assert set(together) == set(like)
-    again = apart(together)
+    again = unstack_layers(together)
     assert list(again) == sorted(alone)
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
     assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
-    assert all(isinstance(value, jax.Array) for value in apart_on_devices(together).values())
+    assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
 
 
 def test_an_array_of_an_accelerator_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
     """Nothing is compiled for it, so a continued run begins at once; a CPU's array becomes the device's own."""
     array = jnp.ones(3)
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.model.stacking._is_on_cpu", lambda value: False)
-        assert own_copy(array) is array
-    own_copy(array)
+        patch.setattr("trainer.model.stacks._is_on_cpu", lambda value: False)
+        assert device_copy(array) is array
+    device_copy(array)
     assert array.is_deleted()

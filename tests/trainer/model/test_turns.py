@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import pytest
 from tiny_models import GEMMA
 
-from trainer.model.build import abstract
+from trainer.model.decoder import abstract, bind, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.lora import Lora
-from trainer.model.params import bind, flatten
 
 
 def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None, quantised=None):

@@ -11,12 +11,10 @@ from safetensors.numpy import load_file, save_file
 
 from schemas.problems import ProblemError
 from trainer.generate.language_model import load_model
-from trainer.model.adapters.merging import merge, merge_named
-from trainer.model.adapters.reading import read_adapter
-from trainer.model.adapters.writing import write_adapter
-from trainer.model.files.source import resolve
+from trainer.model.decoder import bind
 from trainer.model.lora import Lora
-from trainer.model.params import bind
+from trainer.model.peft import merge, merge_named, read_adapter, write_adapter
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[3] / "cases"
 MODELS = {"gpt2": "gpt2", "llama-rslora": "llama", "gemma2": "gemma2"}

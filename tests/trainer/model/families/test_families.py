@@ -4,8 +4,7 @@ import pytest
 from tiny_models import GEMMA, GPT2
 
 from schemas.problems import Problem, ProblemError
-from trainer.model.families import FAMILIES, spec_from_config
-from trainer.model.families.config_reader import ACTIVATIONS
+from trainer.model.families import ACTIVATIONS, FAMILIES, spec_from_config
 from trainer.model.spec import BlockSpec, ModelSpec, Rope
 
 
@@ -265,8 +264,7 @@ def test_all_problems_come_at_once():
 def test_links_name_every_parameter_once(config):
     import jax.numpy as jnp
 
-    from trainer.model.build import abstract
-    from trainer.model.params import flatten
+    from trainer.model.decoder import abstract, flatten
 
     spec = spec_from_config(config)
     _, params = flatten(abstract(spec, params_dtype=jnp.float32, compute_dtype=jnp.float32, remat="none"))

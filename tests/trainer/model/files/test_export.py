@@ -13,14 +13,12 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from schemas.problems import Problem, ProblemError
-from trainer.model.build import abstract, build
-from trainer.model.families.layout import TensorLink
-from trainer.model.files import export as exporting
-from trainer.model.files.export import export, split_by_size
-from trainer.model.files.hub import DESCRIPTIONS
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten, params_sha256
+from trainer.model import export as exporting
+from trainer.model.decoder import abstract, build, flatten, params_sha256
+from trainer.model.export import export, split_by_size
+from trainer.model.families import TensorLink
+from trainer.model.load import load_params
+from trainer.model.source import DESCRIPTIONS, resolve
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 

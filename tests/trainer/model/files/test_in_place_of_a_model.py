@@ -7,9 +7,9 @@ import pytest
 from model_folders import model_folder
 
 from schemas.problems import Problem, ProblemError
-from trainer.model.adapters.config import read_adapter_config
-from trainer.model.files.source import resolve
-from trainer.model.files.tensors import open_file, open_tensors
+from trainer.model.load import open_file, open_tensors
+from trainer.model.peft import read_adapter_config
+from trainer.model.source import resolve
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 269060552\n"
 

@@ -13,10 +13,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from safetensors.numpy import load_file, save_file
 
 from schemas.problems import Problem, ProblemError
-from trainer.model.build import abstract
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten, params_sha256
+from trainer.model.decoder import abstract, flatten, params_sha256
+from trainer.model.load import load_params
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 

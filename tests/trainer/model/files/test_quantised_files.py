@@ -10,11 +10,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from schemas.problems import ProblemError
-from trainer.model.build import abstract
-from trainer.model.files.export import export
-from trainer.model.files.loading import load_params, refuse_unusable_weights
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten
+from trainer.model.decoder import abstract, flatten
+from trainer.model.export import export
+from trainer.model.load import load_params, refuse_unusable_weights
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 WEIGHT = "model.layers.0.mlp.up_proj.weight"

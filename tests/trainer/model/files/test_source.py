@@ -19,10 +19,8 @@ from huggingface_hub.errors import (
 
 from schemas.catalog import MODELS
 from schemas.problems import Problem, ProblemError
-from trainer.model.build import abstract
-from trainer.model.files.hub import nothing_fetched
-from trainer.model.files.source import BUILTIN, resolve
-from trainer.model.params import flatten, parameter_count
+from trainer.model.decoder import abstract, flatten, parameter_count
+from trainer.model.source import BUILTIN, local_models_only, resolve
 from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
@@ -322,7 +320,7 @@ def test_a_name_that_a_stranger_wrote_is_only_looked_for_here_unless_asked(monke
         raise LocalEntryNotFoundError("no such file in the cache")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    with nothing_fetched(unless=asked):
+    with local_models_only(unless=asked):
         problem = refusal("owner/model")
     assert allowed == [asked]
     if not asked:

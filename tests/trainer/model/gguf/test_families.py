@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gguf_cases import NAMES, STATED, divisors, folder_of, params_of
 
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from schemas.problems import Problem, ProblemError
-from trainer.model.build import abstract
-from trainer.model.files.loading import refuse_unusable_weights
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten
+from trainer.model.decoder import abstract, flatten
+from trainer.model.load import refuse_unusable_weights
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from schemas.problems import ProblemError
-from trainer.model.gguf.header import read_gguf
-from trainer.model.gguf.tensors import KINDS
+from trainer.model.gguf import KINDS, read_gguf
 
 QUANTISABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 U32, F32, STRING, ARRAY, U64 = 4, 6, 8, 9, 10
@@ -81,7 +80,7 @@ def test_sizes_of_blocks_are_the_formats():
 
 
 def test_a_large_tensor_is_made_float32_part_by_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.model.gguf.tensors.CHUNK", 200)
+    monkeypatch.setattr("trainer.model.gguf.CHUNK", 200)
     values = np.random.default_rng(5).normal(size=(7, 96)).astype(np.float32)
     number = gguf.GGMLQuantizationType.Q8_0
     path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (gguf.quantize(values, number), number)})
@@ -170,7 +169,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(name, tmp_path):
 
 
 def test_a_header_longer_than_any_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.model.gguf.header.HEADER_BYTES", 1000)
+    monkeypatch.setattr("trainer.model.gguf.MAX_HEADER_BYTES", 1000)
     content = header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
     assert refusal(tmp_path / "m.gguf", content) == (
         "m.gguf cannot be read: the list a of 500 numbers at byte 49 needs 2,000 bytes, and 951 remain."

@@ -7,9 +7,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from schemas.problems import ProblemError
-from trainer.model.files.source import resolve
-from trainer.model.gguf.header import read_gguf
-from trainer.model.gguf.tokenizer import GgufTokenizerError, implied_merges, tokenizer_of
+from trainer.model.gguf import read_gguf
+from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer, implied_merges
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[3] / "cases" / "models"
 TEXTS = (
@@ -55,7 +55,7 @@ def stated(made, pre):
 
 
 def built(folder, metadata, architecture="llama"):
-    return tokenizer_of(read_gguf(gguf_files.write(folder / "t.gguf", architecture, metadata, {})))
+    return build_tokenizer(read_gguf(gguf_files.write(folder / "t.gguf", architecture, metadata, {})))
 
 
 @pytest.mark.parametrize("pre", SPLITS)
@@ -74,7 +74,7 @@ def test_byte_level_tokens_are_those_that_were_trained(pre, tmp_path):
 def test_splitting_of_qwen2_and_llama3_is_that_of_transformers(tmp_path):
     from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-    from trainer.model.gguf.splitting import QWEN2, SPLITTINGS
+    from trainer.model.gguf_tokenizer import QWEN2, SPLITTINGS
 
     assert QWEN2 == PRETOKENIZE_REGEX
     words = {pre: [word for word, _ in SPLITTINGS[pre].make().pre_tokenize_str("ab 12345 I'M")] for pre in SPLITTINGS}

@@ -9,13 +9,11 @@ import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
 
 from schemas.problems import ProblemError
-from trainer.model.files.export import export
-from trainer.model.files.export_gguf import export_gguf
-from trainer.model.files.source import resolve
-from trainer.model.gguf import tokens
-from trainer.model.gguf.header import read_gguf
-from trainer.model.gguf.tokens import probes
-from trainer.model.gguf.writing import PlannedTensor, kind_of
+from trainer.model import gguf_tokenizer
+from trainer.model.export import PlannedTensor, export, export_gguf, tensor_type
+from trainer.model.gguf import read_gguf
+from trainer.model.gguf_tokenizer import tokenizer_probes
+from trainer.model.source import resolve
 
 
 @pytest.mark.parametrize(("name", "form"), [*((name, "f16") for name in NAMES), ("llama", "q8_0"), ("gemma3", "q8_0")])
@@ -115,7 +113,7 @@ def test_an_added_token_that_a_gguf_cannot_state_is_named(flag, does, tmp_path):
 def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
     folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
     source = resolve(str(folder))
-    texts = probes(source.tokenizer())
+    texts = tokenizer_probes(source.tokenizer())
     assert [token for token in ("<|end|>", "<|a|>", "<think>") if any(token in text for text in texts)] == [
         "<|end|>",
         "<|a|>",
@@ -125,7 +123,7 @@ def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
     again = resolve(str(tmp_path / "whole.gguf")).tokenizer()
     assert [again(text).input_ids for text in texts] == [source.tokenizer()(text).input_ids for text in texts]
     # Where the kind of an added token were lost, the file would split it.
-    monkeypatch.setattr(tokens, "USER_DEFINED", tokens.NORMAL)
+    monkeypatch.setattr(gguf_tokenizer, "USER_DEFINED", gguf_tokenizer.NORMAL)
     (tmp_path / "other").mkdir()
     code, what = refusal(folder, tmp_path / "other" / "m.gguf")
     assert code == "TP099"
@@ -155,4 +153,4 @@ def test_numbers_beyond_f16_are_named():
         planned.stored()
     [problem] = raised.value.problems
     assert problem.what == "The tensor a holds 70,000, and the largest number of F16 is 65,504."
-    assert kind_of("a", (4, 48), "q8_0") == "F16"
+    assert tensor_type("a", (4, 48), "q8_0") == "F16"
