@@ -326,7 +326,7 @@ def _parse(check: _Checker, model_type: str) -> Any:
             given[key] = {"rope_type": rope["type"], **rope} if rope.get("type") else rope
     try:
         return cls(**given)
-    except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (StrictDataclassError, ValueError, TypeError, LookupError, AttributeError) as error:
         text = " ".join(str(error).split()) or first_line(error)
         key = next((key for key in given if f"'{key}'" in text or f"`{key}`" in text), "")
         what = f"transformers cannot read this config: {text.strip(chr(34))}"

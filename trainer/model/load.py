@@ -171,34 +171,30 @@ def _mismatches(
         shape = (*first[:-1], sum(_param_shape(param, wanted)[-1] for param in links[name].params))
         shape = shape[::-1] if links[name].transposed else shape
         if tensors[name].shape != shape:
-            reshaped.append(f"{name} has shape {list(tensors[name].shape)} instead of {list(shape)}")
+            reshaped.append(f"{name} {list(tensors[name].shape)} instead of {list(shape)}")
         if tensors[name].dtype not in DTYPES:
-            unsupported.append(f"{name} has type {tensors[name].dtype}")
+            unsupported.append(f"{name} {tensors[name].dtype}")
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
     is_head_repeated = spec.tied_head and HEAD in tensors and table in tensors
+    unexpected = [
+        name
+        for name in sorted(set(tensors) - set(links))
+        if not re.fullmatch(buffers, name) and not (spec.tied_head and name == HEAD)
+    ]
+    is_untied = is_head_repeated and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
     kinds = {
-        "missing": sorted(set(links) - set(tensors)),
-        "unexpected": [
-            name
-            for name in sorted(set(tensors) - set(links))
-            if not re.fullmatch(buffers, name) and not (spec.tied_head and name == HEAD)
-        ],
-        "of another shape than config.json states": reshaped,
-        f"of an unsupported type (supported: {', '.join(DTYPES)})": unsupported,
-        "different from the token table, although config.json ties the head to it": (
-            [HEAD] if is_head_repeated and not np.array_equal(tensors[HEAD].read(), tensors[table].read()) else []
-        ),
+        "missing tensors": sorted(set(links) - set(tensors)),
+        "unexpected tensors": unexpected,
+        "tensors of another shape than config.json states": reshaped,
+        f"tensors of unsupported types (supported: {', '.join(DTYPES)})": unsupported,
+        "tied head that differs from the token table": [HEAD] if is_untied else [],
     }
     why = f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random."
     return [
-        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {_count(names)} {kind}.", why=why)
+        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {kind}: {', '.join(names)}.", why=why)
         for kind, names in kinds.items()
         if names
     ]
-
-
-def _count(names: list[str]) -> str:
-    return f"{', '.join(names)} is" if len(names) == 1 else f"{len(names)} tensors ({', '.join(names)}) are"
 
 
 def _refuse(path: Path, what: str, why: str, fix: str | None = None) -> ProblemError:

@@ -257,7 +257,7 @@ def known_source(name: str) -> ModelSource | None:
 
 def hint_model_path(error: ProblemError) -> ProblemError:
     """Replace the advice for a missing model: another person's run may name a path of another machine."""
-    fix = "Get the model from the author of the run, or from where it is published, and pass its folder as --model."
+    fix = "Get the model from the author of the run, or from where it is published, and name its folder with --model."
     problems = [replace(each, next=fix) if each.code == "TP040" else each for each in error.problems]
     return ProblemError(problems, exit_code=error.exit_code)
 

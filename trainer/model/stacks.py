@@ -218,7 +218,7 @@ def scan_stacks(
 
 def per_layer_rope_and_window(
     blocks: Sequence[BlockSpec], spec: ModelSpec, context: Context, rotary: Mapping[Rope | None, Rotary | None]
-) -> tuple[Rotary | None, tuple[Array, Array] | None]:
+) -> tuple[tuple[Array, Array] | None, tuple[Array, Array] | None]:
     """Return the rotary tables of a stack and, for each layer, its window and the index of its table.
 
     If all layers are alike there is one table, without an axis for it, and None.

@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, random_model
+from tiny_models import GEMMA, equal_layers, random_model
 
 from trainer.loop.mesh import build_mesh
 from trainer.model import attention as blocks
 from trainer.model.attention import AttentionKernel, Context, attend, splash_block, visible
-from trainer.model.decoder import bind, layer_kinds, set_attention
+from trainer.model.decoder import bind, set_attention
 from trainer.model.families import spec_from_config
-from trainer.model.stacks import equal_runs
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 KINDS = ("blockwise", "splash")
@@ -134,7 +133,7 @@ def test_every_family_learns_the_same(family: str, kind: str):
 def test_stacked_layers_with_several_windows_are_read_in_blocks():
     varied = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 3, "rope_theta": 500.0}
     spec = spec_from_config(GEMMA | varied)
-    decoder, params = random_model(spec, runs=equal_runs(layer_kinds(spec, {}, {})))
+    decoder, params = random_model(spec, runs=equal_layers(spec))
     loss, _ = losses(decoder, params, None)
     again, _ = losses(decoder, params, AttentionKernel(kind="blockwise"))
     assert float(again) == pytest.approx(float(loss), rel=1e-5)

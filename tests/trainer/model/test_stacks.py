@@ -1,16 +1,18 @@
 """Equal layers stacked, with a loop over them: the same model as layers by themselves, and as transformers has it."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, random_model
+from tiny_models import GEMMA, equal_layers, random_model
 
-from trainer.model.decoder import abstract, bind, build, flatten, layer_kinds, params_sha256
+from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.export import join_tensor
 from trainer.model.families import spec_from_config
 from trainer.model.load import load_params
@@ -48,8 +50,8 @@ ALIKE = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
 
 def both(spec, adapters=None, quantised=None, remat="layer"):
     """Return a model with layers by themselves, and the same stacked: structure and parameters of each."""
-    runs = equal_runs(layer_kinds(spec, adapters or {}, quantised or {}))
-    chosen = ALIKE | {"remat": remat, "adapters": adapters, "quantised": quantised}
+    runs = equal_layers(spec, adapters=adapters or {}, quantised=quantised or {})
+    chosen = ALIKE | {"remat": remat, "adapters": adapters or {}, "quantised": quantised or {}}
     graphdef, params = random_model(spec, **chosen)
     together, like = flatten(abstract(spec, **chosen, runs=runs))
     stacks = stack_params({name: np.asarray(value) for name, value in params.items()}, here(like))
@@ -125,7 +127,7 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     quantised = {f"layers.{layer}.{name}": kind for layer in range(3) for name, kind in BITS.items()}
     adapters = {f"layers.{layer}.mlp.down": Lora(rank=2, scale=1.0, number=layer) for layer in range(3)}
     chosen = ALIKE | {"remat": "none", "adapters": adapters, "quantised": quantised}
-    runs = equal_runs(layer_kinds(spec, adapters, quantised))
+    runs = equal_layers(spec, adapters=adapters, quantised=quantised)
     assert runs == (range(3),)
     structures = []
 
@@ -162,7 +164,7 @@ def loss_and_logits(graphdef, params, tokens):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     source = resolve(str(CASES / name))
-    runs = equal_runs(layer_kinds(source.spec, {}, {}))
+    runs = equal_layers(source.spec)
     assert len(runs) == 1
     graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
     params = stack_params(load_params(source, unstack_layers(like), on_devices=False), here(like))
@@ -199,11 +201,51 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
 
 
-def test_an_array_of_an_accelerator_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
-    """Nothing is compiled for it, so a continued run begins at once; a CPU's array becomes the device's own."""
+def test_a_copy_of_a_cpu_array_takes_its_memory():
     array = jnp.ones(3)
-    with monkeypatch.context() as patch:
-        patch.setattr("trainer.model.stacks._is_on_cpu", lambda value: False)
-        assert device_copy(array) is array
     device_copy(array)
     assert array.is_deleted()
+
+
+def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
+    """Return the operands of each barrier of a model's gradient, as a platform's compiler is given it."""
+    spec = spec_from_config(GEMMA)
+    chosen = {"params_dtype": params, "compute_dtype": jnp.bfloat16, "adapters": adapters or {}}
+    graphdef, shapes = flatten(abstract(spec, **chosen, remat=remat))
+    learned = {name: value for name, value in shapes.items() if not adapters or ".lora_" in name}
+    others = {name: value for name, value in shapes.items() if name not in learned}
+    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
+
+    def total(learned, others, tokens):
+        return bind(graphdef, learned | others).hidden(tokens).astype(jnp.float32).sum()
+
+    exported = jax.export.export(jax.jit(jax.grad(total)), platforms=[platform])(learned, others, tokens)
+    lines = re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())
+    return spec, [line.count("%") for line in lines]
+
+
+def test_a_layer_hands_over_all_of_its_gradients_at_one_time():
+    spec, found = barriers("tpu")
+    on_cpu = barriers("cpu")[1]
+    # On both, the barrier of a recomputed layer, of its weights, its input and the gradient of its output.
+    assert len(found) == len(on_cpu) + spec.layers
+    per_layer = 9 + 1  # seven kernels, two norms, and the stream
+    assert found.count(per_layer) == spec.layers + on_cpu.count(per_layer)
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"remat": "none"}, {"params": jnp.float32}], ids=["nothing recomputed", "kept wider than multiplied"]
+)
+def test_there_is_no_turn_where_it_saves_nothing(chosen):
+    assert barriers("tpu", **chosen)[1] == barriers("cpu", **chosen)[1]
+
+
+def test_of_adapters_only_what_learns_waits():
+    adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0)}
+    spec, found = barriers("tpu", adapters=adapters)
+    on_cpu = barriers("cpu", adapters=adapters)[1]
+    # For each layer one on the way there, so that the stream is kept as one array, and one on the way back.
+    assert len(found) == len(on_cpu) + 2 * spec.layers
+    assert found.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
+    # The stream alone: of both layers on the way there, and of the one without adapters on the way back.
+    assert found.count(1) == on_cpu.count(1) + spec.layers + 1

@@ -2,21 +2,24 @@
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from our_adapters import METHODS, write
 from safetensors.numpy import load_file, save_file
 
 from schemas.problems import ProblemError
 from trainer.generate.language_model import load_model
 from trainer.model.decoder import bind
+from trainer.model.families import FAMILIES
 from trainer.model.lora import Lora
 from trainer.model.peft import merge, merge_named, read_adapter, write_adapter
 from trainer.model.source import resolve
 
-CASES = Path(__file__).parents[3] / "cases"
+CASES = Path(__file__).parents[2] / "cases"
 MODELS = {"gpt2": "gpt2", "llama-rslora": "llama", "gemma2": "gemma2"}
 
 
@@ -116,41 +119,44 @@ def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("key", "value"),
     [
-        ({"use_dora": True}, "`use_dora` is true; adapters with it are not computed here."),
-        ({"peft_type": "IA3"}, '`peft_type` is "IA3"; adapters with it are not computed here.'),
-        ({"bias": "all"}, '`bias` is "all"; adapters with it are not computed here.'),
-        ({"init_lora_weights": "pissa"}, '`init_lora_weights` is "pissa"; adapters with it are not computed here.'),
-        ({"task_type": "SEQ_CLS"}, '`task_type` is "SEQ_CLS"; adapters with it are not computed here.'),
-        ({"layer_replication": [[0, 2]]}, "`layer_replication` is [[0, 2]]; adapters with it are not computed here."),
-        ({"new_option": 3}, "`new_option` is 3; adapters with it are not computed here."),
-        ({"r": 0}, "`r` is 0, which it cannot be."),
-        ({"rank_pattern": {"(": 2}}, '`rank_pattern` is {"(": 2}, which it cannot be.'),
-        ({"alpha_pattern": {"q_proj": "2"}}, '`alpha_pattern` is {"q_proj": "2"}, which it cannot be.'),
-        ({"lora_alpha": "8"}, '`lora_alpha` is "8", which it cannot be.'),
+        ("use_dora", True),
+        ("peft_type", "IA3"),
+        ("bias", "all"),
+        ("init_lora_weights", "pissa"),
+        ("task_type", "SEQ_CLS"),
+        ("layer_replication", [[0, 2]]),
+        ("new_option", 3),
+        ("r", 0),
+        ("rank_pattern", {"(": 2}),
+        ("alpha_pattern", {"q_proj": "2"}),
+        ("lora_alpha", "8"),
+        ("lora_dropout", 1.0),
+        ("modules_to_save", "lm_head"),
     ],
 )
-def test_options_that_are_not_computed_are_refused_by_name(change, what, tmp_path):
-    assert refused(copied("gemma2", tmp_path, **change), base("gemma2")) == [what]
+def test_invalid_and_unsupported_options_are_refused_by_name(key, value, tmp_path):
+    [what] = refused(copied("gemma2", tmp_path, **{key: value}), base("gemma2"))
+    assert what.startswith(f"`{key}` is {json.dumps(value)}, which is ")
 
 
 def test_an_adapter_of_another_base_is_refused(tmp_path):
     found = refused(CASES / "adapters" / "gemma2", base("llama-rslora"))
-    assert found[0].startswith("4 of its tensors are of no module of")
+    assert found[0].startswith("4 tensors belong to no module of")
     found = refused(CASES / "adapters" / "gpt2", resolve(str(CASES / "models" / "gpt2-untied")))
-    assert found[0].startswith("8 of its tensors are of another shape than")
-    assert "[3, 32] and should be [3, 24]" in found[0]
+    assert found[0].startswith("8 tensors have another shape than")
+    assert "[3, 32] instead of [3, 24]" in found[0]
 
 
 def test_another_rank_half_an_adapter_and_damaged_files_are_refused(tmp_path):
     source = base("gemma2")
-    assert "of another shape" in refused(copied("gemma2", tmp_path / "a", r=3), source)[0]
+    assert "another shape" in refused(copied("gemma2", tmp_path / "a", r=3), source)[0]
     folder = copied("gemma2", tmp_path / "b")
     tensors = load_file(folder / "adapter_model.safetensors")
     tensors.pop(next(name for name in tensors if "lora_A" in name))
     save_file(tensors, folder / "adapter_model.safetensors")
-    assert "without the other matrix of its module" in refused(folder, source)[0]
+    assert "lack the other matrix of their module" in refused(folder, source)[0]
     (folder / "adapter_model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
     assert "adapter_model.safetensors cannot be read" in refused(folder, source)[0]
     (folder / "adapter_config.json").write_text("{")
@@ -177,7 +183,7 @@ def test_merging_as_on_the_command_line(tmp_path):
     [
         ("a=b", None, "The weight of a is 'b', which is not a number."),
         ("a=inf", None, "The weight of a is 'inf', which is not a number."),
-        ("a", "int8", "The element type 'int8' is not one that a model is written in."),
+        ("a", "int8", "A model cannot be written in the element type 'int8'."),
     ],
 )
 def test_what_cannot_be_merged_is_said(adapter, dtype, what, tmp_path):
@@ -256,7 +262,31 @@ def test_an_adapter_that_unties_and_one_that_does_not_are_merged_into_one_model(
 
 def test_single_trained_tokens_are_refused_by_name(tmp_path):
     adapter = changed(tmp_path / "adapter", config={"trainable_token_indices": [3, 5]})
-    what = "`trainable_token_indices` is [3, 5]; adapters with it are not computed here."
+    what = "`trainable_token_indices` is [3, 5], which is not supported."
     assert refused(adapter, resolve(str(TIED / "model"))) == [what]
     adapter = changed(tmp_path / "other", config={"modules_to_save": 3})
-    assert refused(adapter, resolve(str(TIED / "model"))) == ["`modules_to_save` is 3, which it cannot be."]
+    assert refused(adapter, resolve(str(TIED / "model"))) == ["`modules_to_save` is 3, which is invalid."]
+
+
+OURS = Path(__file__).parents[2] / "cases" / "our_adapters"
+LOADED = json.loads((OURS / "versions.json").read_text())["adapters"]
+
+
+def test_there_is_an_adapter_of_every_family():
+    # A checkpoint with images is that of its text model with other names.
+    families = {json.loads((CASES / "models" / name / "config.json").read_text())["model_type"] for name in METHODS}
+    assert families == set(FAMILIES) - {"gemma3"}
+    assert set(LOADED) == set(METHODS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_peft_computes_what_we_compute(name, tmp_path):
+    write(name, tmp_path / "adapter")
+    weights = (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert sha256(weights).hexdigest() == LOADED[name]["adapter_sha256"], "PEFT loaded another adapter: make it anew"
+    assert LOADED[name]["largest_change"] > 0.05
+    expected = np.load(OURS / "expected.npz")
+    logits = load_model(CASES / "models" / name, adapter=tmp_path / "adapter")(expected[f"{name}.tokens"])
+    largest = np.abs(expected[f"{name}.logits"]).max()
+    np.testing.assert_allclose(logits, expected[f"{name}.logits"], rtol=0, atol=1e-5 * largest)

@@ -16,12 +16,12 @@ from trainer.model.tokenizer import FOLDER
 
 pytestmark = pytest.mark.slow
 
-CASES = Path(__file__).parents[3] / "cases" / "models"
+CASES = Path(__file__).parents[2] / "cases" / "models"
 
 SCRIPT = """
 import json, sys
 from trainer.generate.language_model import load_model
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from schemas.problems import ProblemError
 
 source = resolve("owner/tiny", with_weights=False)
@@ -60,7 +60,7 @@ def test_a_name_on_the_hub_loads_and_without_its_weights_nothing_but_description
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT],
             env=environment | {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"},
-            cwd=Path(__file__).parents[4],
+            cwd=Path(__file__).parents[3],
             capture_output=True,
             text=True,
             timeout=300,
