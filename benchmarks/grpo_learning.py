@@ -50,8 +50,8 @@ from trainer.loop.programs import train_program
 from trainer.loop.rollouts import Rollouts, StepCompletions, build_rollouts, completion_text
 from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
-from trainer.methods.method import combine
-from trainer.model.params import Params
+from trainer.model.model import combine
+from trainer.model.stacks import Params
 from trainer.planning.devices import choose_devices
 from trainer.recorder.environment import environment
 

@@ -33,7 +33,7 @@ from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import build_mesh, shapes_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.planning.compile.ahead import compile_ahead
 from trainer.planning.devices import choose_devices
 from trainer.planning.estimate.part import ERROR_FRACTION, error_of, total_bytes

@@ -27,11 +27,9 @@ import numpy as np
 
 from evidence.registry import known_model_folder
 from trainer.config.tree import config_of
-from trainer.methods.model import model_of
-from trainer.model import files
-from trainer.model.files.export import SHARD_BYTES, write_weights
-from trainer.model.files.known import planned_source
-from trainer.model.files.source import BUILTIN_TOKENIZER
+from trainer.model.export import SHARD_BYTES, write_weights
+from trainer.model.model import build_model
+from trainer.model.source import BUILTIN_TOKENIZER, CONFIG, resolve_for_planning
 from trainer.recorder.environment import environment
 
 RESULT = Path(__file__).parent / "results" / "observed_memory.json"
@@ -152,15 +150,15 @@ def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     """Write a model of public shapes with random weights and the built-in tokenizer, and return its folder."""
     shapes = known_model_folder(name)
     assert shapes is not None, "the shapes ship"
-    source = planned_source(name)
-    model = model_of(config_of({"model": {"name": name}}), source)
+    source = resolve_for_planning(name)
+    model = build_model(config_of({"model": {"name": name}}), source)
     generator = np.random.default_rng(0)
     params = {
         name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()
     }
     folder.mkdir()
     write_weights(folder, params, source.family.links(source.spec), element_type, SHARD_BYTES, lambda: None)
-    (folder / files.CONFIG).write_text((shapes / files.CONFIG).read_text())
+    (folder / CONFIG).write_text((shapes / CONFIG).read_text())
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_text((BUILTIN_TOKENIZER / file).read_text())
     return folder

@@ -22,14 +22,13 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
 from trainer.loop.session import StopRequest
 from trainer.loop.task import Task
-from trainer.methods.method import combine
-from trainer.model.adapters.writing import write_adapter
-from trainer.model.build import abstract
-from trainer.model.files.export import export, refuse_taken
-from trainer.model.files.export_gguf import Form, export_gguf
-from trainer.model.files.source import ModelSource, resolve
-from trainer.model.gguf.tokens import probes
-from trainer.model.params import Params, flatten
+from trainer.model.decoder import abstract, flatten
+from trainer.model.export import Form, export, export_gguf, refuse_taken
+from trainer.model.gguf_tokenizer import tokenizer_probes
+from trainer.model.model import combine
+from trainer.model.peft import write_adapter
+from trainer.model.source import ModelSource, resolve
+from trainer.model.stacks import Params
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 
@@ -117,7 +116,7 @@ def write_gguf_receipt(file: Path, params: Params, source: ModelSource, *, step:
 
 def compare_models(before: LanguageModel, after: LanguageModel, tokenizer: Any, other_tokenizer: Any) -> dict[str, Any]:
     """Return how many texts are tokenized alike, how many greedy tokens are equal, and how far logits differ."""
-    texts = [*PROMPTS, *probes(tokenizer)]
+    texts = [*PROMPTS, *tokenizer_probes(tokenizer)]
     tokens, other_tokens = ([each(text).input_ids for text in texts] for each in (tokenizer, other_tokenizer))
     prompts = tokens[: len(PROMPTS)]
     answers = [greedy_answers(model, prompts) for model in (before, after)]

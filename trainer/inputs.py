@@ -9,7 +9,7 @@ from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack, is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import read_model
+from trainer.model.model import read_model
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data

@@ -21,7 +21,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
-from trainer.methods import method_of
+from trainer.model.model import choose_method
 from trainer.recorder.recorder import Recorder, unfit_name
 
 ROWS_FOLLOW = "These settings determine the rows of every step, including the steps before."
@@ -72,7 +72,9 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
     if before.model.weights != after.model.weights:
         yield "model.weights", before.model.weights, after.model.weights
     old, new = asdict(before.method), asdict(after.method)
-    yield from ((f"method.{key}", old[key], new[key]) for key in method_of(after).shape_keys if old[key] != new[key])
+    yield from (
+        (f"method.{key}", old[key], new[key]) for key in choose_method(after).shape_keys if old[key] != new[key]
+    )
     if before.optimizer.name != after.optimizer.name:
         yield "optimizer.name", before.optimizer.name, after.optimizer.name
     elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(

@@ -30,7 +30,8 @@ from trainer.loop.rollouts import Rollouts, build_rollouts
 from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
 from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, without_reference
-from trainer.model.params import Params, params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.stacks import Params
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, as_target, choose_devices

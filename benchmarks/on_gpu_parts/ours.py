@@ -62,7 +62,7 @@ def task_of(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     from trainer.config.tree import config_of
     from trainer.loop.mesh import build_mesh
     from trainer.loop.task import Task
-    from trainer.model.files.known import planned_source
+    from trainer.model.source import resolve_for_planning
 
     document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
     shaped = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
@@ -70,7 +70,7 @@ def task_of(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
         key, _, value = text.partition("=")
         set_at(document, key, setting_value(value))
     chosen, config = device(tiny=tiny), config_of(document)
-    source = planned_source(config.model.name)
+    source = resolve_for_planning(config.model.name)
     return Task.of(config, source, build_mesh([chosen]), platform=chosen.platform)
 
 
@@ -172,8 +172,7 @@ def attention(*, tiny: bool) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from trainer.model.attention import Context, attend, visible
-    from trainer.model.kernels import AttentionKernel
+    from trainer.model.attention import AttentionKernel, Context, attend, visible
 
     device(tiny=tiny)
     found: dict[str, Any] = {}

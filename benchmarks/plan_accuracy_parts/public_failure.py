@@ -21,9 +21,9 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from trainer.config.tree import Config, MemoryConfig, ModelConfig, PrecisionConfig
-from trainer.methods.model import model_of
-from trainer.model.files.known import planned_source
-from trainer.model.params import bind
+from trainer.model.decoder import bind
+from trainer.model.model import build_model
+from trainer.model.source import resolve_for_planning
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
         memory=MemoryConfig(remat="none"),
     )
-    model = model_of(config, planned_source(config.model.name))
+    model = build_model(config, resolve_for_planning(config.model.name))
     chip = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
     here = NamedSharding(Mesh(np.array([chip]), ("devices",)), PartitionSpec())
     optimizer = optax.adamw(5e-5)

@@ -20,9 +20,8 @@ from schemas.catalog import DATASETS, EVAL_SETS
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.data.rows import read_dataset, read_eval_set
-from trainer.model.build import build
-from trainer.model.files.source import resolve
-from trainer.model.params import flatten, parameter_count
+from trainer.model.decoder import build, flatten, parameter_count
+from trainer.model.source import resolve
 
 REPOSITORY = Path(__file__).parents[2]
 SMOKE = REPOSITORY / "tests" / "cases" / "earlier" / "demo-smoke"

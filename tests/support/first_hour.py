@@ -10,8 +10,8 @@ from typing import Any
 from model_folders import model_folder
 from tiny_models import random_model
 
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 
 
 def folder_with_weights(folder: Path) -> Path:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trainer.model.build import abstract
-from trainer.model.files.loading import open_tensor_files, parts
-from trainer.model.files.source import ModelSource
-from trainer.model.params import Params, flatten
+from trainer.model.decoder import abstract, flatten
+from trainer.model.load import open_tensors, split_tensor
+from trainer.model.source import ModelSource
+from trainer.model.stacks import Params
 
 CASES = Path(__file__).parents[1] / "cases" / "models"
 CHANGED: dict[str, dict[str, Any]] = {
@@ -73,8 +73,8 @@ def params_of(source: ModelSource) -> Params:
     """Return a model's parameters in float32, as NumPy's arrays: nothing is compiled."""
     _, wanted = flatten(abstract(source.spec, params_dtype=jnp.float32, compute_dtype=jnp.float32, remat="none"))
     with ExitStack() as stack:
-        tensors, links = open_tensor_files(source, wanted, stack)
-        read = [parts(tensors[name].read(), link, wanted) for name, link in links.items()]
+        tensors, links = open_tensors(source, wanted, stack)
+        read = [split_tensor(tensors[name].read(), link, wanted) for name, link in links.items()]
         return dict(sorted(param for each in read for param in each))
 
 

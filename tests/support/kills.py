@@ -47,7 +47,7 @@ from trainer.evaluation import late as evaluation
 from trainer.evaluation.evaluate import Evaluator
 from trainer.loop.checkpoints import latest_step
 from trainer.loop.session import StopRequest
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
 from trainproof.orders.train import TrainFlags, order_of

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from trainer.model.files.source import BUILTIN, BUILTIN_TOKENIZER
+from trainer.model.source import BUILTIN, BUILTIN_TOKENIZER
 
 BOS_ID, TURN_END_ID = 572, 573
 """In the built-in tokenizer added tokens that no test needs as they are."""

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from trainer.config.tree import Config, MethodConfig, ModelConfig
-from trainer.methods.lora import lora_of
-from trainer.model.adapters.writing import write_adapter
-from trainer.model.build import abstract
-from trainer.model.files.source import resolve
+from trainer.model.decoder import abstract, flatten
 from trainer.model.lora import is_lora
-from trainer.model.params import flatten
+from trainer.model.model import lora_training
+from trainer.model.peft import write_adapter
+from trainer.model.source import resolve
 
 MODELS = Path(__file__).parents[1] / "cases" / "models"
 
@@ -34,7 +33,7 @@ METHODS = {
 def write(name: str, folder: Path) -> None:
     """Write the adapter of a model into a folder, as `trainproof export --adapter` does."""
     source = resolve(str(MODELS / name))
-    loras = lora_of(Config(model=ModelConfig(name=name), method=METHODS[name])).adapters(source)
+    loras = lora_training(Config(model=ModelConfig(name=name), method=METHODS[name])).adapters(source)
     shapes = flatten(
         abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none", adapters=loras)
     )[1]

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from trainer.model.build import abstract
-from trainer.model.decoder import Decoder
+from trainer.model.decoder import Decoder, DecoderConfig, abstract, bind, flatten
 from trainer.model.families import spec_from_config
-from trainer.model.params import Params, bind, flatten
 from trainer.model.spec import ModelSpec
+from trainer.model.stacks import Params
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -55,6 +54,13 @@ def logits(graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Any) -> jax.
     """Return the logits at every position, compiled: op by op a test takes ten times as long."""
     decoder = bind(graphdef, params)
     return decoder.logits(decoder.hidden(jnp.asarray(tokens)))
+
+
+def equal_layers(spec: ModelSpec, **choices: Any) -> tuple[range, ...]:
+    """Return the runs of equal layers of a model."""
+    return DecoderConfig(
+        spec=spec, params_dtype="float32", compute_dtype="float32", remat="none", **choices
+    ).equal_layers()
 
 
 def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:

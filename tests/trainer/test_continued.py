@@ -16,8 +16,8 @@ from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, ref
 from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, OptimizerConfig
 from trainer.loop.session import StopRequest
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 

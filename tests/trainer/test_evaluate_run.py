@@ -25,7 +25,7 @@ from trainer.evaluation.answers import Sampler
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.session import StopRequest
-from trainer.model.files import export
+from trainer.model import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

@@ -33,8 +33,8 @@ from trainer.config.tree import (
     ModelConfig,
     ObjectiveConfig,
 )
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.planning.subject import subject_of
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check, run

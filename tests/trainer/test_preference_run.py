@@ -23,8 +23,8 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.export_run import export_run
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -91,7 +91,7 @@ def test_it_is_continued_bit_for_bit_and_exported(
     }
     assert len(params) == 1
     exported = export_run(whole.folder, tmp_path / "export", QUIET)
-    assert model_of(pairs, resolve(str(exported))).reads_weights
+    assert build_model(pairs, resolve(str(exported))).reads_weights
 
 
 def items(folder: Path) -> Path:

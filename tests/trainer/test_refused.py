@@ -11,8 +11,8 @@ from whole_runs import carried_out, errors_of, manifest_of, refusal
 
 from evidence import layout
 from trainer.config.tree import Config, EvaluationConfig
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.run import RunRequest
 
 

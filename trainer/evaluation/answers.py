@@ -29,7 +29,7 @@ from trainer.generate.groups import row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
 from trainer.loop.task import Task
 from trainer.model.decoder import Decoder
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 from trainer.recorder.environment import CompilerOptions
 
 EVALUATION_STREAM = 0x65766C

@@ -29,9 +29,9 @@ from trainer.loop.loop import HeldOutPoint
 from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, now
@@ -117,7 +117,7 @@ class Evaluator:
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
         """Answer every item in order until the run is told to stop, and append each row to `file` immediately."""
-        params = apart_on_devices(combine(state.trained, frozen))
+        params = unstack_on_devices(combine(state.trained, frozen))
         self.on_start()
         started_at, path = now(), self.folder / file
         answered = answer_items(self.sampler, params, self.items.rows, self.sampler.encode_prompts(self.items))
@@ -210,7 +210,7 @@ class HeldOut:
     def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
         began = time.perf_counter()
-        params = apart_on_devices(combine(state.trained, without_reference(frozen)))
+        params = unstack_on_devices(combine(state.trained, without_reference(frozen)))
         rows = tuple(
             {"step": done} | {key: row[key] for key in HELD_OUT_FIELDS if key in row}
             for row in answer_items(self.sampler, params, self.items.rows, self.prompts, like=self.like)

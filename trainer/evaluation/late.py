@@ -41,9 +41,9 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
-from trainer.model.params import Params
+from trainer.model.model import build_model
+from trainer.model.source import resolve
+from trainer.model.stacks import Params
 from trainer.objectives import objective_of
 from trainer.objectives.items import unanswerable
 from trainer.planning.devices import Devices, choose_devices
@@ -76,7 +76,7 @@ def evaluate_run(
     config, name = _config_to_evaluate(folder, eval_set)
     require_checkpoint(folder)
     devices = available_devices(config, watch)
-    model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
+    model = build_model(config, resolve(config.model.name, config.model.revision, with_weights=False))
     refuse_other_tokenizer(manifest := read_manifest(folder), model.source, file=str(folder))
     items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
     form, scoring = read_form(folder, config), read_run_scoring(folder, config, items)

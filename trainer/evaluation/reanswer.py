@@ -29,8 +29,8 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items, item_fields, unanswered_row
 from trainer.generate.decode import padded
 from trainer.generate.sampling import DrawKeys, Sampling, gumbel_noise, mask_logits
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.environment import CompilerOptions
 
 MAX_DIFFERENCES = 20

@@ -30,13 +30,13 @@ from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, no_checkpoint, restored_state
 from trainer.loop.state import initial_params, some_params, with_shardings
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.adapters.config import modules
-from trainer.model.adapters.reading import read_adapter
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import ModelSource, of_somebody_else, resolve
+from trainer.model.decoder import params_sha256
+from trainer.model.load import load_params
 from trainer.model.lora import lora_names
-from trainer.model.params import Params, params_sha256
+from trainer.model.model import combine
+from trainer.model.peft import projections_by_module, read_adapter
+from trainer.model.source import ModelSource, hint_model_path, resolve
+from trainer.model.stacks import Params
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.failure import explain_full_device
 
@@ -160,7 +160,7 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
     try:
         return resolve(config.model.name, config.model.revision, with_weights=False)
     except ProblemError as error:
-        raise of_somebody_else(error) from error
+        raise hint_model_path(error) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +236,7 @@ def _adapter_params(folder: Path, task: Task) -> Params:
     """Load an adapter in PEFT's format; where one module holds several projections, split it into theirs."""
     read = read_adapter(folder, task.model.source).params
     found: Params = {}
-    for projections in modules(task.model.source).values():
+    for projections in projections_by_module(task.model.source).values():
         before = 0
         for name in (name for name in projections if name in task.model.adapters):
             rank, (first, second) = task.model.adapters[name].rank, lora_names(name)

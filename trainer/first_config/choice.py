@@ -29,7 +29,7 @@ from trainer.first_config.values import (
 )
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.params import parameter_count
+from trainer.model.decoder import parameter_count
 from trainer.model.stacks import Remat
 from trainer.planning.advice import deciding
 from trainer.planning.estimator import Estimator

@@ -21,7 +21,7 @@ from trainer.data.files.table import table_of
 from trainer.data.rows import read_eval_set
 from trainer.first_config.shapes import RowsShape, read_shapes
 from trainer.first_config.split import Split, items_of, question_and_answer, split_of
-from trainer.methods.model import Model, read_model
+from trainer.model.model import Model, read_model
 from trainer.objectives import objective_of
 from trainer.objectives.data import Data, read_data
 

@@ -14,7 +14,7 @@ import numpy as np
 from evidence.targets import Target
 from trainer.config.tree import Config, ElementType, EvaluationConfig, LimitsConfig, OptimizerConfig, PrecisionConfig
 from trainer.first_config.look import ModelAndData
-from trainer.model.params import parameter_count
+from trainer.model.decoder import parameter_count
 from trainer.planning.subject import PACKED_FRACTION
 
 SMALL_PARAMETERS = 100_000_000

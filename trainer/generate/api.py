@@ -20,13 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from schemas.problems import ProblemError, problem_of
 from trainer.generate.decode import decode_under, pad_left
-from trainer.model.adapters.reading import read_adapter, with_head
-from trainer.model.build import abstract
-from trainer.model.decoder import Decoder
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import Params, bind, flatten
+from trainer.model.decoder import Decoder, abstract, bind, flatten
+from trainer.model.load import load_params
+from trainer.model.peft import read_adapter, with_head
+from trainer.model.source import resolve
 from trainer.model.spec import ModelSpec
+from trainer.model.stacks import Params
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 

@@ -21,8 +21,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens
 from trainer.model.attention import Context, KeyValues
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.environment import CompilerOptions
 
 PROMPT_BUCKET = 32

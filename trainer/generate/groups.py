@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from trainer.generate.decode import Completion, DecodeState, Draws, completion, decode_loop, prefill
 from trainer.generate.sampling import Sampling
-from trainer.model.decoder import Decoder
-from trainer.model.params import Params, bind
+from trainer.model.decoder import Decoder, bind
+from trainer.model.stacks import Params
 from trainer.recorder.environment import CompilerOptions
 
 CHUNK_TOKENS = 32

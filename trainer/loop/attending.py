@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
-from trainer.model.kernels import AttentionKind
+from trainer.model.attention import AttentionKind
 
 SPLASH_FROM = 1024
 """Tokens of a sequence from which on `auto` takes splash on a TPU."""

@@ -12,8 +12,8 @@ from typing import Any
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.loop.state import initial_params, some_params
 from trainer.loop.task import Task
-from trainer.model.files.source import ModelSource
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.source import ModelSource
 
 REFUSED = 3
 

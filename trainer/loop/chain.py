@@ -31,8 +31,7 @@ from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, stat
 from trainer.loop.state import state_shapes, with_shardings
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
-from trainer.model.params import Params
-from trainer.model.stacking import apart, own_copy
+from trainer.model.stacks import Params, device_copy, unstack_layers
 from trainer.recorder.memory import MemoryWatch
 
 ENTRIES = 10
@@ -302,7 +301,7 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
     A checkpoint also contains the optimizer state and is about three times as large.
     """
     if saves_params(task):
-        arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in apart(trained).items()}
+        arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
         write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 
@@ -335,7 +334,7 @@ def load_trained_params(folder: Path, task: Task) -> Params | None:
         others = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
         what = f"{len(others):,} arrays are not as the configuration has them, the first is {others[0]}."
         raise invalid(what)
-    return {name: own_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
+    return {name: device_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
 
 
 def _read_safetensors(content: bytes) -> Params:
@@ -427,7 +426,8 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     if _signatures(arrays) != _signatures(shapes):
         raise StateFileError
     leaves = [
-        own_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
+        device_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding))
+        for name, shape in shapes.items()
     ]
     stored: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
     return from_stored(stored, like)

@@ -38,8 +38,8 @@ from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
 from trainer.loop.state import initial_params, some_params, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import own_copy, tree_apart, tree_stacked
+from trainer.model.decoder import params_sha256
+from trainer.model.stacks import Params, device_copy, stack_tree, unstack_tree
 from trainer.recorder.failure import explain_full_device
 
 STATE_HASH = "state_sha256"
@@ -84,14 +84,14 @@ class StoredState(NamedTuple):
 
 def to_stored(state: TrainState) -> StoredState:
     """Return a state as it is stored."""
-    params, opt_state = tree_apart((state.trained, state.opt_state))
+    params, opt_state = unstack_tree((state.trained, state.opt_state))
     optional = {name: getattr(state, name) for name in OPTIONAL}
     return StoredState(step=state.step, params=params, opt_state=opt_state, **optional)
 
 
 def from_stored(stored: StoredState, like: TrainState) -> TrainState:
     """Return the state that is stored so, with layers stacked as in `like`; the inverse of `to_stored`."""
-    trained, opt_state = tree_stacked((stored.params, stored.opt_state), (like.trained, like.opt_state))
+    trained, opt_state = stack_tree((stored.params, stored.opt_state), (like.trained, like.opt_state))
     optional = {name: getattr(stored, name) for name in OPTIONAL}
     return TrainState(step=stored.step, trained=trained, opt_state=opt_state, **optional)
 
@@ -365,7 +365,7 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
             raise StateMismatchError(reason)
         shapes = _stored_shapes(like, has={name for name, (key, _) in OPTIONAL.items() if key in custom})
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
-    stored: StoredState = jax.tree.map(own_copy, StoredState(**read))
+    stored: StoredState = jax.tree.map(device_copy, StoredState(**read))
     if custom.get(STATE_HASH) not in (None, state_sha256(stored)):
         reason = "its state is not the one that was saved"
         raise StateMismatchError(reason)

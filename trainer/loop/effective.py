@@ -12,10 +12,10 @@ from typing import Any
 
 import jax
 
-from trainer.model.blockwise import NAME as BLOCKWISE
-from trainer.model.chunks import KEEPS_NOTHING
-from trainer.model.kernels import AttentionKind
-from trainer.model.stacks import KEPT, Remat
+from trainer.model.attention import BLOCKWISE_NAME as BLOCKWISE
+from trainer.model.attention import AttentionKind
+from trainer.model.layers import KEEPS_NOTHING
+from trainer.model.stacks import REMAT_POLICIES, Remat
 
 TOLERANCE = 0.01
 """Share of the state that may be missing from the aliased bytes: scalars and padding."""
@@ -84,7 +84,7 @@ def remat_kind(jaxpr: Any, *, besides: int) -> Remat:
         jaxpr: of the step.
         besides: its rematerialised blocks that are no layers.
     """
-    if any(equation.params.get("policy") is KEPT["dots"] for equation in equations_of(jaxpr)):
+    if any(equation.params.get("policy") is REMAT_POLICIES["dots"] for equation in equations_of(jaxpr)):
         return "dots"
     return "layer" if rematerialised_blocks(jaxpr) > besides else "none"
 

@@ -19,7 +19,7 @@ from trainer.generate.groups import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import without_reference
-from trainer.methods.method import combine
+from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.recorder import Recorder
 

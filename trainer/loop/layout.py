@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
-from trainer.methods.model import Model
+from trainer.model.model import Model
 from trainer.objectives import objective_of
 
 FEWEST_SAVED = 6

@@ -31,8 +31,8 @@ from trainer.loop.rollouts import RolloutRecorder, Rollouts, StepCompletions
 from trainer.loop.session import StopRequest
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 from trainer.recorder.sensors import DataWait

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, BFloat16, Float32, Key, PRNGKeyArray, UInt8, UInt32
 
-from trainer.model.stacking import is_stack
+from trainer.model.stacks import is_stack
 
 StateType = Literal["float32", "bfloat16", "int8"]
 

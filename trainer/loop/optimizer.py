@@ -16,7 +16,7 @@ import optax
 
 from trainer.config.tree import OptimizerConfig
 from trainer.loop.moments import scale_by_narrow_adam
-from trainer.model.stacking import is_stack
+from trainer.model.stacks import is_stack
 
 
 def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:

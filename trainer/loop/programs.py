@@ -43,11 +43,9 @@ from trainer.loop.state import (
 )
 from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.build import attended_by, without_adapters
-from trainer.model.decoder import Decoder
+from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
 from trainer.model.lora import is_lora
-from trainer.model.params import bind
+from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
 from trainer.recorder.memory import MemoryWatch, Part
 
@@ -260,7 +258,7 @@ def loss_fn_of(task: Task) -> LossFn:
     drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
-        decoder = attended_by(bind(task.graphdef, combine(trained, without_reference(frozen))), task.kernel)
+        decoder = set_attention(bind(task.graphdef, combine(trained, without_reference(frozen))), task.kernel)
         dropout_key = key if drops else None
         if not objective.needs_reference:
             return objective.loss_fn(decoder, batch, dropout_key)
@@ -272,5 +270,5 @@ def loss_fn_of(task: Task) -> LossFn:
 def reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
     """Return the model as it was before training: its adapters switched off, or with the parameters kept of then."""
     kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    found = bind(task.graphdef, kept) if kept else without_adapters(bind(task.graphdef, combine(trained, frozen)))
-    return attended_by(found, task.kernel)
+    found = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
+    return set_attention(found, task.kernel)

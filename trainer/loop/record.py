@@ -22,11 +22,11 @@ from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_stat
 from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
-from trainer.methods.method import combine
-from trainer.model.files.shrinking import made_small
-from trainer.model.params import Params, parameter_count, params_sha256
+from trainer.model.decoder import parameter_count, params_sha256
+from trainer.model.model import combine
 from trainer.model.quantised import is_quantised, is_scales
-from trainer.model.stacking import is_stack
+from trainer.model.source import describe_shrinking
+from trainer.model.stacks import Params, is_stack
 from trainer.objectives.data import Data
 from trainer.recorder.recorder import Recorder
 
@@ -97,7 +97,7 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "parameters": parameter_count({name: value for name, value in params.items() if not is_scales(name)}),
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
-        **({"made_small": small} if (small := made_small(task.model.source)) else {}),
+        **({"made_small": small} if (small := describe_shrinking(task.model.source)) else {}),
         "weights_sha256": params_sha256(params),
         **({"frozen_sha256": params_sha256(frozen)} if frozen else {}),
         "tokenizer_sha256": task.model.source.tokenizer_sha256(),

@@ -41,7 +41,7 @@ from trainer.loop.mesh import rows_sharding
 from trainer.loop.state import with_shardings
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
+from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
 

@@ -21,13 +21,11 @@ from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps, us
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import TrainState, first_state
 from trainer.loop.task import Task, reference_of
-from trainer.methods.method import partition
-from trainer.methods.model import remat_of
-from trainer.model.build import build
-from trainer.model.files.loading import load_params
+from trainer.model.decoder import build, flatten
+from trainer.model.load import load_params
 from trainer.model.lora import is_lora
-from trainer.model.params import Params, flatten
-from trainer.model.stacking import members, stack_params
+from trainer.model.model import partition, resolve_remat
+from trainer.model.stacks import Params, stack_params, stacked_names
 
 
 def with_shardings(shapes: Any, task: Task) -> Any:
@@ -100,7 +98,7 @@ def random_params(task: Task) -> Params:
         key=jax.random.key(config.seed),
         params_dtype=config.precision.params,
         compute_dtype=config.precision.compute,
-        remat=remat_of(config),
+        remat=resolve_remat(config),
         adapters=task.model.adapters,
         quantised=task.model.quantised,
         runs=task.model.runs if task.is_scanned else (),
@@ -196,7 +194,8 @@ def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None
     read = load_params(model.source, with_shardings(model.base, task), on_devices=not task.is_scanned)
     read = {name: value for name, value in read.items() if wanted(name)}
     found = stack_params(
-        read, {name: shape for name, shape in with_shardings(task.shapes, task).items() if members(name)[0] in read}
+        read,
+        {name: shape for name, shape in with_shardings(task.shapes, task).items() if stacked_names(name)[0] in read},
     )
     if model.adapters:
         found |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()

@@ -12,12 +12,11 @@ from trainer.config.tree import Config
 from trainer.data.buckets import lengths_of
 from trainer.loop.attending import attention_of
 from trainer.loop.layout import is_scanned
-from trainer.methods.method import partition
-from trainer.methods.model import Model, model_of
+from trainer.model.attention import AttentionKernel, AttentionKind
 from trainer.model.decoder import Decoder
-from trainer.model.files.source import ModelSource
-from trainer.model.kernels import AttentionKernel, AttentionKind
-from trainer.model.params import Params
+from trainer.model.model import Model, build_model, partition
+from trainer.model.source import ModelSource
+from trainer.model.stacks import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.environment import CompilerOptions, level_of
@@ -55,7 +54,7 @@ class Task:
         Raises:
             ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
         """
-        model = model_of(config, source)
+        model = build_model(config, source)
         stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
         objective = objective_of(config)
         return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=stacked, platform=platform)

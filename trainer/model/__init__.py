@@ -1,7 +1,6 @@
-"""The model: one decoder for every family, its parameters, where they come from and where they go.
+"""The model: one decoder for every family, its parameters, and the files they are read from and written to.
 
-Read in this order: `spec` (what a model is), `decoder` (the forward pass, from `layers` and `attention`), `build`
-(random parameters and shapes), `params` (names, hash), `families` (how Hugging Face files name things), `source` (a
-name becomes a folder), `loading` and `export` (safetensors in and out), `generate` (greedy decoding). No loss and no
-optimizer live here.
+Reading order: `spec` (architecture), `families` (config.json to spec, tensor names), `decoder` (forward pass, from
+`layers`, `attention` and `stacks`), `source` (model name to files), `load` and `export` (safetensors, GGUF), `peft`
+(adapters), `model` (what a configuration trains). Losses, optimizers and decoding are in other packages.
 """

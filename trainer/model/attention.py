@@ -1,64 +1,57 @@
-"""Causal self-attention: projections, rotary positions, grouped heads, and the keys and values kept while generating.
+"""Causal self-attention: projections, rotary positions, grouped heads, the cache, and the transformer block.
 
-Each layer makes its own mask from `Context` and its window. The softmax is taken in float32 whatever the compute dtype.
+`attend` computes all scores of a layer. `AttentionKernel` selects an implementation that never stores the scores of a
+whole sequence, for training: JAX's splash kernel on TPUs, or `blockwise`, a loop on any device
+(docs/decisions/attention.md). The softmax is float32 in every implementation.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from trainer.model import rope
-from trainer.model.kernels import AttentionKernel
 from trainer.model.layers import Dtypes, Linear, Mlp, Norm
 from trainer.model.lora import Dropout
-from trainer.model.products import product, product_with_rows
+from trainer.model.products import matmul, matmul_nt
+from trainer.model.rope import Rotary, apply_rotary
 from trainer.model.spec import BlockSpec, ModelSpec
+
+AttentionKind = Literal["plain", "splash", "blockwise"]
 
 
 class KeyValues(NamedTuple):
-    """Keys and values of one layer at every slot of the cache, each `[batch kv_heads cache head_dim]`."""
+    """Keys and values of one layer for every slot of the cache, each `[batch kv_heads cache head_dim]`."""
 
     keys: Array
     values: Array
 
 
-class LayerVariation(NamedTuple):
-    """How one layer sees and turns, where a part of a program stands for several that differ in it."""
-
-    window: Int[Array, ""]
-    """At least the number of keys where it sees all of them."""
-
-    cos: Float[Array, "batch seq half"]
-    """With 1, and 0 in `sin`, nothing is turned."""
-
-    sin: Float[Array, "batch seq half"]
-
-
 class Context(NamedTuple):
-    """Where the tokens of a call stand: all that attention needs besides the tokens."""
+    """Inputs of attention besides the tokens."""
 
     positions: Int[Array, "batch seq"]
-    """Of each token in its text."""
-
+    """Position of each token in its text."""
     segments: Int[Array, "batch seq"] | None = None
-    """Number of the text that a token of a packed row belongs to; texts do not see each other. None: one text a row."""
-
+    """Number of the text of each token in packed rows, or None for one text per row. Texts do not see each other."""
     slot: Int[Array, ""] | None = None
-    """Place of the first token in the cache. None: there is no cache."""
-
+    """Cache slot of the first token, or None without a cache."""
     padding: Int[Array, " batch"] | None = None
-    """Slots at the start of each row's cache that hold no token. None: none."""
-
+    """Unused slots at the start of each row of the cache."""
     dropout: Dropout | None = None
-    """For adapters that drop inputs. None: nothing is dropped."""
-
-    varied: LayerVariation | None = None
-    """None: a layer sees and turns as its block states."""
+    """Dropout of adapters during training."""
+    rotary: Rotary | None = None
+    """Cosine and sine for this layer, or None if queries and keys are not rotated."""
+    window: Int[Array, ""] | None = None
+    """Window of this layer in a loop over different layers; otherwise `BlockSpec.window` applies."""
 
 
 class Attention(nnx.Module):
@@ -69,13 +62,14 @@ class Attention(nnx.Module):
             return Linear(inputs, outputs, bias=bias, std=std, dtypes=dtypes, rngs=rngs)
 
         def norm() -> Norm | None:
-            wanted = block.query_key_norm
-            return Norm(spec.head_dim, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes) if wanted else None
+            if not block.query_key_norm:
+                return None
+            return Norm(spec.head_dim, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
 
         std, bias = spec.initializer_std, spec.attention_bias
         self.block = block
         self.head_dim = spec.head_dim
-        self.scale = spec.query_scale
+        self.scale = spec.head_dim**-0.5 if spec.query_scale is None else spec.query_scale
         self.softcap = spec.attention_softcap
         self.query = linear(spec.embed, spec.heads * spec.head_dim, std, bias=bias)
         self.key = linear(spec.embed, spec.kv_heads * spec.head_dim, std, bias=bias)
@@ -84,91 +78,87 @@ class Attention(nnx.Module):
         self.query_norm = norm()
         self.key_norm = norm()
         self.kernel: AttentionKernel | None = None
-        """How whole sequences are read. None, and with a cache: by `attend`."""
+        """Implementation for whole sequences, or None for `attend`, which also serves the cache."""
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
     ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
-        """Return what each token reads from the tokens it sees, and the cache with `x` written at `context.slot`."""
-        query, keys, values = self.project(x, context)
+        """Return the output for each token, and the cache with the keys and values of `x` at `context.slot`."""
+        query, keys, values = (self._split(linear(x, context.dropout)) for linear in (self.query, self.key, self.value))
+        if self.query_norm is not None and self.key_norm is not None:
+            query, keys = self.query_norm(query), self.key_norm(keys)
+        if context.rotary is not None:
+            query, keys = apply_rotary(query, context.rotary), apply_rotary(keys, context.rotary)
         if cache is not None:
-            assert context.slot is not None, "a cache is written at a slot"
+            assert context.slot is not None, "a cache needs a slot"
             cache = KeyValues(
                 jax.lax.dynamic_update_slice_in_dim(cache.keys, keys, context.slot, axis=2),
                 jax.lax.dynamic_update_slice_in_dim(cache.values, values, context.slot, axis=2),
             )
             keys, values = cache
-        window = self.block.window if context.varied is None else context.varied.window
+        window = self.block.window if context.window is None else context.window
         if self.kernel is None or cache is not None:
             mask = visible(context, window=window, keys=keys.shape[2])
-            read = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
+            output = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
         else:
-            scale = self.head_dim**-0.5 if self.scale is None else self.scale
-            segments, softcap = context.segments, self.softcap
-            read = self.kernel.attend(
-                query, keys, values, window=window, segments=segments, scale=scale, softcap=softcap
-            )
-        batch, heads, seq, head_dim = read.shape
-        merged = read.transpose(0, 2, 1, 3).reshape(batch, seq, heads * head_dim)
+            options: dict[str, Any] = {"window": window, "scale": self.scale, "softcap": self.softcap}
+            output = self.kernel.attend(query, keys, values, segments=context.segments, **options)
+        batch, heads, seq, head_dim = output.shape
+        merged = output.transpose(0, 2, 1, 3).reshape(batch, seq, heads * head_dim)
         return self.out(merged, context.dropout), cache
 
-    def project(
-        self, x: Float[Array, "batch seq embed"], context: Context
-    ) -> tuple[
-        Float[Array, "batch heads seq head_dim"],
-        Float[Array, "batch kv_heads seq head_dim"],
-        Float[Array, "batch kv_heads seq head_dim"],
-    ]:
-        """Return queries, keys and values; queries and keys normalised and turned where the block states it."""
-        query, keys, values = (self.split(linear(x, context.dropout)) for linear in (self.query, self.key, self.value))
-        if self.query_norm is not None and self.key_norm is not None:
-            query, keys = self.query_norm(query), self.key_norm(keys)
-        if context.varied is not None:
-            cos, sin = context.varied.cos, context.varied.sin
-        elif self.block.rope is None:
-            return query, keys, values
-        else:
-            cos, sin = rope.angles(self.block.rope, self.head_dim, context.positions, text_lengths(context))
-        return rope.rotate(query, cos, sin), rope.rotate(keys, cos, sin), values
-
-    def split(self, x: Float[Array, "batch seq width"]) -> Float[Array, "batch heads seq head_dim"]:
-        """Return `x` with its last axis cut into heads."""
+    def _split(self, x: Float[Array, "batch seq width"]) -> Float[Array, "batch heads seq head_dim"]:
         batch, seq, width = x.shape
         return x.reshape(batch, seq, width // self.head_dim, self.head_dim).transpose(0, 2, 1, 3)
 
 
+class Layer(nnx.Module):
+    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`, each with an optional norm of the output."""
+
+    def __init__(self, spec: ModelSpec, block: BlockSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+        def norm() -> Norm:
+            return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
+
+        # GPT-2 (Radford et al. 2019, section 2.3) divides by the square root of the number of residual projections.
+        std = spec.initializer_std / (2 * spec.layers) ** 0.5 if spec.scale_residual_init else spec.initializer_std
+        self.attention_norm = norm()
+        self.attention = Attention(spec, block, out_std=std, dtypes=dtypes, rngs=rngs)
+        self.attention_post_norm = norm() if block.post_norms else None
+        self.mlp_norm = norm()
+        self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
+        self.mlp_post_norm = norm() if block.post_norms else None
+        self.adapter_offsets: tuple[int, ...] = ()
+        """In a stack, the number of adapters before each of its layers."""
+
+    def __call__(
+        self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
+    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
+        """Return the residual stream after this block, and the extended cache."""
+        output, cache = self.attention(self.attention_norm(x), context, cache)
+        x = x + (output if self.attention_post_norm is None else self.attention_post_norm(output))
+        output = self.mlp(self.mlp_norm(x), context.dropout)
+        return x + (output if self.mlp_post_norm is None else self.mlp_post_norm(output)), cache
+
+
 def visible(context: Context, *, window: int | Int[Array, ""] | None, keys: int) -> Bool[Array, "#batch seq keys"]:
-    """Return which keys (last axis) each token sees: itself and those before it, in its window and its own text.
+    """Return which keys (last axis) each token attends to: itself and earlier ones in its window and text.
 
-    With window 2 the third token sees the second and itself. Padding sees only padding, or what is not used.
-
-    Args:
-        context: where the tokens stand.
-        window: how many tokens are seen. None: all.
-        keys: slots of the cache or, without one, tokens of the call.
+    With window 2 the third token attends to the second and itself. `keys` is the number of cache slots or, without a
+    cache, of tokens.
     """
     tokens = jnp.arange(context.positions.shape[1], dtype=jnp.int32)[:, None]
     if context.slot is not None:
         tokens = tokens + context.slot
     slots = jnp.arange(keys, dtype=jnp.int32)[None, :]
-    seen = slots <= tokens
+    mask = slots <= tokens
     if not (window is None or (isinstance(window, int) and window >= keys)):
-        seen = seen & (tokens - slots < window)
-    seen = seen[None]
+        mask = mask & (tokens - slots < window)
+    mask = mask[None]
     if context.padding is not None:
-        seen = seen & (slots[None] >= context.padding[:, None, None])
+        mask = mask & (slots[None] >= context.padding[:, None, None])
     if context.segments is not None:
-        seen = seen & (context.segments[:, :, None] == context.segments[:, None, :])
-    return seen
-
-
-def text_lengths(context: Context) -> Int[Array, "batch seq"]:
-    """Return for each token the length of its text, as far as it is in this call."""
-    if context.segments is None:
-        longest = jnp.max(context.positions, axis=1, keepdims=True)
-        return jnp.broadcast_to(longest, context.positions.shape) + 1
-    same = context.segments[:, :, None] == context.segments[:, None, :]
-    return jnp.max(jnp.where(same, context.positions[:, None, :], 0), axis=-1) + 1
+        mask = mask & (context.segments[:, :, None] == context.segments[:, None, :])
+    return mask
 
 
 def attend(
@@ -180,62 +170,326 @@ def attend(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> Float[Array, "batch heads seq head_dim"]:
-    """Return `softmax(q·kᵀ · scale) · v` over the keys that `mask` shows (arXiv 1706.03762, eq. 1).
+    """Return `softmax(q·kᵀ · scale) · v` over the keys in `mask` (arXiv 1706.03762, eq. 1).
 
-    The scale is `head_dim ** -0.5` unless it is given.
-    Query heads share a key head in runs: with 4 heads and 2 key heads, heads 0 and 1 read key head 0. One query `[1]`,
-    keys `[0], [ln 3]`, values `[0], [4]`: the weights are 1/4 and 3/4, the result `[3]`. With a soft cap scores become
-    `cap · tanh(score / cap)` (arXiv 2408.00118). A query that sees nothing gets the plain mean, never a NaN; it can
-    only be padding.
+    The default scale is `head_dim ** -0.5`. Consecutive query heads share a key head: with 4 heads and 2 key heads,
+    heads 0 and 1 use key head 0. One query `[1]` with keys `[0], [ln 3]` and values `[0], [4]`: the weights are 1/4 and
+    3/4, the result `[3]`. With a soft cap scores become `cap · tanh(score / cap)` (arXiv 2408.00118). A query without
+    visible keys, which can only be padding, gets the plain mean, never a NaN.
     """
     batch, heads, seq, head_dim = query.shape
     kv_heads, cache = keys.shape[1], keys.shape[2]
     group = heads // kv_heads
-    # The heads that share a key head are laid behind each other as if they were further queries: no key is repeated,
-    # and the products stay plain batched ones, which compilers do best.
+    # Heads that share a key head become further queries: no key is repeated, and the products stay plain batched ones,
+    # which compilers do best.
     queries = query.reshape(batch, kv_heads, group * seq, head_dim)
-    scores = product_with_rows(queries, keys, jnp.float32)
+    scores = matmul_nt(queries, keys, jnp.float32)
     scores = scores * (head_dim**-0.5 if scale is None else scale)
     if softcap is not None:
         scores = jnp.tanh(scores / softcap) * softcap
     scores = scores.reshape(batch, kv_heads, group, seq, cache)
-    # The lowest finite number: the weight of an unseen key is exactly 0, and unlike −∞ it never makes a NaN.
+    # The lowest finite number: hidden keys get a weight of exactly 0, and unlike -inf it never makes a NaN.
     scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(batch, kv_heads, group * seq, cache)
-    return product(weights, values).reshape(query.shape)
+    return matmul(weights, values).reshape(query.shape)
 
 
-class Layer(nnx.Module):
-    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`; what is added may be normalised first."""
+@dataclass(frozen=True, kw_only=True)
+class AttentionKernel:
+    """An implementation of attention for training that never stores the scores of a whole sequence."""
 
-    def __init__(self, spec: ModelSpec, block: BlockSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
-        def norm() -> Norm:
-            return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
+    kind: Literal["splash", "blockwise"]
+    mesh: Mesh | None = None
+    """Devices that share the sequences, along the first axis of the mesh; None for a single device."""
+    interpreted: bool = False
+    """Whether to interpret the kernel, for tests on a CPU."""
 
-        std = residual_std(spec)
-        self.attention_norm = norm()
-        self.attention = Attention(spec, block, out_std=std, dtypes=dtypes, rngs=rngs)
-        self.attention_post_norm = norm() if block.post_norms else None
-        self.mlp_norm = norm()
-        self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
-        self.mlp_post_norm = norm() if block.post_norms else None
-        self.adapters_before: tuple[int, ...] = ()
-        """Of each layer of a stack: how many adapters come before its own. Empty where nothing is stacked."""
+    def attend(
+        self,
+        query: Float[Array, "batch heads seq head_dim"],
+        keys: Float[Array, "batch kv_heads seq head_dim"],
+        values: Float[Array, "batch kv_heads seq head_dim"],
+        *,
+        window: int | Int[Array, ""] | None,
+        segments: Int[Array, "batch seq"] | None,
+        scale: float,
+        softcap: float | None,
+    ) -> Float[Array, "batch heads seq head_dim"]:
+        """Return the result of `attend` with the mask of `visible`.
 
-    def __call__(
-        self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
-    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
-        """Return the residual stream after this block, and the cache with these tokens in it."""
-        read, cache = self.attention(self.attention_norm(x), context, cache)
-        x = x + (read if self.attention_post_norm is None else self.attention_post_norm(read))
-        made = self.mlp(self.mlp_norm(x), context.dropout)
-        return x + (made if self.mlp_post_norm is None else self.mlp_post_norm(made)), cache
+        Args:
+            query: Queries of each token.
+            keys: Keys of each token.
+            values: Values of each token.
+            window: Tokens that a token attends to, or None for all; an array is supported by `blockwise` only.
+            segments: Number of the text of each token, or None for one text per row.
+            scale: Factor of the scores.
+            softcap: Bound of the scores, if any.
+        """
+        if self.kind == "splash":
+            assert window is None or isinstance(window, int), "the splash kernel needs a static window"
+            run = partial(_splash, window=window, scale=scale, softcap=softcap, interpreted=self.interpreted)
+            return self._shard(run, (query, keys, values, segments), ())
+        static, traced = (window, None) if window is None or isinstance(window, int) else (None, window)
+        run = partial(_blockwise, window=static, scale=scale, softcap=softcap)
+        return self._shard(run, (query, keys, values, segments), (traced,))
+
+    def _shard(
+        self, run: Callable[..., Array], split: tuple[Array | None, ...], replicated: tuple[Array | None, ...]
+    ) -> Array:
+        """Run a function whose first arguments have an axis of sequences on the devices of the mesh."""
+        if self.mesh is None or self.mesh.size == 1:
+            return run(*split, *replicated)
+        rows, everywhere = PartitionSpec(self.mesh.axis_names[0]), PartitionSpec()
+        specs = (*(rows for _ in split), *(everywhere for _ in replicated))
+        # A kernel does not declare along which axes its result varies, so JAX cannot check it.
+        sharded: Callable[..., Array] = jax.shard_map(
+            run, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False
+        )
+        return sharded(*split, *replicated)
 
 
-def residual_std(spec: ModelSpec) -> float:
-    """Return the deviation of projections into the residual stream: smaller by `sqrt(2 · layers)` in GPT-2.
+SPLASH_BLOCKS = (512, 256, 128)
+"""Block lengths of the splash kernel, best first; it accepts multiples of 128."""
+PADDED_FRACTION = 1 / 8
+"""Largest share of padding for which a block length is chosen."""
+SPLASH_BLOCK_FIELDS = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
 
-    GPT-2 (Radford et al. 2019, section 2.3) divides by the square root of the number of residual layers; there are two
-    in each block. For 0.02 and 2 layers: 0.01.
+
+def _splash(
+    query: Float[Array, "batch heads seq head_dim"],
+    keys: Float[Array, "batch kv_heads seq head_dim"],
+    values: Float[Array, "batch kv_heads seq head_dim"],
+    segments: Int[Array, "batch seq"] | None,
+    *,
+    window: int | None,
+    scale: float,
+    softcap: float | None,
+    interpreted: bool = False,
+) -> Float[Array, "batch heads seq head_dim"]:
+    """Compute attention by JAX's splash kernel (after arXiv 2205.14135), which skips blocks without visible keys."""
+    # Imports Pallas, which takes a second and is needed on TPUs only.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    heads, length = query.shape[1:3]
+    block = splash_block(length)
+    added = -length % block
+    # The kernel does not scale scores.
+    query = (query.astype(jnp.float32) * scale).astype(query.dtype)
+    # Padding follows all tokens, so none of them attends to it.
+    query, keys, values = (jnp.pad(each, ((0, 0), (0, 0), (0, added), (0, 0))) for each in (query, keys, values))
+    shape = (length + added, length + added)
+    mask = masks.CausalMask(shape) if window is None or window >= length else masks.LocalMask(shape, (window - 1, 0), 0)
+    kernel = kernels.make_splash_mha(
+        masks.MultiHeadMask([mask] * heads),
+        block_sizes=kernels.BlockSizes(**dict.fromkeys(SPLASH_BLOCK_FIELDS, block)),
+        attn_logits_soft_cap=softcap,
+        head_shards=1,
+        q_seq_shards=1,
+        interpret=interpreted,
+    )
+    if segments is None:
+        output = jax.vmap(kernel)(query, keys, values)
+    else:
+        segments = jnp.pad(segments, ((0, 0), (0, added)))
+        output = jax.vmap(kernel)(query, keys, values, kernels.SegmentIds(segments, segments))
+    result: Array = output[:, :, :length]
+    return result
+
+
+def splash_block(length: int) -> int:
+    """Return the block length for a sequence: 512 for 8,192 or 1,000 tokens, 256 for 700, 128 for 100."""
+    return next((block for block in SPLASH_BLOCKS if -length % block <= length * PADDED_FRACTION), SPLASH_BLOCKS[-1])
+
+
+BLOCKWISE_NAME = "blockwise_forward"
+"""Name of the call of `blockwise_forward` in a traced program."""
+BLOCK = 512
+"""Tokens of a block in `blockwise`; shorter sequences are one block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockwisePlan:
+    """Static parameters of `blockwise`."""
+
+    block: int
+    blocks: int
+    window: int | None
+    scale: float
+    softcap: float | None
+
+    def pairs(self) -> Int[np.ndarray, "pairs 2"]:
+        """Return the pairs of a query block and a key block with visible keys, ordered by query block."""
+        reach = self.blocks if self.window is None else -(-(self.window - 1) // self.block)
+        return np.array(
+            [(row, column) for row in range(self.blocks) for column in range(max(row - reach, 0), row + 1)], np.int32
+        )
+
+
+class OnlineSoftmax(NamedTuple):
+    """Running softmax, `[blocks batch kv_heads rows …]`, in float32."""
+
+    largest: Array
+    total: Array
+    """Sum of the exponentials, relative to the largest score."""
+    output: Array
+    """Sum of the weighted values."""
+
+
+def _blockwise(
+    query: Float[Array, "batch heads seq head_dim"],
+    keys: Float[Array, "batch kv_heads seq head_dim"],
+    values: Float[Array, "batch kv_heads seq head_dim"],
+    segments: Int[Array, "batch seq"] | None,
+    traced_window: Int[Array, ""] | None = None,
+    *,
+    window: int | None,
+    scale: float,
+    softcap: float | None,
+) -> Float[Array, "batch heads seq head_dim"]:
+    """Compute attention in a loop over pairs of query and key blocks, on any device.
+
+    The softmax is accumulated over the key blocks (arXiv 1805.02867), and the gradient recomputes the scores (arXiv
+    2205.14135, algorithms 1 and 4). Pairs without visible keys are skipped: nearly half of them.
+
+    Args:
+        query: Queries of each token.
+        keys: Keys of each token.
+        values: Values of each token.
+        segments: Number of the text of each token, or None for one text per row.
+        traced_window: Window that is known at run time only.
+        window: Window that is known at compile time.
+        scale: Factor of the scores.
+        softcap: Bound of the scores, if any.
     """
-    return spec.initializer_std / (2 * spec.layers) ** 0.5 if spec.scale_residual_init else spec.initializer_std
+    batch, heads, length, head_dim = query.shape
+    kv_heads = keys.shape[1]
+    block = min(BLOCK, length)
+    blocks = -(-length // block)
+    # Padding follows all tokens, so none of them attends to it.
+    padding = ((0, 0), (0, 0), (0, blocks * block - length), (0, 0))
+    plan = BlockwisePlan(block=block, blocks=blocks, window=window, scale=scale, softcap=softcap)
+    # As in `attend`, heads that share a key head become further queries.
+    queries = jnp.pad(query, padding).reshape(batch, kv_heads, heads // kv_heads, blocks, block, head_dim)
+    queries = queries.transpose(3, 0, 1, 2, 4, 5).reshape(blocks, batch, kv_heads, -1, head_dim)
+    keys, values = (
+        jnp.pad(each, padding).reshape(batch, kv_heads, blocks, block, head_dim).transpose(2, 0, 1, 3, 4)
+        for each in (keys, values)
+    )
+    if segments is not None:
+        segments = jnp.pad(segments, padding[:1] + padding[2:3]).reshape(batch, blocks, block).transpose(1, 0, 2)
+    output = _attend(queries, keys, values, segments, traced_window, plan)
+    output = output.reshape(blocks, batch, kv_heads, heads // kv_heads, block, head_dim).transpose(1, 2, 3, 0, 4, 5)
+    return output.reshape(batch, heads, blocks * block, head_dim)[:, :, :length]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _attend(
+    queries: Float[Array, "blocks batch kv_heads rows head_dim"],
+    keys: Float[Array, "blocks batch kv_heads block head_dim"],
+    values: Float[Array, "blocks batch kv_heads block head_dim"],
+    segments: Int[Array, "blocks batch block"] | None,
+    traced_window: Int[Array, ""] | None,
+    plan: BlockwisePlan,
+) -> Float[Array, "blocks batch kv_heads rows head_dim"]:
+    output: Array = blockwise_forward(queries, keys, values, segments, traced_window, plan)[0]
+    return output
+
+
+@partial(jax.jit, static_argnums=5)
+def blockwise_forward(
+    queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
+) -> tuple[Array, Array]:
+    """Return the output of each query, and the logarithm of the sum of its exponentials."""
+
+    def pair(softmax: OnlineSoftmax, places: Array) -> tuple[OnlineSoftmax, None]:
+        row, column = places[0], places[1]
+        scores = _scores(queries[row], keys[column], plan)
+        scores = _hide(scores, _mask(places, segments, traced_window, plan), plan)
+        before = OnlineSoftmax(*(each[row] for each in softmax))
+        largest = jnp.maximum(before.largest, jnp.max(scores, axis=-1, keepdims=True))
+        # Until a row has a visible key, hidden keys have weight 1; the first visible key makes that 0.
+        weights, decay = jnp.exp(scores - largest), jnp.exp(before.largest - largest)
+        added = matmul(weights.astype(values.dtype), values[column], jnp.float32)
+        total = before.total * decay + jnp.sum(weights, axis=-1, keepdims=True)
+        after = OnlineSoftmax(largest, total, before.output * decay + added)
+        return OnlineSoftmax(*(whole.at[row].set(part) for whole, part in zip(softmax, after, strict=True))), None
+
+    zeros = _zeros_like(queries)
+    start = OnlineSoftmax(zeros[..., :1] + jnp.finfo(jnp.float32).min, zeros[..., :1], zeros)
+    softmax, _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
+    return (softmax.output / softmax.total).astype(queries.dtype), softmax.largest + jnp.log(softmax.total)
+
+
+def _forward(
+    queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
+) -> tuple[Array, tuple[Array | None, ...]]:
+    output, logsumexp = blockwise_forward(queries, keys, values, segments, traced_window, plan)
+    return output, (queries, keys, values, segments, traced_window, output, logsumexp)
+
+
+@partial(jax.jit, static_argnums=0)
+def blockwise_backward(plan: BlockwisePlan, saved: tuple[Any, ...], gradient: Array) -> tuple[Array, Array, Array]:
+    """Return the gradients of queries, keys and values."""
+    queries, keys, values, segments, traced_window, output, logsumexp = saved
+    inside = jnp.sum(gradient.astype(jnp.float32) * output.astype(jnp.float32), axis=-1, keepdims=True)
+
+    def pair(sums: tuple[Array, ...], places: Array) -> tuple[tuple[Array, ...], None]:
+        row, column = places[0], places[1]
+        query, key, upstream = queries[row], keys[column], gradient[row]
+        scores = _scores(query, key, plan)
+        weights = jnp.exp(_hide(scores, _mask(places, segments, traced_window, plan), plan) - logsumexp[row])
+        d_scores = weights * (matmul_nt(upstream, values[column], jnp.float32) - inside[row])
+        if plan.softcap is not None:
+            d_scores = d_scores * (1 - jnp.square(scores / plan.softcap))
+        d_scores = (d_scores * plan.scale).astype(query.dtype)
+        d_query, d_key, d_value = sums
+        return (
+            d_query.at[row].add(matmul(d_scores, key, jnp.float32)),
+            d_key.at[column].add(matmul(jnp.swapaxes(d_scores, -1, -2), query, jnp.float32)),
+            d_value.at[column].add(matmul(jnp.swapaxes(weights.astype(upstream.dtype), -1, -2), upstream, jnp.float32)),
+        ), None
+
+    start = tuple(_zeros_like(each) for each in (gradient, keys, values))
+    (d_queries, d_keys, d_values), _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
+    return d_queries.astype(queries.dtype), d_keys.astype(keys.dtype), d_values.astype(values.dtype)
+
+
+def _backward(plan: BlockwisePlan, saved: tuple[Any, ...], gradient: Array) -> tuple[Array, Array, Array, None, None]:
+    return (*blockwise_backward(plan, saved, gradient), None, None)
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _zeros_like(x: Array) -> Array:
+    """Return float32 zeros that depend on `x`: a GPU compiler allocates plain ones of all layers at the start."""
+    return x.astype(jnp.float32) * 0
+
+
+def _scores(query: Array, key: Array, plan: BlockwisePlan) -> Float[Array, "batch kv_heads rows block"]:
+    scores = matmul_nt(query, key, jnp.float32) * plan.scale
+    return scores if plan.softcap is None else jnp.tanh(scores / plan.softcap) * plan.softcap
+
+
+def _hide(scores: Array, mask: Array, plan: BlockwisePlan) -> Array:
+    """Replace the scores of hidden keys by the lowest finite number."""
+    batch, kv_heads, rows, block = scores.shape
+    heads = scores.reshape(batch, kv_heads, rows // plan.block, plan.block, block)
+    return jnp.where(mask[:, None, None], heads, jnp.finfo(jnp.float32).min).reshape(scores.shape)
+
+
+def _mask(
+    places: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
+) -> Bool[Array, "#batch block block"]:
+    """Return which keys of a block (last axis) each query of another block attends to."""
+    tokens, others = (places[each] * plan.block + jnp.arange(plan.block, dtype=jnp.int32) for each in (0, 1))
+    distance = tokens[:, None] - others[None, :]
+    mask = distance >= 0
+    for window in (plan.window, traced_window):
+        mask = mask if window is None else mask & (distance < window)
+    mask = mask[None]
+    if segments is None:
+        return mask
+    return mask & (segments[places[0]][:, :, None] == segments[places[1]][:, None, :])

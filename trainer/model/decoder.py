@@ -1,36 +1,57 @@
-"""The decoder: tokens become hidden states, hidden states become logits.
+"""The decoder: tokens to hidden states, hidden states to logits; and its parameters by name.
 
-The two are apart so that a loss can take logits in chunks and never hold `[batch seq vocab]`. Layers are a plain list:
-each layer's gradient is then an array of its own, which an update can consume as soon as it exists. Or equal layers are
-stacked, and a loop goes over them (`stacks.py`): a program then holds such a layer once, and is compiled in a fraction
-of the time. Random parameters are made in `build.py`, decoding with a cache in `trainer/generate`.
+`DecoderConfig` contains everything that determines a decoder: `build` initialises parameters, `abstract` returns
+shapes only. `flatten` and `bind` convert between a decoder and a flat dictionary of parameters, named by path:
+`layers.0.attention.query.kernel`. These names appear in checkpoints, hashes and messages.
+
+Hidden states and logits are separate, so that a loss can compute logits in chunks without `[batch seq vocab]`. Layers
+are a list, whose gradients an update can consume one by one, or stacks of equal layers (`stacks.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.attention import Context, KeyValues, Layer
-from trainer.model.layers import Dtypes, EmbeddingTable, Norm
-from trainer.model.lora import Dropout
+from trainer.model.attention import Attention, AttentionKernel, Context, KeyValues, Layer
+from trainer.model.layers import Dtypes, EmbeddingTable, Linear, Norm
+from trainer.model.lora import Dropout, Lora, init_lora_a
+from trainer.model.quantised import Kind
+from trainer.model.rope import rotary_tables
 from trainer.model.spec import ModelSpec
-from trainer.model.stacks import Remat, layer_call, layers_stacked, through_stacks
-from trainer.model.turns import in_turn
+from trainer.model.stacks import (
+    Params,
+    Remat,
+    backward_barrier,
+    equal_runs,
+    init_stacks,
+    layer_call,
+    layer_range,
+    scan_stacks,
+    stacked_names,
+    unstack_layers,
+)
 
 
 class Decoder(nnx.Module):
-    """A language model as its `ModelSpec` describes it.
+    """A language model as described by its `ModelSpec`.
 
-    Parameters are held in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
-    float32.
-    With `remat="layer"` the backward pass keeps each layer's input and recomputes the rest (arXiv 1604.06174); with
-    `dots` it keeps the products with weights too, and recomputes what costs little.
-    With `runs` equal layers are stacked: such a decoder is trained, and never written to a cache of keys and values.
+    Parameters are stored in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
+    float32. With `remat="layer"` the backward pass saves each layer's input and recomputes the rest (arXiv 1604.06174);
+    with `dots` it also saves the outputs of kernels. With `runs` equal layers are stacked, which training supports and
+    decoding with a cache does not.
     """
 
     def __init__(
@@ -46,11 +67,11 @@ class Decoder(nnx.Module):
         self.positions = table(spec.max_positions) if spec.learned_positions else None
         self.runs = runs
         self.is_adapted = False
-        """Whether adapters were added, to any layer."""
+        """Whether any layer has an adapter."""
         self.layers: Any
-        """A list of `Layer`; with runs a dictionary of stacks by their layers."""
+        """A list of `Layer`, or with runs a dictionary of stacks."""
         if runs:
-            self.layers = nnx.Dict(layers_stacked(spec, runs, dtypes=dtypes, rngs=rngs))
+            self.layers = nnx.Dict(init_stacks(spec, runs, dtypes=dtypes, rngs=rngs))
         else:
             self.layers = nnx.List([Layer(spec, block, dtypes=dtypes, rngs=rngs) for block in spec.blocks])
         self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
@@ -62,45 +83,48 @@ class Decoder(nnx.Module):
         segments: Int[Array, "batch seq"] | None = None,
         dropout_key: Key[Array, ""] | None = None,
     ) -> Float[Array, "batch seq embed"]:
-        """Return the hidden state of each token, ids below `spec.vocab`, after the last norm.
+        """Return the hidden state of each token after the final norm.
 
-        A token sees itself and the tokens of its text before it. Right padding therefore changes nothing at the real
-        tokens and needs no mask.
+        A token attends to itself and the earlier tokens of its text, so right padding needs no mask.
 
         Args:
-            tokens: ids.
-            segments: number of the text each token belongs to, where rows hold several, each in one piece; positions
-                start again with every text. None: one text a row.
-            dropout_key: for adapters that drop inputs while they are trained. None: nothing is dropped.
+            tokens: Token ids below `spec.vocab`.
+            segments: Number of the text of each token in packed rows, each text contiguous; positions restart with
+                every text. None for one text per row.
+            dropout_key: Enables the dropout of adapters.
         """
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
         if segments is not None:
-            positions = positions - first_places(segments)
+            positions = positions - text_starts(segments)
         context = Context(positions=positions, segments=segments)
         x = self.embed(tokens, positions)
+        rotary = rotary_tables((block.rope for block in self.spec.blocks), self.spec.head_dim, positions, segments)
         if self.runs:
-            return self.final_norm(through_stacks(self.layers, self.spec, x, context, dropout_key, remat=self.remat))
-        run = layer_call(self.remat)
-        for number, each in enumerate(self.layers):
-            layer = each
+            x = scan_stacks(self.layers, self.spec, x, context, rotary, dropout_key, remat=self.remat)
+            return self.final_norm(x)
+        call = layer_call(self.remat)
+        for number, (layer, block) in enumerate(zip(self.layers, self.spec.blocks, strict=True)):
+            local = context._replace(rotary=rotary[block.rope])
             if dropout_key is not None:
-                context = context._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number)))
+                local = local._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number)))
+            current = layer
             if self.remat != "none":
-                layer, x = in_turn(layer, x, adapters_learn=self.is_adapted)
-            x, _ = run(layer, x, context)
+                current, x = backward_barrier(layer, x, only_adapters=self.is_adapted)
+            x, _ = call(current, x, local)
         return self.final_norm(x)
 
     def extend(
         self, tokens: Int[Array, "batch seq"], context: Context, caches: list[KeyValues]
     ) -> tuple[Float[Array, "batch seq embed"], list[KeyValues]]:
-        """Return hidden states of `tokens` that continue what `caches` holds, and the caches with them in it."""
-        assert not self.runs, "keys and values are kept for layers by themselves"
+        """Return hidden states of `tokens` that continue the texts in `caches`, and the extended caches."""
+        assert not self.runs, "stacked layers have no cache"
         x = self.embed(tokens, context.positions)
+        ropes = (block.rope for block in self.spec.blocks)
+        rotary = rotary_tables(ropes, self.spec.head_dim, context.positions, context.segments)
         extended = []
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x, kept = layer(x, context, cache)
-            assert kept is not None, "a cache was given"
-            extended.append(kept)
+        for layer, block, cache in zip(self.layers, self.spec.blocks, caches, strict=True):
+            x, cache = layer(x, context._replace(rotary=rotary[block.rope]), cache)  # noqa: PLW2901
+            extended.append(cache)
         return self.final_norm(x), extended
 
     def logits(self, hidden: Float[Array, "*where embed"]) -> Float[Array, "*where vocab"]:
@@ -112,10 +136,10 @@ class Decoder(nnx.Module):
     def embed(
         self, tokens: Int[Array, "batch seq"], positions: Int[Array, "batch seq"]
     ) -> Float[Array, "batch seq embed"]:
-        """Return what enters the first layer."""
+        """Return the input of the first layer."""
         x = self.tokens.rows(tokens)
         if self.spec.scale_embeddings:
-            # Gemma rounds the factor to the compute dtype before it multiplies; so do we, or bfloat16 would differ.
+            # Gemma rounds the factor to the compute dtype first, which matters in bfloat16.
             x = x * jnp.asarray(self.spec.embed**0.5, self.compute_dtype)
         return x if self.positions is None else x + self.positions.rows(positions)
 
@@ -127,8 +151,194 @@ class Decoder(nnx.Module):
         ]
 
 
-def first_places(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:
-    """Return for each token the place where its text begins: `[1, 1, 2, 2, 2, 0]` gives `[0, 0, 2, 2, 2, 5]`."""
-    places = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=jnp.int32)[None, :], segments.shape)
-    begins = jnp.concatenate([jnp.ones_like(segments[:, :1], jnp.bool_), segments[:, 1:] != segments[:, :-1]], axis=1)
-    return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
+def text_starts(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:
+    """Return the index of the first token of each token's text: `[1, 1, 2, 2, 2, 0]` gives `[0, 0, 2, 2, 2, 5]`."""
+    indices = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=jnp.int32)[None, :], segments.shape)
+    is_first = jnp.concatenate([jnp.ones_like(segments[:, :1], jnp.bool_), segments[:, 1:] != segments[:, :-1]], axis=1)
+    return jax.lax.cummax(jnp.where(is_first, indices, 0), axis=1)
+
+
+class DecoderShapes(NamedTuple):
+    """A decoder without arrays: its structure, and its parameters by name as shapes."""
+
+    graphdef: nnx.GraphDef[Decoder]
+    shapes: Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """Everything that determines a decoder except the values of its parameters.
+
+    Attributes:
+        spec: Architecture.
+        params_dtype: Element type of the stored parameters.
+        compute_dtype: Element type of matrix products.
+        remat: How far layers are recomputed in the backward pass.
+        deterministic: Whether gradients of products are plain products too (`products.py`).
+        adapters: Adapters by projection, such as `layers.0.attention.query`.
+        quantised: Kernels stored in few bits, by projection.
+        runs: Equal layers to stack (`equal_layers`), or empty to stack none.
+        mlp_chunk_tokens: Tokens that an MLP computes together, or None for the whole microbatch.
+    """
+
+    spec: ModelSpec
+    params_dtype: DTypeLike
+    compute_dtype: DTypeLike
+    remat: Remat
+    deterministic: bool = False
+    adapters: Mapping[str, Lora] = field(default_factory=dict, hash=False)
+    quantised: Mapping[str, Kind] = field(default_factory=dict, hash=False)
+    runs: tuple[range, ...] = ()
+    mlp_chunk_tokens: int | None = None
+
+    def build(self, key: Key[Array, ""]) -> Decoder:
+        """Return a decoder with random parameters, equal for equal keys.
+
+        Matrices and tables are normal with deviation `spec.initializer_std`, biases 0, norms the identity. Under
+        `jax.jit` with `out_shardings` each device initialises its own part.
+        """
+        dtypes = Dtypes(params=self.params_dtype, compute=self.compute_dtype, deterministic=self.deterministic)
+        rngs = nnx.Rngs(params=key)
+        decoder = Decoder(self.spec, dtypes=dtypes, remat=self.remat, rngs=rngs, runs=self.runs)
+        for name, linear in projections(decoder).items():
+            if kind := self.quantised.get(stacked_names(name)[0]):
+                linear.quantise(kind)
+        for layer in decoder.layers.values() if self.runs else decoder.layers:
+            layer.mlp.chunk_tokens = self.mlp_chunk_tokens
+        # From a key of their own: the base starts the same with adapters and without.
+        _add_adapters(decoder, self.adapters, jax.random.fold_in(key, 1))
+        return decoder
+
+    def abstract(self) -> Decoder:
+        """Return the decoder with shapes and dtypes instead of arrays."""
+        decoder: Decoder = nnx.eval_shape(lambda: self.build(jax.random.key(0)))
+        return decoder
+
+    def shapes(self) -> DecoderShapes:
+        """Return structure and shapes; cached, because a plan needs the same models for each change it tries."""
+        return _shapes(self)
+
+    def equal_layers(self) -> tuple[range, ...]:
+        """Return the runs of consecutive layers with parameters of the same names and shapes."""
+        own: list[set[tuple[str, object]]] = [set() for _ in self.spec.blocks]
+        for name, lora in self.adapters.items():
+            own[_layer_number(name)].add((name.split(".", 2)[2], replace(lora, number=0)))
+        for name, kind in self.quantised.items():
+            own[_layer_number(name)].add((name.split(".", 2)[2], kind))
+        blocks = [replace(block, rope=None, window=None) for block in self.spec.blocks]
+        return equal_runs([(block, frozenset(each)) for block, each in zip(blocks, own, strict=True)])
+
+
+@functools.lru_cache(maxsize=64)
+def _shapes(config: DecoderConfig) -> DecoderShapes:
+    return DecoderShapes(*flatten(config.abstract()))
+
+
+def build(spec: ModelSpec, *, key: Key[Array, ""], **choices: Any) -> Decoder:
+    """Return a decoder with random parameters; `choices` are the other fields of `DecoderConfig`."""
+    return DecoderConfig(spec=spec, **choices).build(key)
+
+
+def abstract(spec: ModelSpec, **choices: Any) -> Decoder:
+    """Return a decoder with shapes instead of arrays; `choices` are the other fields of `DecoderConfig`."""
+    return DecoderConfig(spec=spec, **choices).abstract()
+
+
+def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array, ""]) -> None:
+    """Add adapters to projections, each initialised from a key of its own by its place among the sorted names.
+
+    Adapters of one shape are initialised in one loop: compiling a loop for each of Gemma-2B's 126 adapters took longer
+    than a fifth of the train step.
+    """
+    decoder.is_adapted = bool(adapters)
+    number = {name: place for place, name in enumerate(sorted(adapters))}
+    offsets: dict[int, int] = {}  # smallest number of any adapter in each layer
+    for name, lora in adapters.items():
+        offsets[_layer_number(name)] = min(lora.number, offsets.get(_layer_number(name), lora.number))
+    adapted = {name: each for name, each in projections(decoder).items() if stacked_names(name)[0] in adapters}
+    by_shape: dict[tuple[int, int, int], list[str]] = {}
+    for name, linear in adapted.items():
+        by_shape.setdefault((*linear.shape, adapters[stacked_names(name)[0]].rank), []).append(name)
+    for (inputs, outputs, rank), names in by_shape.items():
+        groups = [stacked_names(name) for name in names]
+        numbers = jnp.asarray([number[each] for group in groups for each in group], jnp.uint32)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)
+        # A loop, not a batch, which would be fused into each of its slices and computed as often.
+        firsts = jax.lax.map(partial(init_lora_a, inputs=inputs, rank=rank), keys)
+        start = 0
+        for name, group in zip(names, groups, strict=True):
+            lora, first = adapters[group[0]], firsts[start : start + len(group)]
+            second = jnp.zeros((len(group), rank, outputs), jnp.float32)  # an adapter adds nothing at first
+            if decoder.runs:
+                lora = replace(lora, number=lora.number - offsets[_layer_number(group[0])])
+            else:
+                first, second = first[0], second[0]
+            adapted[name].add_lora(lora, first, second)
+            start += len(group)
+    for stack, layer in decoder.layers.items() if decoder.runs else ():
+        layer.adapter_offsets = tuple(offsets.get(each, 0) for each in layer_range(stack))
+
+
+def _layer_number(projection: str) -> int:
+    return int(projection.split(".")[1])
+
+
+def projections(decoder: Decoder) -> dict[str, Linear]:
+    """Return every projection of every layer or stack by name: `layers.0.attention.query` to `layers.3.mlp.down`."""
+    nodes = {".".join(map(str, path)): node for path, node in nnx.iter_graph(decoder)}
+    return {name: node for name, node in sorted(nodes.items()) if isinstance(node, Linear)}
+
+
+def set_attention(decoder: Decoder, kernel: AttentionKernel | None) -> Decoder:
+    """Set how the decoder computes attention over whole sequences; None selects `attend`."""
+    for _, node in nnx.iter_graph(decoder):
+        if isinstance(node, Attention):
+            node.kernel = kernel
+    return decoder
+
+
+def disable_adapters(decoder: Decoder) -> Decoder:
+    """Switch adapters off: the decoder computes the base model."""
+    for linear in projections(decoder).values():
+        linear.lora = None
+    return decoder
+
+
+def flatten(decoder: Decoder) -> tuple[nnx.GraphDef[Decoder], Params]:
+    """Split a decoder into its structure, hashable and without arrays, and its parameters sorted by name.
+
+    A tied head is one parameter. The values of an abstract decoder are `jax.ShapeDtypeStruct`.
+    """
+    graphdef, state = nnx.split(decoder)
+    flat = {".".join(map(str, path)): variable.get_value() for path, variable in nnx.to_flat_state(state)}
+    return graphdef, dict(sorted(flat.items()))
+
+
+def bind(graphdef: nnx.GraphDef[Decoder], params: Mapping[str, Any]) -> Decoder:
+    """Combine structure and parameters: the inverse of `flatten`, cheap inside `jax.jit`."""
+    flat: dict[Any, Any] = {
+        tuple(int(part) if part.isdecimal() else part for part in name.split(".")): nnx.Param(value)
+        for name, value in params.items()
+    }
+    return nnx.merge(graphdef, nnx.from_flat_state(flat))
+
+
+def parameter_count(params: Mapping[str, Any]) -> int:
+    """Return the number of parameters, tied ones counted once."""
+    return sum(int(np.prod(value.shape)) for value in params.values())
+
+
+def params_sha256(params: Mapping[str, Array]) -> str:
+    """Return the SHA-256 over every parameter's name, shape, dtype and bytes, sorted by name.
+
+    For each parameter: the JSON text `["name", [shape], "dtype"]`, a newline, then the elements in C order,
+    little-endian. The hash does not depend on sharding or stacking.
+    """
+    digest = hashlib.sha256()
+    single = unstack_layers(params)
+    for name in sorted(single):
+        value = np.asarray(jax.device_get(single[name]))
+        digest.update(json.dumps([name, list(value.shape), str(value.dtype)]).encode() + b"\n")
+        content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        digest.update(content)
+    return digest.hexdigest()

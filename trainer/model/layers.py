@@ -1,11 +1,11 @@
-"""The small parts of a decoder: linear map, norm, token table, MLP.
+"""Building blocks of a decoder: linear map, norm, token table, MLP.
 
-Each holds its parameters in `dtypes.params` and computes in `dtypes.compute`. Attention has its own file; how the parts
-are put together stands in `decoder.py`.
+Each stores its parameters in `dtypes.params` and computes in `dtypes.compute`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,9 +16,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from trainer.model.chunks import chunk_count, map_chunks
 from trainer.model.lora import Dropout, Lora, lora_output
-from trainer.model.products import product, product_with_rows
+from trainer.model.products import matmul, matmul_nt
 from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
@@ -28,35 +27,33 @@ class Dtypes:
     """Element types of a decoder."""
 
     params: DTypeLike
-    """Of the stored parameters."""
-
+    """Element type of the stored parameters."""
     compute: DTypeLike
-    """Of matrix products and of what passes between layers."""
+    """Element type of matrix products and activations."""
+    deterministic: bool = False
+    """Whether gradients of products are plain products too (`products.py`)."""
 
-    one_path: bool = False
-    """Whether the gradient of a product is a plain product too (`products.py`)."""
 
-
-def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
-    """Return normal numbers of mean 0, drawn in float32 and then rounded: every dtype starts at the same model."""
+def draw_normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
+    """Draw normal numbers in float32 and round them: every dtype starts at the same model."""
     return (jax.random.normal(rngs.params(), shape, jnp.float32) * std).astype(dtype)
 
 
 PRODUCT = "product"
-"""Names what a layer's kernels give, which `memory.remat: dots` keeps."""
+"""Checkpoint name of the outputs of kernels, which `memory.remat: dots` saves."""
 
 
 class Linear(nnx.Module):
     """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`.
 
-    The kernel may be kept in 4 or 8 bits (`quantised.py`), and an adapter may add to it (`lora.py`).
+    The kernel may be stored in 4 or 8 bits (`quantised.py`), and an adapter may add to it (`lora.py`).
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
-        self.one_path = dtypes.one_path
+        self.deterministic = dtypes.deterministic
         self.shape = (inputs, outputs)
-        self.kernel: nnx.Param[Array] | None = nnx.data(nnx.Param(normal(rngs, self.shape, std, dtypes.params)))
+        self.kernel: nnx.Param[Array] | None = nnx.data(nnx.Param(draw_normal(rngs, self.shape, std, dtypes.params)))
         self.codes: nnx.Param[Array] | None = nnx.data(None)
         self.scales: nnx.Param[Array] | None = nnx.data(None)
         self.bias = nnx.Param(jnp.zeros((outputs,), dtypes.params)) if bias else None
@@ -65,37 +62,39 @@ class Linear(nnx.Module):
         self.lora_b: nnx.Param[Array] | None = nnx.data(None)
 
     def add_lora(self, lora: Lora, first: Array, second: Array) -> None:
-        """Give this projection an adapter with its two matrices; several where it stands for several layers."""
+        """Add an adapter with its two matrices, stacked if the layer is."""
         self.lora = lora
         self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
 
     def quantise(self, kind: Kind) -> None:
-        """Keep the kernel, or those of several layers, as codes and magnitudes from now on."""
-        assert self.kernel is not None, "a kernel is quantised once"
+        """Replace the kernel, or a stack of kernels, by codes and magnitudes."""
+        assert self.kernel is not None, "the kernel is quantised already"
         kernel = self.kernel[...]
-        coded = partial(quantise, kind=kind)
-        codes, scales = (jax.vmap(coded) if kernel.ndim > len(self.shape) else coded)(kernel)
+        encode = partial(quantise, kind=kind)
+        codes, scales = (jax.vmap(encode) if kernel.ndim > len(self.shape) else encode)(kernel)
         self.codes, self.scales, self.kernel = nnx.data(nnx.Param(codes)), nnx.data(nnx.Param(scales)), nnx.data(None)
 
     def dense_kernel(self) -> Float[Array, "inputs outputs"]:
         """Return the kernel in the compute dtype."""
         if self.kernel is not None:
             return self.kernel[...].astype(self.compute_dtype)
-        assert self.codes is not None, "a kernel is dense or quantised"
-        assert self.scales is not None, "codes have magnitudes"
+        assert self.codes is not None
+        assert self.scales is not None
         return dequantise(self.codes[...], self.scales[...], self.compute_dtype)
 
     def __call__(
         self, x: Float[Array, "batch seq inputs"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq outputs"]:
-        """Return the map of `x`, in the compute dtype."""
+        """Map `x`, in the compute dtype."""
         kernel = self.dense_kernel()
         batch, seq, inputs = x.shape
-        # As one plain matrix product: of the three-axis one a CPU's compiler makes a slow gradient for the kernel.
+        # As one plain matrix product: CPU compilers make a slow kernel gradient of the three-axis one.
         flat = x.reshape(batch * seq, inputs)
-        y: Array = product(flat, kernel) if self.one_path else flat @ kernel
+        y: Array = matmul(flat, kernel) if self.deterministic else flat @ kernel
         if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
-            y = y + lora_output(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, one_path=self.one_path)
+            y = y + lora_output(
+                flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, deterministic=self.deterministic
+            )
         y = checkpoint_name(y.reshape(batch, seq, kernel.shape[1]), PRODUCT)
         if self.bias is None:
             return y
@@ -105,9 +104,9 @@ class Linear(nnx.Module):
 class Norm(nnx.Module):
     """Layer norm (arXiv 1607.06450) or RMS norm (arXiv 1910.07467) over the last axis, computed in float32.
 
-    `layer`: `(x − mean) / sqrt(variance + ε) · scale + bias`, the variance divided by n.
+    `layer`: `(x - mean) / sqrt(variance + ε) · scale + bias`, the variance divided by n.
     `rms`: `x / sqrt(mean(x²) + ε) · scale`. `rms_one_plus`: the same with `1 + scale`, as Gemma stores its gain.
-    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, the others give `[0.849, 1.131]`.
+    For `x = [3, 4]`, ε = 0 and unit gain, `layer` gives `[-1, 1]` and the others `[0.849, 1.131]`.
     """
 
     def __init__(self, width: int, *, kind: NormKind, epsilon: float, dtypes: Dtypes) -> None:
@@ -119,7 +118,7 @@ class Norm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros((width,), dtypes.params)) if kind == "layer" else None
 
     def __call__(self, x: Float[Array, "*where width"]) -> Float[Array, "*where width"]:
-        """Return `x` normalised, in the compute dtype."""
+        """Normalise `x`, in the compute dtype."""
         y = x.astype(jnp.float32)
         if self.kind == "layer":
             y = y - jnp.mean(y, axis=-1, keepdims=True)
@@ -134,23 +133,23 @@ class Norm(nnx.Module):
 
 
 class EmbeddingTable(nnx.Module):
-    """One row per token or position: rows looked up on the way in, compared with on the way out."""
+    """One row per token or position, for lookup and for output scores."""
 
     def __init__(self, rows: int, embed: int, *, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
-        self.one_path = dtypes.one_path
-        self.table = nnx.Param(normal(rngs, (rows, embed), std, dtypes.params))
+        self.deterministic = dtypes.deterministic
+        self.table = nnx.Param(draw_normal(rngs, (rows, embed), std, dtypes.params))
 
     def rows(self, ids: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
-        """Return the rows of `ids`, in the compute dtype; ids are below the number of rows."""
+        """Look up the rows of `ids`, in the compute dtype; ids must be below the number of rows."""
         return jnp.take(self.table[...], ids, axis=0).astype(self.compute_dtype)
 
     def scores(self, x: Float[Array, "*where embed"]) -> Float[Array, "*where rows"]:
-        """Return the product of `x` with every row, accumulated and given back in float32."""
+        """Return the product of `x` with every row, in float32."""
         table = self.table[...].astype(self.compute_dtype)
-        if not self.one_path:
+        if not self.deterministic:
             return jnp.einsum("...E,VE->...V", x, table, preferred_element_type=jnp.float32)
-        flat = product_with_rows(x.reshape(-1, x.shape[-1]), table, jnp.float32)
+        flat = matmul_nt(x.reshape(-1, x.shape[-1]), table, jnp.float32)
         return flat.reshape(*x.shape[:-1], table.shape[0])
 
 
@@ -166,31 +165,31 @@ class Mlp(nnx.Module):
         self.gate = linear(spec.embed, spec.mlp, spec.initializer_std) if spec.gated_mlp else None
         self.down = linear(spec.mlp, spec.embed, down_std)
         self.chunk_tokens: int | None = None
-        """Tokens that it computes at one time. None: all of a microbatch."""
+        """Tokens computed together, or None for the whole microbatch."""
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq embed"]:
-        """Return what the MLP adds to the residual stream."""
+        """Return the contribution to the residual stream."""
         count = chunk_count(x.shape[0], x.shape[1], self.chunk_tokens)
         if count == 1:
-            return self._of_chunk(x, dropout)
+            return self._compute(x, dropout)
 
-        def of_chunk(chunk: Array, number: Array) -> Array:
+        def compute_chunk(chunk: Array, number: Array) -> Array:
             if dropout is None:
-                return self._of_chunk(chunk, None)
-            return self._of_chunk(chunk, dropout._replace(key=jax.random.fold_in(dropout.key, number)))
+                return self._compute(chunk, None)
+            return self._compute(chunk, dropout._replace(key=jax.random.fold_in(dropout.key, number)))
 
-        return map_chunks(of_chunk, x, count)
+        return map_chunks(compute_chunk, x, count)
 
-    def _of_chunk(self, x: Float[Array, "batch seq embed"], dropout: Dropout | None) -> Float[Array, "batch seq embed"]:
+    def _compute(self, x: Float[Array, "batch seq embed"], dropout: Dropout | None) -> Float[Array, "batch seq embed"]:
         up = self.up(x, dropout)
         if self.gate is None:
-            return self.down(activate(self.activation, up), dropout)
-        return self.down(activate(self.activation, self.gate(x, dropout)) * up, dropout)
+            return self.down(apply_activation(self.activation, up), dropout)
+        return self.down(apply_activation(self.activation, self.gate(x, dropout)) * up, dropout)
 
 
-def activate(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
+def apply_activation(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
     """Return GELU (arXiv 1606.08415, section 2, with its tanh form), SiLU (the same, section 4) or ReLU.
 
     At x = 1: gelu_tanh 0.8412, gelu 0.8413, silu 0.7311, relu 1.
@@ -200,3 +199,47 @@ def activate(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"
     if kind == "silu":
         return jax.nn.silu(x)
     return jax.nn.gelu(x, approximate=kind == "gelu_tanh")
+
+
+KEEPS_NOTHING = jax.checkpoint_policies.nothing_saveable
+"""JAX's default. Being explicit lets `loop/effective.py` distinguish chunks from rematerialised layers."""
+
+
+def chunk_count(batch: int, seq: int, tokens: int | None) -> int:
+    """Return the number of chunks of a microbatch `[batch seq]`; a chunk is at least one position of every sequence.
+
+    4 sequences of 1,024 positions with at most 1,024 tokens per chunk: 4 chunks of 256 positions.
+    """
+    return 1 if tokens is None else -(-seq // max(1, tokens // batch))
+
+
+def map_chunks(
+    function: Callable[[Float[Array, "batch positions embed"], Int[Array, ""]], Float[Array, "batch positions embed"]],
+    x: Float[Array, "batch seq embed"],
+    count: int,
+) -> Float[Array, "batch seq embed"]:
+    """Apply a tokenwise function of a chunk and its number to all positions, one chunk at a time.
+
+    The inside of an MLP, `[tokens mlp]` several times over, then exists for one chunk only, and is recomputed chunk by
+    chunk in the backward pass. Chunks run along `seq`, so that a batch split over devices stays split. Gradients of the
+    weights are accumulated over the chunks in the dtype of the weights.
+    """
+    batch, seq, embed = x.shape
+
+    # Without remat the loop would save the inside of every chunk for the backward pass.
+    @partial(jax.checkpoint, prevent_cse=False, policy=KEEPS_NOTHING)
+    def step(_: None, chunk: tuple[Array, Array]) -> tuple[None, Array]:
+        return None, function(*chunk)
+
+    chunks = split_chunks(x, -(-seq // count))
+    _, outputs = jax.lax.scan(step, None, (chunks, jnp.arange(len(chunks))))
+    return jnp.moveaxis(outputs, 0, 1).reshape(batch, -1, embed)[:, :seq]
+
+
+def split_chunks(values: Array, chunk_positions: int) -> Array:
+    """Split `[batch seq …]` into `[chunks batch chunk_positions …]`, padded with zeros."""
+    batch, seq = values.shape[:2]
+    chunks = -(-seq // chunk_positions)
+    widths = [(0, 0), (0, chunks * chunk_positions - seq)] + [(0, 0)] * (values.ndim - 2)
+    split = jnp.pad(values, widths).reshape(batch, chunks, chunk_positions, *values.shape[2:])
+    return jnp.moveaxis(split, 1, 0)

@@ -1,8 +1,7 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685) on the projections of a decoder: which there are, and what each adds.
+"""Low-rank adapters (LoRA, arXiv 2106.09685) on the projections of a decoder.
 
-An adapter is two further parameters of a `Linear`: `lora_a` `[inputs rank]` and `lora_b` `[rank outputs]`, both float32
-whatever the rest is held in. Which parameters learn is a method's question (`trainer/methods`); files of adapters are
-in `adapters/`.
+An adapter is two more parameters of a `Linear`: `lora_a` `[inputs rank]` and `lora_b` `[rank outputs]`, both float32
+whatever the base is stored in. `model.py` chooses the projections; `peft.py` reads and writes adapter files.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.products import product
+from trainer.model.products import matmul
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,29 +21,25 @@ class Lora:
     """The adapter of one projection."""
 
     rank: int
-    """Width between the two matrices."""
-
+    """Inner width of the two matrices."""
     scale: float
-    """Their product is multiplied by it: `alpha / rank`, or `alpha / sqrt(rank)` for rsLoRA (arXiv 2312.03732)."""
-
+    """Factor of their product: `alpha / rank`, or `alpha / sqrt(rank)` for rsLoRA (arXiv 2312.03732)."""
     dropout: float = 0.0
-    """Share of its inputs that are set to 0 while it is trained."""
-
+    """Share of the inputs that are set to 0 during training."""
     number: int = 0
-    """Which of the model's adapters it is: each drops inputs of its own."""
+    """Number of the adapter in the model; gives each adapter its own dropout."""
 
 
 class Dropout(NamedTuple):
-    """What decides which inputs a layer's adapters drop."""
+    """Randomness of the dropout in one layer."""
 
     key: Key[Array, ""]
+    offset: Int[Array, ""] | int = 0
+    """Number of adapters in earlier layers, where `Lora.number` counts those of one layer."""
 
-    before: Int[Array, ""] | int = 0
-    """Adapters of earlier layers, where `Lora.number` counts those of one layer."""
 
-
-def first_matrix(key: Key[Array, ""], inputs: int, rank: int) -> Float[Array, "inputs rank"]:
-    """Return the first matrix of a new adapter: uniform within `1 / sqrt(inputs)`, as PEFT draws it."""
+def init_lora_a(key: Key[Array, ""], inputs: int, rank: int) -> Float[Array, "inputs rank"]:
+    """Return the first matrix of a new adapter: uniform within `1 / sqrt(inputs)`, as in PEFT."""
     bound = inputs**-0.5
     return jax.random.uniform(key, (inputs, rank), jnp.float32, minval=-bound, maxval=bound)
 
@@ -56,23 +51,23 @@ def lora_output(
     lora: Lora,
     dropout: Dropout | None,
     *,
-    one_path: bool = False,
+    deterministic: bool = False,
 ) -> Float[Array, "tokens outputs"]:
-    """Return `scale · x · first · second`, in the dtype of `x`.
+    """Return `scale · x · first · second` in the dtype of `x`.
 
-    With `dropout` a share of `x` is set to 0 and the rest made larger by as much; one key never drops twice alike.
+    With `dropout`, a share of `x` is set to 0 and the rest scaled up.
     """
     if dropout is not None and lora.dropout > 0:
         keep = 1.0 - lora.dropout
-        kept = jax.random.bernoulli(jax.random.fold_in(dropout.key, dropout.before + lora.number), keep, x.shape)
-        x = jnp.where(kept, x / keep, jnp.zeros_like(x))
+        mask = jax.random.bernoulli(jax.random.fold_in(dropout.key, dropout.offset + lora.number), keep, x.shape)
+        x = jnp.where(mask, x / keep, jnp.zeros_like(x))
     first, second = first.astype(x.dtype), second.astype(x.dtype)
-    if not one_path:
+    if not deterministic:
         return x @ first @ second * lora.scale
-    # The gradient of `second` multiplies by their product turned, and a compiler that sees both computes it turned at
-    # once, where it computes it again for the way back: by the other library (`products.py`).
-    inner = jax.lax.optimization_barrier(product(x, first))
-    return product(inner, second) * lora.scale
+    # The gradient of `second` needs the transposed inner product. Without the barrier, a compiler computes that one
+    # directly in the backward pass, with the other library (`products.py`).
+    inner = jax.lax.optimization_barrier(matmul(x, first))
+    return matmul(inner, second) * lora.scale
 
 
 def lora_names(name: str) -> tuple[str, str]:

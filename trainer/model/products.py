@@ -1,8 +1,8 @@
 """Matrix products whose gradients are plain products too: rows times columns, each axis in its usual place.
 
-JAX derives the gradient of a second factor as a product that contracts first axes. A CPU's compiler gives that to
-another library than all other products, one that adds in an order which depends on the processor's caches, its
-instructions and the number of threads. Written out here, every product of a step takes one path
+JAX derives the gradient of a second factor as a product that contracts first axes. A CPU compiler computes that form
+with a different library than all other products, which sums in an order that depends on the processor's caches,
+instructions and number of threads. With these functions every product of a step takes one path
 (docs/decisions/processors.md).
 """
 
@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product(
+def matmul(
     first: Float[Array, "*batch rows inner"],
     second: Float[Array, "*batch inner columns"],
     dtype: DTypeLike | None = None,
@@ -25,54 +25,55 @@ def product(
     """Return `first · second`: `[[1, 2]]` times `[[3], [4]]` is `[[11]]`.
 
     Args:
-        first: the left factor.
-        second: the right one, with the same axes before its last two.
-        dtype: in which it is added up and given back. None: that of the factors.
+        first: Left factor.
+        second: Right factor with the same batch axes.
+        dtype: Type of the accumulation and the result; by default that of the factors.
     """
-    return _plain(first, second, dtype)
-
-
-def _forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
-    return product(first, second, dtype), (first, second)
-
-
-def _backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    first, second = factors
-    of_first, of_second = _plain(gradient, _turn(second), dtype), _plain(_turn(first), gradient, dtype)
-    return of_first.astype(first.dtype), of_second.astype(second.dtype)
-
-
-product.defvjp(_forward, _backward)
+    return _dot(first, second, dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product_with_rows(
+def matmul_nt(
     first: Float[Array, "*batch rows inner"],
     second: Float[Array, "*batch columns inner"],
     dtype: DTypeLike | None = None,
 ) -> Float[Array, "*batch rows columns"]:
-    """Return `first · secondᵀ`: `[[1, 2]]` times the row `[[3, 4]]` is `[[11]]`. As `product` otherwise."""
-    return _plain(first, _turn(second), dtype)
+    """Return `first · secondᵀ`: `[[1, 2]]` times the row `[[3, 4]]` is `[[11]]`. Otherwise as `matmul`."""
+    return _dot(first, _transpose(second), dtype)
 
 
-def _forward_with_rows(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
-    return product_with_rows(first, second, dtype), (first, second)
+def _matmul_forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
+    return matmul(first, second, dtype), (first, second)
 
 
-def _backward_with_rows(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _matmul_backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     first, second = factors
-    of_first, of_second = _plain(gradient, second, dtype), _plain(_turn(gradient), first, dtype)
-    return of_first.astype(first.dtype), of_second.astype(second.dtype)
+    first_gradient, second_gradient = (
+        _dot(gradient, _transpose(second), dtype),
+        _dot(_transpose(first), gradient, dtype),
+    )
+    return first_gradient.astype(first.dtype), second_gradient.astype(second.dtype)
 
 
-product_with_rows.defvjp(_forward_with_rows, _backward_with_rows)
+def _matmul_nt_forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
+    return matmul_nt(first, second, dtype), (first, second)
 
 
-def _plain(first: Array, second: Array, dtype: DTypeLike | None) -> Array:
+def _matmul_nt_backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    first, second = factors
+    first_gradient, second_gradient = _dot(gradient, second, dtype), _dot(_transpose(gradient), first, dtype)
+    return first_gradient.astype(first.dtype), second_gradient.astype(second.dtype)
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)
+matmul_nt.defvjp(_matmul_nt_forward, _matmul_nt_backward)
+
+
+def _dot(first: Array, second: Array, dtype: DTypeLike | None) -> Array:
     batch = tuple(range(first.ndim - 2))
     axes = (((first.ndim - 1,), (second.ndim - 2,)), (batch, batch))
     return jax.lax.dot_general(first, second, axes, preferred_element_type=dtype)
 
 
-def _turn(matrix: Array) -> Array:
+def _transpose(matrix: Array) -> Array:
     return jnp.swapaxes(matrix, -1, -2)

@@ -1,14 +1,16 @@
-"""Rotary positions: how far each pair of a head turns, for every way of stretching a context that `spec.py` names.
+"""Rotary positions, with every method of context extension in `spec.py`.
 
 The formulas are those of transformers (modeling_rope_utils.py), so that a checkpoint means the same here. Frequencies
-that do not depend on the text are worked out once, in float64, and enter the program as constants.
+that do not depend on the text are computed once, in float64, and enter the program as constants.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -16,19 +18,47 @@ from numpy.typing import NDArray
 
 from trainer.model.spec import Dynamic, LinearScaling, Llama3, LongRope, Rope, Yarn
 
+Rotary = tuple[Float[Array, "batch seq half"], Float[Array, "batch seq half"]]
+"""Cosine and sine of the angle of each pair."""
 
-def angles(
+
+def rotary_tables(
+    ropes: Iterable[Rope | None], head_dim: int, positions: Int[Array, "batch seq"], segments: Array | None
+) -> dict[Rope | None, Rotary | None]:
+    """Return cosines and sines of the different rotary positions of a model, computed once per forward pass.
+
+    None maps to None: layers without rotary positions.
+    """
+    distinct = dict.fromkeys(ropes)
+    needs_lengths = any(rope is not None and isinstance(rope.stretch, Dynamic | LongRope) for rope in distinct)
+    lengths = text_lengths(positions, segments) if needs_lengths else positions
+    return {rope: None if rope is None else rotary_embedding(rope, head_dim, positions, lengths) for rope in distinct}
+
+
+def text_lengths(positions: Int[Array, "batch seq"], segments: Array | None) -> Int[Array, "batch seq"]:
+    """Return for each token the length of its text, as far as it is part of this call.
+
+    Positions `[0, 1, 0, 1, 2]` of segments `[1, 1, 2, 2, 2]` give `[2, 2, 3, 3, 3]`.
+    """
+    if segments is None:
+        return jnp.broadcast_to(jnp.max(positions, axis=1, keepdims=True), positions.shape) + 1
+    is_last = jnp.concatenate([segments[:, 1:] != segments[:, :-1], jnp.ones_like(segments[:, :1], jnp.bool_)], axis=1)
+    last = jnp.where(is_last, jnp.arange(segments.shape[1]), segments.shape[1])
+    return jnp.take_along_axis(positions, jax.lax.cummin(last, axis=1, reverse=True), axis=1) + 1
+
+
+def rotary_embedding(
     rope: Rope, head_dim: int, positions: Int[Array, "batch seq"], lengths: Int[Array, "batch seq"]
-) -> tuple[Float[Array, "batch seq half"], Float[Array, "batch seq half"]]:
-    """Return cosine and sine of each pair's angle, in float32.
+) -> Rotary:
+    """Return cosine and sine of the angle of each pair, in float32.
 
     Pair i of a head of 4 with base 100 turns by `position` for i = 0 and by `position / 10` for i = 1.
 
     Args:
-        rope: base and stretch.
-        head_dim: width of a head.
-        positions: of each token in its text.
-        lengths: tokens of the text that each token belongs to, as far as they are known; without effect on most kinds.
+        rope: Base and context extension.
+        head_dim: Width of a head.
+        positions: Position of each token in its text.
+        lengths: Length of the text of each token; used by `Dynamic` and `LongRope` only.
     """
     angle = positions.astype(jnp.float32)[:, :, None] * frequencies(rope, head_dim, lengths)
     factor = jnp.float32(rope.stretch.attention_factor if isinstance(rope.stretch, Yarn | LongRope) else 1.0)
@@ -36,35 +66,35 @@ def angles(
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: Int[Array, "batch seq"]) -> Float[Array, "#batch #seq half"]:
-    """Return the angle by which each pair turns from one position to the next, in float32."""
+    """Return the angle between neighbouring positions for each pair, in float32."""
     plain = rope.theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
     match rope.stretch:
         case Dynamic(factor=factor, positions=positions):
             ratio = jnp.maximum(lengths, positions).astype(jnp.float32) / positions
             base = rope.theta * (factor * ratio - (factor - 1)) ** (head_dim / (head_dim - 2))
-            return base[:, :, None] ** constant(-np.arange(head_dim // 2) * 2 / head_dim)
+            return base[:, :, None] ** _constant(-np.arange(head_dim // 2) * 2 / head_dim)
         case LongRope(short_factors=short, long_factors=long, positions=positions):
             is_long = (lengths > positions)[:, :, None]
-            return jnp.where(is_long, constant(plain / np.asarray(long)), constant(plain / np.asarray(short)))
+            return jnp.where(is_long, _constant(plain / np.asarray(long)), _constant(plain / np.asarray(short)))
         case LinearScaling(factor=factor):
-            return constant(plain / factor)
+            return _constant(plain / factor)
         case Llama3() as stretch:
-            return constant(llama3(plain, stretch))
+            return _constant(llama3_frequencies(plain, stretch))
         case Yarn() as stretch:
-            return constant(yarn(plain, stretch, theta=rope.theta, head_dim=head_dim))
+            return _constant(yarn_frequencies(plain, stretch, theta=rope.theta, head_dim=head_dim))
         case _:
-            return constant(plain)
+            return _constant(plain)
 
 
-def constant(values: NDArray[Any]) -> Float[Array, "1 1 half"]:
-    """Return one number for each pair, to be spread over rows and tokens."""
+def _constant(values: NDArray[Any]) -> Float[Array, "1 1 half"]:
     return jnp.asarray(values[None, None, :], jnp.float32)
 
 
-def llama3(plain: NDArray[np.float64], stretch: Llama3) -> NDArray[np.float64]:
-    """Return the frequencies of Llama 3.1: the fewer turns a pair makes in the first context, the more it is slowed.
+def llama3_frequencies(plain: NDArray[np.float64], stretch: Llama3) -> NDArray[np.float64]:
+    """Return the frequencies of Llama 3.1.
 
-    Up to `low_freq_factor` turns it is divided by `factor`, from `high_freq_factor` turns on it is kept.
+    Pairs with up to `low_freq_factor` turns in the original context are divided by `factor`; those with at least
+    `high_freq_factor` turns are kept.
     """
     turns = stretch.positions * plain / (2 * math.pi)
     span = stretch.high_freq_factor - stretch.low_freq_factor
@@ -73,32 +103,29 @@ def llama3(plain: NDArray[np.float64], stretch: Llama3) -> NDArray[np.float64]:
     return slowed
 
 
-def yarn(plain: NDArray[np.float64], stretch: Yarn, *, theta: float, head_dim: int) -> NDArray[np.float64]:
-    """Return the frequencies of YaRN (arXiv 2309.00071, section 3.2): kept up to one pair, slowed from another on."""
+def yarn_frequencies(plain: NDArray[np.float64], stretch: Yarn, *, theta: float, head_dim: int) -> NDArray[np.float64]:
+    """Return the frequencies of YaRN (arXiv 2309.00071, section 3.2)."""
 
-    def pair_of(turns: float) -> float:
+    def pair_with(turns: float) -> float:
         return head_dim * math.log(stretch.positions / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    first, last = pair_of(stretch.beta_fast), pair_of(stretch.beta_slow)
+    first, last = pair_with(stretch.beta_fast), pair_with(stretch.beta_slow)
     if stretch.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, head_dim - 1)
-    span = last - first or 0.001
-    slowed = np.clip((np.arange(head_dim // 2) - first) / span, 0.0, 1.0)
+    slowed = np.clip((np.arange(head_dim // 2) - first) / (last - first or 0.001), 0.0, 1.0)
     mixed: NDArray[np.float64] = plain / stretch.factor * slowed + plain * (1 - slowed)
     return mixed
 
 
-def rotate(
-    x: Float[Array, "batch heads seq head_dim"],
-    cos: Float[Array, "batch seq half"],
-    sin: Float[Array, "batch seq half"],
+def apply_rotary(
+    x: Float[Array, "batch heads seq head_dim"], rotary: Rotary
 ) -> Float[Array, "batch heads seq head_dim"]:
-    """Turn each pair of a head by its angle (RoPE, arXiv 2104.09864, eq. 34).
+    """Rotate each pair of a head by its angle (RoPE, arXiv 2104.09864, eq. 34).
 
-    As in Hugging Face's files, a pair is element i of the first half and element i of the second, where the paper takes
-    neighbours. `[1, 0]` at position 1: `[cos 1, sin 1]`. Computed in float32, given back in the dtype of `x`.
+    As in Hugging Face's files, a pair is element i of the first half and element i of the second half; the paper pairs
+    neighbours. `[1, 0]` at position 1 becomes `[cos 1, sin 1]`. Computed in float32, returned in the dtype of `x`.
     """
-    cos, sin = cos[:, None], sin[:, None]
+    cos, sin = (table[:, None] for table in rotary)
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)

@@ -1,8 +1,6 @@
-"""What a decoder is: sizes and the choices that differ between families.
+"""Architecture of a decoder: its sizes and the choices that differ between families.
 
-`ModelSpec` is all that `decoder.py` knows about a model; a family (see `families/`) reads it from a Hugging Face
-`config.json`. What may differ from layer to layer stands in `BlockSpec`. Nothing here depends on jax, on files, or on
-how a model is trained.
+`ModelSpec` is all that the decoder knows about a model; `families.py` reads it from a Hugging Face `config.json`.
 """
 
 from __future__ import annotations
@@ -16,161 +14,136 @@ NormKind = Literal["layer", "rms", "rms_one_plus"]
 
 @dataclass(frozen=True, kw_only=True)
 class LinearScaling:
-    """All frequencies divided by `factor` (arXiv 2306.15595)."""
+    """Divides all frequencies by `factor` (arXiv 2306.15595)."""
 
     factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamic:
-    """The base grows with the text once that is longer than `positions` (NTK-aware, in transformers `dynamic`)."""
+    """Increases the base with the length of a text beyond `positions` (NTK-aware; transformers' `dynamic`)."""
 
     factor: float
     positions: int
-    """Longest text that is not stretched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Llama3:
-    """Long wavelengths divided by `factor`, short ones kept, between them a slope (Llama 3.1)."""
+    """Divides long wavelengths by `factor`, keeps short ones and interpolates between them (Llama 3.1)."""
 
     factor: float
     low_freq_factor: float
     high_freq_factor: float
     positions: int
-    """Longest text of the first training."""
+    """Context length before the extension."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Yarn:
-    """Frequencies between stretched and plain by the turns they make in the first context (arXiv 2309.00071)."""
+    """Interpolates frequencies by the number of turns they make in the original context (arXiv 2309.00071)."""
 
     factor: float
     positions: int
-    """Longest text of the first training."""
+    """Context length before the extension."""
     attention_factor: float
     """Cosine and sine are multiplied by it."""
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     truncate: bool = True
-    """The slope begins and ends at whole pairs."""
+    """Whether the interpolation starts and ends at whole pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LongRope:
-    """Each frequency divided by a factor of its own, other ones for long texts (arXiv 2402.13753)."""
+    """Divides each frequency by its own factor, with different factors for long texts (arXiv 2402.13753)."""
 
     short_factors: tuple[float, ...]
     long_factors: tuple[float, ...]
     positions: int
-    """Longest text that takes the short factors."""
+    """Longest text that uses the short factors."""
     attention_factor: float
     """Cosine and sine are multiplied by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rope:
-    """Rotary positions (arXiv 2104.09864): how fast each pair of a head turns (`rope.py`)."""
+    """Rotary positions (arXiv 2104.09864); see `rope.py`."""
 
     theta: float = 10_000.0
     """Base of the wavelengths."""
-
     stretch: LinearScaling | Dynamic | Llama3 | Yarn | LongRope | None = None
-    """How a longer context was made from it. None: not at all."""
+    """Method of context extension, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSpec:
-    """What may differ from one layer of a model to the next."""
+    """What may differ between the layers of a model."""
 
     rope: Rope | None = None
-    """None: queries and keys are not turned."""
-
+    """Rotary positions, or None if queries and keys are not rotated."""
     window: int | None = None
-    """A token sees itself and the `window - 1` tokens before it. None: all before it."""
-
+    """Tokens that a token attends to, itself included, or None for all earlier ones."""
     query_key_norm: bool = False
-    """Each head of queries and keys is normalised before it is turned (arXiv 2010.04245)."""
-
+    """Whether each head of queries and keys is normalised before the rotation (arXiv 2010.04245)."""
     post_norms: bool = False
-    """What attention and MLP give is normalised before it is added."""
+    """Whether the outputs of attention and MLP are normalised before they are added."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A pre-norm transformer decoder: token table, blocks of attention and MLP, a last norm, a head."""
+    """A pre-norm transformer decoder: token table, blocks of attention and MLP, final norm, head.
+
+    Attributes:
+        family: Key of `families.FAMILIES`.
+        vocab: Rows of the token table.
+        blocks: The layers, first to last.
+        embed: Width of the residual stream.
+        heads: Query heads of each layer.
+        kv_heads: Key and value heads, a divisor of `heads`; 1 is multi-query attention.
+        head_dim: Width of a head; `heads * head_dim` may differ from `embed`.
+        mlp: Hidden width of the MLP.
+        max_positions: Context length, prompt and output together.
+        learned_positions: Whether a table of `max_positions` rows is added to the embeddings.
+        norm: `layer` (mean and variance, gain and bias), `rms` (root mean square) or `rms_one_plus` (gain 1 + w).
+        norm_epsilon: Added to the variance or the mean square.
+        activation: `gelu_tanh` is GELU's tanh approximation, `gelu` the exact function.
+        gated_mlp: Whether the MLP multiplies `activation(gate(x))` with `up(x)`, as in GeGLU and SwiGLU.
+        attention_bias: Whether query, key and value projections have a bias.
+        output_bias: Whether the output projection of attention has a bias.
+        mlp_bias: Whether the projections of the MLP have a bias.
+        scale_embeddings: Whether token embeddings are multiplied by the square root of `embed`.
+        query_scale: Factor of attention scores, or None for `head_dim ** -0.5`.
+        attention_softcap: Bounds scores by `cap * tanh(score / cap)`, or None.
+        final_softcap: The same for logits.
+        tied_head: Whether the head is the token table.
+        initializer_std: Standard deviation of random matrices.
+        scale_residual_init: Whether random projections into the residual stream are divided by `sqrt(2 * layers)`.
+    """
 
     family: str
-    """Key of `families.FAMILIES`: where the names of its tensors are written down."""
-
     vocab: int
-    """Rows of the token table."""
-
     blocks: tuple[BlockSpec, ...]
-    """The layers, first to last."""
-
     embed: int
-    """Width of the residual stream."""
-
     heads: int
-    """Query heads of each layer."""
-
     kv_heads: int
-    """Key and value heads; `heads` is a multiple of it. 1 is multi-query attention."""
-
     head_dim: int
-    """Width of a head; `heads * head_dim` need not be `embed`."""
-
     mlp: int
-    """Width inside the MLP."""
-
     max_positions: int
-    """Most positions, prompt and output together."""
-
     learned_positions: bool = False
-    """A table of `max_positions` rows is added to the embeddings."""
-
     norm: NormKind
-    """layer: mean and variance, gain and bias. rms: root mean square. rms_one_plus: the same, the gain is 1 + w."""
-
     norm_epsilon: float
-    """Added to the variance or the mean square."""
-
     activation: Activation
-    """gelu_tanh is GELU's tanh approximation, gelu the exact one."""
-
     gated_mlp: bool
-    """The MLP multiplies `activation(gate(x))` with `up(x)`: GeGLU or SwiGLU."""
-
     attention_bias: bool
-    """Query, key and value projections have a bias."""
-
     output_bias: bool
-    """Attention's output projection has a bias."""
-
     mlp_bias: bool
-    """The projections of the MLP have a bias."""
-
     scale_embeddings: bool = False
-    """Token embeddings are multiplied by the square root of `embed`."""
-
     query_scale: float | None = None
-    """Scores are multiplied by it. None: by `head_dim ** -0.5`."""
-
     attention_softcap: float | None = None
-    """Scores are bent into (−cap, cap) by `cap · tanh(score / cap)`. None: not bent."""
-
     final_softcap: float | None = None
-    """The same for logits."""
-
     tied_head: bool
-    """The head is the token table; otherwise it has its own."""
-
     initializer_std: float = 0.02
-    """Standard deviation of random matrices."""
-
     scale_residual_init: bool = False
-    """Projections into the residual stream start smaller, by the square root of the number of them."""
 
     @property
     def layers(self) -> int:

@@ -9,16 +9,15 @@ from trainer.data.answers import refused_readers
 from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.kinds import refused_template
-from trainer.methods import method_of
-from trainer.methods.model import what_defeats_itself
+from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives import objective_of
 
 
 def contradictions(config: Config) -> list[Problem]:
     """Return the problems of settings that do not go together, all of them: for `train`, `train --check` and plans."""
-    problems = what_defeats_itself(config)
+    problems = check_precision_conflicts(config)
     with collect_problems(problems):
-        method_of(config)
+        choose_method(config)
     with collect_problems(problems):
         objective = objective_of(config)
         if config.data.packing and not objective.can_pack:

@@ -27,7 +27,7 @@ from trainer.data.render import FORM, PromptForm, form_of, prompt_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.data.shown import first_examples
 from trainer.data.source import RowSource, row_source
-from trainer.methods.model import Model
+from trainer.model.model import Model
 from trainer.objectives import objective_of
 from trainer.objectives.items import Items, items_of
 from trainer.objectives.objective import Objective

@@ -16,7 +16,7 @@ from schemas.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.changes import savings
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate
@@ -67,7 +67,7 @@ def account_of(config: Config, failure: OutOfMemory) -> Account:
 
 def _task(variant: Variant, failure: OutOfMemory) -> Task:
     """Return the task of a variant; only its shapes are looked at, so no device is asked for."""
-    source = planned_source(variant.config.model.name, variant.config.model.revision)
+    source = resolve_for_planning(variant.config.model.name, variant.config.model.revision)
     return Task.of(variant.config, source, shapes_mesh(variant.devices), platform=_platform(failure))
 
 

@@ -10,7 +10,7 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.attending import BLOCKWISE_FROM
 from trainer.loop.task import Task
-from trainer.methods.model import remat_of
+from trainer.model.model import resolve_remat
 from trainer.objectives import objective_of
 from trainer.planning.devices import ALL_TYPES, instead
 from trainer.planning.estimate.part import total_bytes
@@ -129,7 +129,7 @@ def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator
 def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
     """Yield changes that cost speed, precision or another look at what is learned."""
     memory, optimizer = config.memory, config.optimizer
-    for kind in CHEAPEST_FIRST[CHEAPEST_FIRST.index(remat_of(config)) + 1 :]:
+    for kind in CHEAPEST_FIRST[CHEAPEST_FIRST.index(resolve_remat(config)) + 1 :]:
         yield _change(f"memory.remat={kind}", replace(config, memory=replace(memory, remat=kind)))
     yield from _narrower(config, element_types)
     if optimizer.max_grad_norm is not None:

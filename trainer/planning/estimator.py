@@ -9,7 +9,7 @@ from schemas.formats import size
 from trainer.data.prompts import Asked
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
+from trainer.model.model import build_model
 from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequest, CompilerError
 from trainer.planning.compile.cache import keep, kept, key_of
 from trainer.planning.compile.machines import Machine, Processors, to_install
@@ -158,7 +158,7 @@ class Estimator:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
         source = task.model.source
         few = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:FEW_LAYERS]))
-        fewer = replace(task, model=model_of(task.config, few))
+        fewer = replace(task, model=build_model(task.config, few))
         if name == "export":
             less = export_parts(fewer, self.platform)
         else:

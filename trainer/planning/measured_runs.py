@@ -15,7 +15,7 @@ from schemas.problems import ProblemError
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.calibration import Measured, device_of
 from trainer.planning.estimator import Estimator
 from trainer.planning.step_time import unmeasured_band, with_state
@@ -105,7 +105,7 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> tuple[float, Task
         ProblemError: exit code 2; the model's shapes are not to be had any more.
     """
     target = as_target(devices)
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices["count"]), platform=target.platform)
     asking = Estimator(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
     train = next(answer for answer in asking.programs(task, None) if answer.name == "train")

@@ -13,8 +13,8 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
-from trainer.model.params import parameter_count
+from trainer.model.decoder import parameter_count
+from trainer.model.source import resolve_for_planning
 from trainer.planning.devices import as_target, choose_devices
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY
 from trainer.planning.estimate.part import total_bytes
@@ -75,7 +75,7 @@ def rehearsed(config: Config, target: Target) -> Config:
 def is_fit_and_quick(config: Config, target: Target) -> bool:
     """Return whether a run fits a target by the sums, and computes no longer than `QUICK_SECONDS`."""
     devices = devices_used(config, target)
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     asked, available = assumed_asked(config), available_bytes(target)
     asking = Estimator(platform=target.platform, available_bytes=available, why_not="a smoke run is looked for")

@@ -14,7 +14,7 @@ from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
-from trainer.model.files.source import ModelSource
+from trainer.model.source import ModelSource
 from trainer.planning.duration.roofline import GATHERS, exchanged_bytes
 from trainer.planning.estimate.workload import ITEM_BYTES, bits_of, count_of
 

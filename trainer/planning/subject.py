@@ -20,8 +20,8 @@ from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import Model, model_of
-from trainer.model.files.known import planned_source
+from trainer.model.model import Model, build_model
+from trainer.model.source import resolve_for_planning
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
@@ -80,7 +80,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
     if problems := [*contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     task = with_remat(task, available_bytes=target.memory_bytes)
     if too_long := too_long_sequences(config, task.model):
@@ -117,7 +117,7 @@ def _dataset_shape(config: Config) -> DatasetShape:
     Raises:
         ProblemError: exit code 2; all that is wrong with rows and evaluation set.
     """
-    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
     if not has_tokenizer(model):
         tokens, rows = assumed_tokens(config)
         return DatasetShape(asked=assumed_asked(config), tokens=tokens, rows=rows)

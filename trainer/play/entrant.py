@@ -31,8 +31,8 @@ from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
 from trainer.loop.mesh import build_mesh
 from trainer.loop.state import initial_params
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
-from trainer.model.params import Params
+from trainer.model.source import resolve
+from trainer.model.stacks import Params
 from trainer.planning.devices import Devices
 from trainer.recorder.failure import explain_full_device
 

@@ -16,8 +16,7 @@ from trainer.data.prompts import Asked
 from trainer.evaluation.late import available_devices
 from trainer.evaluation.recorded import read_config
 from trainer.generate.decode import stream_tokens
-from trainer.model.params import Params
-from trainer.model.stacking import apart_on_devices
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.estimate.part import Part, error_of, total_bytes
 from trainer.planning.estimate.programs import decode_parts
@@ -58,7 +57,7 @@ class Player:
         Raises:
             ProblemError: they cannot be read, or are not those of the run.
         """
-        return tuple(apart_on_devices(entrant.load()) for entrant in self.entrants)
+        return tuple(unstack_on_devices(entrant.load()) for entrant in self.entrants)
 
     def answers(self, question: PlayQuestion, params: Sequence[Params], *, in_turn: bool) -> Iterator[Event]:
         """Yield what the models write, and their whole answers.

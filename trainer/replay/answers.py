@@ -16,9 +16,9 @@ from trainer.evaluation.recorded import recorded_items
 from trainer.loop.chain import load_trained_params
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.methods.method import combine
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.replay.recorded import RecordedRun
 from trainer.replay.states import States
@@ -119,7 +119,7 @@ def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -
         return None, ""
     if kept is None:
         return None, ""
-    params = combine(kept, apart_on_devices(without_reference(states.frozen)))
+    params = combine(kept, unstack_on_devices(without_reference(states.frozen)))
     if params_sha256(params) == stated:
         return params, layout.TRAINED_PARAMS
     states.remarks.append(f"{layout.TRAINED_PARAMS} does not hold the parameters that the evaluation states")

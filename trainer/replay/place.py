@@ -22,7 +22,7 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
-from trainer.model.files.source import of_somebody_else
+from trainer.model.source import hint_model_path
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
@@ -178,7 +178,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     try:
         task, data = read_inputs(config, devices, asked=repeated_set(run), rendered_at=rendered_at(run.manifest))
     except ProblemError as error:
-        unread = error if request.model else of_somebody_else(error)
+        unread = error if request.model else hint_model_path(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)

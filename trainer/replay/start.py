@@ -16,7 +16,7 @@ from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.model.params import Params
+from trainer.model.stacks import Params
 from trainer.objectives.data import Data
 from trainer.replay.recorded import RecordedRun
 

@@ -16,9 +16,9 @@ from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_check
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, reference_of, without_reference
-from trainer.methods.method import combine, partition
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine, partition
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.replay.recorded import RecordedRun
 
 Read = Callable[[], TrainState]
@@ -109,7 +109,7 @@ class States:
 
     def params_of(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, every layer by itself."""
-        return apart_on_devices(combine(state.trained, without_reference(self.frozen)))
+        return unstack_on_devices(combine(state.trained, without_reference(self.frozen)))
 
     def params_sha256(self, state: TrainState) -> str:
         """Return the hash of all parameters of the model in a state."""

@@ -32,9 +32,9 @@ def challenge(
     """Put new questions to a run's model, and some old ones again. Exit 1: the stated score cannot be true."""
     need("challenge", "train")
     from trainer.loop.session import exit_on_interrupt
-    from trainer.model.files.hub import nothing_fetched
+    from trainer.model.source import local_models_only
 
-    with exit_on_interrupt("challenge", how="and nothing was written"), nothing_fetched(unless=fetch):
+    with exit_on_interrupt("challenge", how="and nothing was written"), local_models_only(unless=fetch):
         from trainproof.orders.challenge import ChallengeFlags, run_challenge
 
         flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)

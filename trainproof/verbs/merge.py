@@ -25,7 +25,7 @@ def merge(
     from trainer.loop.session import exit_on_interrupt
 
     with exit_on_interrupt("merge"):
-        from trainer.model.adapters.merging import merge_named
+        from trainer.model.peft import merge_named
 
         merge_named(base, adapters, output, dtype=dtype)
     typer.echo(f"The model is in {output}.")

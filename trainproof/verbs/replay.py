@@ -39,9 +39,9 @@ def replay(
     """Repeat a run, or parts of it, bit for bit. Exit 1: it differs; 3: it cannot be repeated here."""
     need("replay", "train")
     from trainer.loop.session import exit_on_interrupt
-    from trainer.model.files.hub import nothing_fetched
+    from trainer.model.source import local_models_only
 
-    with exit_on_interrupt("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
+    with exit_on_interrupt("replay", how="and nothing was written"), local_models_only(unless=fetch):
         from trainproof.orders.replay import ReplayFlags, run_replay
 
         flags = ReplayFlags(

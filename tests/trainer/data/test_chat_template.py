@@ -22,7 +22,7 @@ from trainer.data.rows import read_dataset
 from trainer.data.special_tokens import special_token_problems
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

@@ -18,7 +18,7 @@ from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
 from trainer.data.rows import read_dataset
 from trainer.data.shown import first_examples
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.objectives.pairs import encode_pairs
 
 TRACE = {

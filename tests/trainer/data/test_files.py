@@ -13,7 +13,7 @@ from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import TokenFile
 from trainer.data.rows import RowFile, read_dataset
 from trainer.first_config.shapes import read_shapes
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 
 SHARE_GPT = {
     "id": "7",

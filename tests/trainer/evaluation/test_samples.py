@@ -34,7 +34,7 @@ from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.objectives.contradictions import contradictions
 from trainer.planning.devices import choose_devices
 from trainer.play.entrant import sampler_of

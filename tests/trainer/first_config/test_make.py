@@ -17,8 +17,8 @@ from trainer.first_config.choice import base_config, choose, measure
 from trainer.first_config.look import ModelAndData
 from trainer.first_config.make import Order, WrittenConfig, make
 from trainer.first_config.values import run_name
-from trainer.methods.model import model_of
-from trainer.model.files.known import known_source
+from trainer.model.model import build_model
+from trainer.model.source import known_source
 from trainer.planning.gpu_memory import CUDA_BYTES
 
 
@@ -86,7 +86,7 @@ def gemma(looked: ModelAndData) -> ModelAndData:
     known = known_source("google/gemma-2b")
     assert known is not None
     source = replace(known, spec=replace(known.spec, blocks=known.spec.blocks[:6]))  # all 18 take long to describe
-    return replace(looked, model=model_of(Config(model=ModelConfig(name="google/gemma-2b")), source))
+    return replace(looked, model=build_model(Config(model=ModelConfig(name="google/gemma-2b")), source))
 
 
 @pytest.mark.parametrize(

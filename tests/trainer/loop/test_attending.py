@@ -14,7 +14,7 @@ from trainer.loop.effective import attention_kind
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.planning.subject import subject_of
 from trainer.replay.place import config_here
 from trainer.replay.replay import ReplayRequest

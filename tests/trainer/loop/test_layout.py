@@ -33,8 +33,8 @@ from trainer.config.tree import (
 from trainer.loop.effective import rematerialised_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
-from trainer.model.files.source import resolve
-from trainer.model.stacking import apart, is_stack
+from trainer.model.source import resolve
+from trainer.model.stacks import is_stack, unstack_layers
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
 from trainer.replay.replay import ReplayRequest, replay
@@ -84,7 +84,7 @@ def steps_done(config: Config, steps: int = 2) -> tuple[list[float], dict[str, n
     for number in range(steps):
         state, metrics = step.call(state, frozen, jax.device_put(data.source.batch(number)))
         losses.append(float(metrics.loss))
-    return losses, {name: np.asarray(value, np.float32) for name, value in apart(state.trained).items()}
+    return losses, {name: np.asarray(value, np.float32) for name, value in unstack_layers(state.trained).items()}
 
 
 PAIRS = "pairs.jsonl"

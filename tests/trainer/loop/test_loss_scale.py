@@ -22,12 +22,11 @@ from trainer.loop import nonfinite
 from trainer.loop.nonfinite import LossScale, initial_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
-from trainer.methods.model import model_of
-from trainer.model.build import abstract
-from trainer.model.files.export import join
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import bind, flatten
+from trainer.model.decoder import abstract, bind, flatten
+from trainer.model.export import join_tensor
+from trainer.model.load import load_params
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 from trainer.objectives.objective import LossSums
 from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
@@ -145,7 +144,7 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
     source = resolve(str(folder))
     for link in source.family.links(source.spec):
         norm, _ = expected["gradients"][link.tensor]
-        own = join(link, gradient, "float32") / float(sums.weight)
+        own = join_tensor(link, gradient, "float32") / float(sums.weight)
         assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
 
 
@@ -231,7 +230,7 @@ def test_a_scale_that_falls_below_one_ends_the_run_by_name(
 
 def refusal(config: Config) -> list[tuple[str, str, str | None]]:
     with pytest.raises(ProblemError) as caught:
-        model_of(config, resolve("tiny-gpt2"))
+        build_model(config, resolve("tiny-gpt2"))
     assert caught.value.exit_code == 2
     return [(problem.code, problem.what, problem.next) for problem in caught.value.problems]
 

@@ -18,7 +18,7 @@ from trainer.loop import moments
 from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
-from trainer.model.stacking import tree_apart
+from trainer.model.stacks import unstack_tree
 from trainer.objectives.contradictions import contradictions
 from trainer.resume import changes_of_state
 
@@ -110,7 +110,7 @@ def test_layers_that_lie_stacked_have_the_moments_of_layers_apart(state: str):
     stack = {"layers.0:2.mlp.up.kernel": jnp.stack(list(gradient.values()))}
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
     first_step = jax.jit(lambda tree: optimizer.update(tree, optimizer.init(tree), tree)[1][0].mu)
-    first, second = (jax.tree.leaves(tree_apart(first_step(tree))) for tree in (gradient, stack))
+    first, second = (jax.tree.leaves(unstack_tree(first_step(tree))) for tree in (gradient, stack))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_allclose(one.astype(np.float32), np.asarray(other).astype(np.float32), rtol=2**-7)
 

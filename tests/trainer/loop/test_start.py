@@ -12,7 +12,7 @@ from trainer.config.tree import Config, MeshConfig, ModelConfig, OptimizerConfig
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_params, start_program, state_shapes
-from trainer.model.files.export import export
+from trainer.model.export import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

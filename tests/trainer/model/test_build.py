@@ -9,9 +9,8 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny_models import GEMMA, GPT2, random_model
 
-from trainer.model.build import abstract, build
+from trainer.model.decoder import abstract, bind, build, flatten, parameter_count, params_sha256
 from trainer.model.families import spec_from_config
-from trainer.model.params import bind, flatten, parameter_count, params_sha256
 
 FLOAT32 = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32, "remat": "layer"}
 

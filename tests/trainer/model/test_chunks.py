@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, GPT2, random_model
+from tiny_models import GEMMA, GPT2, equal_layers, random_model
 
 from trainer.loop.effective import rematerialised_blocks
-from trainer.model.build import abstract, build, layer_kinds
-from trainer.model.chunks import chunk_count, map_chunks
+from trainer.model.decoder import abstract, bind, build, flatten
 from trainer.model.families import spec_from_config
+from trainer.model.layers import chunk_count, map_chunks
 from trainer.model.lora import Dropout, Lora
-from trainer.model.params import bind, flatten
-from trainer.model.stacking import apart, runs_of, stack_params
+from trainer.model.stacks import stack_params, unstack_layers
 
 TYPES = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
 TOKENS = jax.ShapeDtypeStruct((2, 12), jnp.int32)
@@ -33,7 +32,9 @@ def gradient_of(graphdef):
 def assert_alike(one, other):
     """Hold that two decoders, each with its parameters, have the same gradient."""
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, TOKENS.shape), jnp.int32)
-    wanted, found = (apart(jax.jit(gradient_of(graphdef))(params, tokens)) for graphdef, params in (one, other))
+    wanted, found = (
+        unstack_layers(jax.jit(gradient_of(graphdef))(params, tokens)) for graphdef, params in (one, other)
+    )
     assert set(found) == set(wanted)
     for name, expected in wanted.items():
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-4 * np.abs(expected).max() + 1e-7)
@@ -69,7 +70,7 @@ def test_the_gradient_is_that_of_the_whole(family, remat):
 def test_stacked_layers_take_chunks_too():
     spec = spec_from_config(GEMMA)
     graphdef, params = random_model(spec, **TYPES, remat="layer")
-    runs = runs_of(layer_kinds(spec, {}, {}))
+    runs = equal_layers(spec)
     stacked, like = flatten(abstract(spec, **TYPES, remat="layer", runs=runs, mlp_chunk_tokens=10))
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     shapes = {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in like.items()}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, logits, random_model
 
+from trainer.model.decoder import bind
 from trainer.model.families import spec_from_config
-from trainer.model.params import bind
 from trainer.model.spec import Dynamic, LongRope, ModelSpec, Rope
 
 

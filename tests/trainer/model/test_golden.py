@@ -14,12 +14,11 @@ import pytest
 from safetensors import safe_open
 
 from trainer.generate.decode import generate
-from trainer.model.build import abstract
+from trainer.model.decoder import abstract, bind, flatten
+from trainer.model.export import export, join_tensor
 from trainer.model.families import FAMILIES
-from trainer.model.files.export import export, join
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import bind, flatten
+from trainer.model.load import load_params
+from trainer.model.source import resolve
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
@@ -76,7 +75,7 @@ def test_logits_loss_and_gradient_are_those_of_transformers(name):
     assert float(loss) == pytest.approx(expected["loss"], rel=1e-6)
     for link in source.family.links(source.spec):
         norm, product = expected["gradients"][link.tensor]
-        flat = join(link, gradient, "float32").astype(np.float64).ravel()
+        flat = join_tensor(link, gradient, "float32").astype(np.float64).ravel()
         close = 1e-4 * norm + 1e-6
         assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
         assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor

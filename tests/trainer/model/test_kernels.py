@@ -9,17 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, random_model
+from tiny_models import GEMMA, equal_layers, random_model
 
 from trainer.loop.mesh import build_mesh
-from trainer.model import blockwise as blocks
-from trainer.model.attention import Context, attend, visible
-from trainer.model.build import attended_by, layer_kinds
+from trainer.model import attention as blocks
+from trainer.model.attention import AttentionKernel, Context, attend, splash_block, visible
+from trainer.model.decoder import bind, set_attention
 from trainer.model.families import spec_from_config
-from trainer.model.kernels import AttentionKernel
-from trainer.model.params import bind
-from trainer.model.splash import block_of
-from trainer.model.stacking import runs_of
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 KINDS = ("blockwise", "splash")
@@ -95,7 +91,7 @@ def test_what_no_query_sees_is_not_in_the_loop():
 
 
 def test_blocks_of_splash_add_an_eighth_at_most():
-    assert [block_of(length) for length in (8192, 1000, 700, 100)] == [512, 512, 256, 128]
+    assert [splash_block(length) for length in (8192, 1000, 700, 100)] == [512, 512, 256, 128]
 
 
 def losses(decoder, params, kernel):
@@ -105,7 +101,7 @@ def losses(decoder, params, kernel):
     weights = jnp.asarray(np.random.default_rng(2).normal(size=48), jnp.float32)
 
     def loss_of(params):
-        hidden = attended_by(bind(decoder, params), kernel).hidden(tokens, texts)
+        hidden = set_attention(bind(decoder, params), kernel).hidden(tokens, texts)
         return jnp.sum(hidden * weights[None, :, None])
 
     return jax.jit(jax.value_and_grad(loss_of))(params)
@@ -137,7 +133,7 @@ def test_every_family_learns_the_same(family: str, kind: str):
 def test_stacked_layers_with_several_windows_are_read_in_blocks():
     varied = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 3, "rope_theta": 500.0}
     spec = spec_from_config(GEMMA | varied)
-    decoder, params = random_model(spec, runs=runs_of(layer_kinds(spec, {}, {})))
+    decoder, params = random_model(spec, runs=equal_layers(spec))
     loss, _ = losses(decoder, params, None)
     again, _ = losses(decoder, params, AttentionKernel(kind="blockwise"))
     assert float(again) == pytest.approx(float(loss), rel=1e-5)

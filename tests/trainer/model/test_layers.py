@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from trainer.model.attention import attend
-from trainer.model.layers import Dtypes, Norm, activate
-from trainer.model.rope import angles, rotate
+from trainer.model.layers import Dtypes, Norm, apply_activation
+from trainer.model.products import matmul, matmul_nt
+from trainer.model.rope import apply_rotary, rotary_embedding
 from trainer.model.spec import Rope
 
 FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
@@ -38,7 +39,7 @@ def test_layer_norm_adds_its_bias_and_epsilon_counts():
 
 @pytest.mark.parametrize(("kind", "at_one"), [("gelu_tanh", 0.8411920), ("gelu", 0.8413447), ("silu", 0.7310586)])
 def test_activations_at_one(kind, at_one):
-    np.testing.assert_allclose(activate(kind, jnp.array([1.0, 0.0])), [at_one, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(apply_activation(kind, jnp.array([1.0, 0.0])), [at_one, 0.0], rtol=1e-6)
 
 
 def test_attention_weighs_values_by_softmax():
@@ -69,7 +70,7 @@ def test_scores_are_divided_by_the_root_of_the_head():
 
 def turned(x, position, theta):
     at = jnp.array([[position]])
-    return rotate(x, *angles(Rope(theta=theta), x.shape[-1], at, at + 1))
+    return apply_rotary(x, rotary_embedding(Rope(theta=theta), x.shape[-1], at, at + 1))
 
 
 def test_rotation_turns_pairs_of_halves():
@@ -87,3 +88,49 @@ def test_rotated_products_depend_on_the_distance_only():
 
     assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-4)
     assert score(7, 3) != pytest.approx(score(7, 4), rel=0.05)
+
+
+FORMS = {
+    "product": (matmul, "...ik,...kj->...ij", (3, 5), (5, 4)),
+    "with rows": (matmul_nt, "...ik,...jk->...ij", (3, 5), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("form", FORMS)
+def test_values_and_gradients_are_those_of_einsum(form: str, batch: tuple[int, ...]):
+    function, axes, of_first, of_second = FORMS[form]
+    random = np.random.default_rng(0)
+    first, second, weights = (
+        jnp.asarray(random.standard_normal((*batch, *shape)), jnp.float32) for shape in (of_first, of_second, (3, 4))
+    )
+
+    def ours(first: jax.Array, second: jax.Array) -> jax.Array:
+        return jnp.sum(weights * function(first, second))
+
+    def theirs(first: jax.Array, second: jax.Array) -> jax.Array:
+        return jnp.sum(weights * jnp.einsum(axes, first, second))
+
+    with jax.default_matmul_precision("highest"):
+        value, gradients = jax.value_and_grad(ours, argnums=(0, 1))(first, second)
+        expected, wanted = jax.value_and_grad(theirs, argnums=(0, 1))(first, second)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    for found, known in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-6)
+
+
+def test_the_worked_examples():
+    assert matmul(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0], [4.0]])).tolist() == [[11.0]]
+    assert matmul_nt(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0, 4.0]])).tolist() == [[11.0]]
+
+
+def test_narrow_factors_may_be_added_up_in_float32_and_keep_their_gradients_narrow():
+    first, second = jnp.ones((2, 300), jnp.bfloat16), jnp.ones((3, 300), jnp.bfloat16) * 1.0078125
+
+    def total(first: jax.Array, second: jax.Array) -> jax.Array:
+        return jnp.sum(matmul_nt(first, second, jnp.float32))
+
+    found = matmul_nt(first, second, jnp.float32)
+    assert (found.dtype, found[0, 0].item()) == (jnp.float32, 302.34375)
+    gradients = jax.grad(total, argnums=(0, 1))(first, second)
+    assert [each.dtype for each in gradients] == [jnp.bfloat16, jnp.bfloat16]

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, logits
 
-from trainer.model.build import abstract, build, projections
+from trainer.model.decoder import abstract, bind, build, flatten, projections
 from trainer.model.families import spec_from_config
 from trainer.model.lora import Dropout, Lora, is_lora, lora_output
-from trainer.model.params import bind, flatten
 
 SPEC = spec_from_config(GEMMA)
 CHOSEN = {"params_dtype": jnp.bfloat16, "compute_dtype": jnp.float32, "remat": "layer"}

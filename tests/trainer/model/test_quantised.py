@@ -11,13 +11,12 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
 
-from trainer.model.adapters.merging import dense, merge_loras
-from trainer.model.build import abstract, build, projections
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
+from trainer.model.decoder import abstract, bind, build, flatten, projections
+from trainer.model.load import load_params
 from trainer.model.lora import Lora
-from trainer.model.params import bind, flatten
+from trainer.model.peft import merge_loras
 from trainer.model.quantised import NF4, can_be_quantised, dequantise, quantise, quantise_on_device
+from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 CHOSEN = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "layer"}
@@ -59,7 +58,7 @@ def test_what_bitsandbytes_quantised_is_kept_as_it_is_and_computes_the_same(name
     kept = load_params(source, few)
     assert sum(each.endswith(".codes") for each in kept) == count
     np.testing.assert_allclose(logits(graphdef, kept, TOKENS), logits(plain, params, TOKENS), atol=2e-5)
-    for each, value in dense(kept).items():
+    for each, value in merge_loras(kept, {}).items():
         np.testing.assert_allclose(value, params[each], atol=1e-6, err_msg=each)
 
 
@@ -89,7 +88,7 @@ def test_the_gradient_of_an_adapter_is_that_over_the_kernel_held_still():
         return jnp.mean(jnp.square(decoder.logits(decoder.hidden(jnp.asarray(TOKENS)))))
 
     gradient = jax.jit(jax.grad(loss), static_argnums=1)
-    first, second = gradient(own, graphdef, kept), gradient(own, plain, dense(kept))
+    first, second = gradient(own, graphdef, kept), gradient(own, plain, merge_loras(kept, {}))
     for name in own:
         np.testing.assert_allclose(first[name], second[name], rtol=1e-4, atol=1e-6)
     whole = merge_loras({**kept, **own}, lora)

@@ -1,37 +1,46 @@
 """Equal layers stacked, with a loop over them: the same model as layers by themselves, and as transformers has it."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, random_model
+from tiny_models import GEMMA, equal_layers, random_model
 
-from trainer.model.build import abstract, build, layer_kinds
+from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
+from trainer.model.export import join_tensor
 from trainer.model.families import spec_from_config
-from trainer.model.files.export import join
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
+from trainer.model.load import load_params
 from trainer.model.lora import Lora
-from trainer.model.params import bind, flatten, params_sha256
-from trainer.model.stacking import apart, apart_on_devices, is_stack, members, own_copy, runs_of, stack_params
+from trainer.model.source import resolve
+from trainer.model.stacks import (
+    device_copy,
+    equal_runs,
+    is_stack,
+    stack_params,
+    stacked_names,
+    unstack_layers,
+    unstack_on_devices,
+)
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 
 
 def test_layers_are_told_in_runs():
-    assert runs_of("aaab") == (range(3), range(3, 4))
-    assert runs_of("abba") == (range(1), range(1, 3), range(3, 4))
+    assert equal_runs("aaab") == (range(3), range(3, 4))
+    assert equal_runs("abba") == (range(1), range(1, 3), range(3, 4))
 
 
 def test_a_stack_is_named_as_a_slice():
-    assert members("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
-    assert members("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
-    assert members("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
+    assert stacked_names("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
+    assert stacked_names("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
+    assert stacked_names("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
     assert is_stack("layers.0:2.norm.scale")
     assert not is_stack("layers.0.norm.scale")
 
@@ -41,8 +50,8 @@ ALIKE = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
 
 def both(spec, adapters=None, quantised=None, remat="layer"):
     """Return a model with layers by themselves, and the same stacked: structure and parameters of each."""
-    runs = runs_of(layer_kinds(spec, adapters or {}, quantised or {}))
-    chosen = ALIKE | {"remat": remat, "adapters": adapters, "quantised": quantised}
+    runs = equal_layers(spec, adapters=adapters or {}, quantised=quantised or {})
+    chosen = ALIKE | {"remat": remat, "adapters": adapters or {}, "quantised": quantised or {}}
     graphdef, params = random_model(spec, **chosen)
     together, like = flatten(abstract(spec, **chosen, runs=runs))
     stacks = stack_params({name: np.asarray(value) for name, value in params.items()}, here(like))
@@ -73,7 +82,7 @@ def losses(graphdef, params, key=None, segments=None):
 def assert_alike(one, other):
     (loss, gradient), (again, stacks) = one, other
     assert float(again) == pytest.approx(float(loss), rel=1e-6)
-    found = apart(stacks)
+    found = unstack_layers(stacks)
     assert set(found) == set(gradient)
     for name, expected in gradient.items():
         # Twelve layers of large random numbers grow a rounding to 1.02e-4.
@@ -118,7 +127,7 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     quantised = {f"layers.{layer}.{name}": kind for layer in range(3) for name, kind in BITS.items()}
     adapters = {f"layers.{layer}.mlp.down": Lora(rank=2, scale=1.0, number=layer) for layer in range(3)}
     chosen = ALIKE | {"remat": "none", "adapters": adapters, "quantised": quantised}
-    runs = runs_of(layer_kinds(spec, adapters, quantised))
+    runs = equal_layers(spec, adapters=adapters, quantised=quantised)
     assert runs == (range(3),)
     structures = []
 
@@ -155,19 +164,19 @@ def loss_and_logits(graphdef, params, tokens):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     source = resolve(str(CASES / name))
-    runs = runs_of(layer_kinds(source.spec, {}, {}))
+    runs = equal_layers(source.spec)
     assert len(runs) == 1
     graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
-    params = stack_params(load_params(source, apart(like), on_devices=False), here(like))
+    params = stack_params(load_params(source, unstack_layers(like), on_devices=False), here(like))
     arrays = np.load(CASES / name / "expected.npz")
     expected = json.loads((CASES / name / "expected.json").read_text())
     (loss, got), gradient = loss_and_logits(graphdef, params, jnp.asarray(arrays["tokens"]))
     np.testing.assert_allclose(got, arrays["logits"], rtol=0, atol=1e-5 * np.abs(arrays["logits"]).max())
     assert float(loss) == pytest.approx(expected["loss"], rel=1e-6)
-    alone = apart(gradient)
+    alone = unstack_layers(gradient)
     for link in source.family.links(source.spec):
         norm, product = expected["gradients"][link.tensor]
-        flat = join(link, alone, "float32").astype(np.float64).ravel()
+        flat = join_tensor(link, alone, "float32").astype(np.float64).ravel()
         close = 1e-4 * norm + 1e-6
         assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
         assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor
@@ -185,18 +194,58 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     together = stack_params(given, like)
     assert given == {}
     assert set(together) == set(like)
-    again = apart(together)
+    again = unstack_layers(together)
     assert list(again) == sorted(alone)
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
     assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
-    assert all(isinstance(value, jax.Array) for value in apart_on_devices(together).values())
+    assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
 
 
-def test_an_array_of_an_accelerator_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
-    """Nothing is compiled for it, so a continued run begins at once; a CPU's array becomes the device's own."""
+def test_a_copy_of_a_cpu_array_takes_its_memory():
     array = jnp.ones(3)
-    with monkeypatch.context() as patch:
-        patch.setattr("trainer.model.stacking._is_on_cpu", lambda value: False)
-        assert own_copy(array) is array
-    own_copy(array)
+    device_copy(array)
     assert array.is_deleted()
+
+
+def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
+    """Return the operands of each barrier of a model's gradient, as a platform's compiler is given it."""
+    spec = spec_from_config(GEMMA)
+    chosen = {"params_dtype": params, "compute_dtype": jnp.bfloat16, "adapters": adapters or {}}
+    graphdef, shapes = flatten(abstract(spec, **chosen, remat=remat))
+    learned = {name: value for name, value in shapes.items() if not adapters or ".lora_" in name}
+    others = {name: value for name, value in shapes.items() if name not in learned}
+    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
+
+    def total(learned, others, tokens):
+        return bind(graphdef, learned | others).hidden(tokens).astype(jnp.float32).sum()
+
+    exported = jax.export.export(jax.jit(jax.grad(total)), platforms=[platform])(learned, others, tokens)
+    lines = re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())
+    return spec, [line.count("%") for line in lines]
+
+
+def test_a_layer_hands_over_all_of_its_gradients_at_one_time():
+    spec, found = barriers("tpu")
+    on_cpu = barriers("cpu")[1]
+    # On both, the barrier of a recomputed layer, of its weights, its input and the gradient of its output.
+    assert len(found) == len(on_cpu) + spec.layers
+    per_layer = 9 + 1  # seven kernels, two norms, and the stream
+    assert found.count(per_layer) == spec.layers + on_cpu.count(per_layer)
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"remat": "none"}, {"params": jnp.float32}], ids=["nothing recomputed", "kept wider than multiplied"]
+)
+def test_there_is_no_turn_where_it_saves_nothing(chosen):
+    assert barriers("tpu", **chosen)[1] == barriers("cpu", **chosen)[1]
+
+
+def test_of_adapters_only_what_learns_waits():
+    adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0)}
+    spec, found = barriers("tpu", adapters=adapters)
+    on_cpu = barriers("cpu", adapters=adapters)[1]
+    # For each layer one on the way there, so that the stream is kept as one array, and one on the way back.
+    assert len(found) == len(on_cpu) + 2 * spec.layers
+    assert found.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
+    # The stream alone: of both layers on the way there, and of the one without adapters on the way back.
+    assert found.count(1) == on_cpu.count(1) + spec.layers + 1

@@ -19,11 +19,10 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, Met
 from trainer.loop.programs import loss_fn_of, train_program
 from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE, Task
-from trainer.methods.method import combine
-from trainer.model.build import abstract
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import bind, flatten
+from trainer.model.decoder import abstract, bind, flatten
+from trainer.model.load import load_params
+from trainer.model.model import combine
+from trainer.model.source import resolve
 from trainer.objectives.objective import LossSums
 from trainer.objectives.preference import DirectPreference, preference_losses, summed_rewards
 

@@ -30,9 +30,8 @@ from trainer.config.tree import (
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import Model, model_of
-from trainer.model.files.known import known_source
-from trainer.model.files.source import resolve
+from trainer.model.model import Model, build_model
+from trainer.model.source import known_source, resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate.layers import scores_bytes
 from trainer.planning.estimate.part import Part, total_bytes
@@ -66,7 +65,7 @@ def run_of(**groups) -> Config:
 
 @cache
 def model_for(source, precision: PrecisionConfig) -> Model:
-    return model_of(Config(model=ModelConfig(name="gemma-2b"), precision=precision), source)
+    return build_model(Config(model=ModelConfig(name="gemma-2b"), precision=precision), source)
 
 
 def task_of(config: Config, source, devices: int = 1) -> Task:

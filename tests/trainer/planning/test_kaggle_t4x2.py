@@ -12,7 +12,7 @@ from trainer.data.prompts import Asked
 from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.planning.duration.roofline import floor_seconds
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate

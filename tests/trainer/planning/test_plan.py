@@ -24,7 +24,7 @@ from trainer.config.tree import (
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.planning.devices import Devices
 from trainer.planning.estimate.part import ERROR_FRACTION
 from trainer.planning.program_memory import verdict

@@ -11,8 +11,8 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, M
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.known import known_source
+from trainer.model.model import build_model
+from trainer.model.source import known_source
 from trainer.objectives import objective_of
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
@@ -27,7 +27,7 @@ def large(remat: str, **method: str) -> Task:
     config = replace(config, method=replace(config.method, **method))
     source = known_source(config.model.name)
     assert source is not None
-    model = model_of(config, source)
+    model = build_model(config, source)
     return Task(config=config, model=model, objective=objective_of(config), mesh=shapes_mesh(1), platform="tpu")
 
 

@@ -23,7 +23,7 @@ from trainer.config.tree import (
 from trainer.loop.mesh import build_mesh
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
 from trainer.planning.estimator import resident_bytes
@@ -155,7 +155,7 @@ def test_the_sum_is_near_what_this_compiler_says():
         objective=replace(QWEN.objective, max_completion_tokens=64),
         batch=BatchConfig(microbatch_size=32),
     )
-    task = Task.of(config, planned_source("demo", None), build_mesh(jax.devices("cpu")[:1]), platform="cpu")
+    task = Task.of(config, resolve_for_planning("demo", None), build_mesh(jax.devices("cpu")[:1]), platform="cpu")
     parts = estimates(task, platform="cpu")["rollout"]
     compiled = max(each.compile().peak_bytes or 0 for each in rollout_programs(task).values())
     assert total_bytes(parts) - resident_bytes("rollout", parts) == pytest.approx(compiled, rel=0.08)

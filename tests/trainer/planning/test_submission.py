@@ -11,7 +11,7 @@ from trainer.config.load import load_config
 from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.planning.estimate.part import ERROR_FRACTION, total_bytes
 from trainer.planning.estimate.programs import estimate
 from trainer.planning.plan import PlanOptions, plan_for

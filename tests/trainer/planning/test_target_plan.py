@@ -31,8 +31,8 @@ from trainer.config.tree import (
 from trainer.data.prompts import Asked
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.known import known_source
+from trainer.model.model import build_model
+from trainer.model.source import known_source
 from trainer.planning import estimator
 from trainer.planning import plan as planning
 from trainer.planning.advice import advice
@@ -75,7 +75,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shipped_shape_has_as_many_parameters_as_its_page_states(name: str, stated: dict[str, Any]):
     source = known_source(name)
     assert source is not None
-    model = model_of(Config(model=ModelConfig(name=name)), source)
+    model = build_model(Config(model=ModelConfig(name=name)), source)
     assert sum(math.prod(shape.shape) for shape in model.shapes.values()) == stated["parameters"]
     assert all(known_source(other) is not None for other in stated["same_shape"])
     assert stated["source"].startswith("config.json on huggingface.co/")

@@ -40,7 +40,7 @@ from trainer.loop.programs import Steps, compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
 from trainer.loop.task import Task
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition

@@ -29,7 +29,7 @@ from trainer.loop.compilation import Program, jitted
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.ahead import ANSWER, ENDED, OUTPUT
 
 ORDERS = 0
@@ -59,7 +59,7 @@ def devices_of(machine: dict[str, Any]) -> list[Any]:
 def task_of(order: dict[str, Any]) -> Task:
     """Return the task of an order; of its model as many layers as are asked for."""
     config = config_of(order["config"])
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     if order["layers"]:
         spec = source.spec
         source = replace(source, spec=replace(spec, blocks=spec.blocks[: order["layers"]]))

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 
 from trainer.loop.nonfinite import uses_loss_scale
-from trainer.model.blockwise import BLOCK
-from trainer.model.layers import activate
+from trainer.model.attention import BLOCK
+from trainer.model.layers import apply_activation
 from trainer.model.spec import Activation, ModelSpec
 from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.state import FLOAT32_BYTES, update_parts
@@ -197,7 +197,7 @@ def arrays_kept(activation: Activation) -> int:
     5, of which jax 0.12 makes 4: `1 - tanh²` is one where earlier versions keep `tanh` and `1 - tanh`.
     """
     number = jax.ShapeDtypeStruct((1,), jnp.float32)
-    program = jax.make_jaxpr(lambda x: jax.vjp(partial(activate, activation), x)[1])(number).jaxpr
+    program = jax.make_jaxpr(lambda x: jax.vjp(partial(apply_activation, activation), x)[1])(number).jaxpr
     derived = set(program.invars)
     for equation in program.eqns:
         if any(not isinstance(each, Literal) and each in derived for each in equation.invars):

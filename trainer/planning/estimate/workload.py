@@ -13,8 +13,8 @@ import jax
 from trainer.config.tree import Config
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
-from trainer.model.chunks import chunk_count
-from trainer.model.kernels import AttentionKind
+from trainer.model.attention import AttentionKind
+from trainer.model.layers import chunk_count
 from trainer.model.spec import ModelSpec
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

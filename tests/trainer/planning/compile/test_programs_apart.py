@@ -20,8 +20,8 @@ from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.known import planned_source
+from trainer.model.model import build_model
+from trainer.model.source import resolve_for_planning
 from trainer.objectives import objective_of
 from trainer.planning.compile.cache import NO_PART_OF
 
@@ -38,7 +38,7 @@ OTHERS: dict[str, Any] = {
 
 def traced(config: Config, name: str) -> str:
     """Return a program as JAX traces it, with the shapes that it is called with."""
-    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
     mesh = build_mesh(jax.devices("cpu")[:1])
     task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
     program = programs_of(task, asked=Asked(prompts=8, longest_tokens=8))[name]

@@ -1,0 +1,221 @@
+"""config.json to spec: what is read, and what is refused rather than ignored."""
+
+import pytest
+from tiny_models import GEMMA, GPT2
+
+from schemas.problems import ProblemError
+from trainer.model.decoder import abstract, flatten
+from trainer.model.families import ACTIVATIONS, FAMILIES, spec_from_config
+from trainer.model.spec import BlockSpec, ModelSpec, Rope
+
+
+def problems_of(config, file="models/m/config.json"):
+    with pytest.raises(ProblemError) as refusal:
+        spec_from_config(config, file=file)
+    assert refusal.value.exit_code == 2
+    return refusal.value.problems
+
+
+TURNED = (BlockSpec(rope=Rope(theta=500.0)),) * 2
+
+
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def test_gpt2_as_published():
+    published = {
+        "model_type": "gpt2",
+        "vocab_size": 50257,
+        "n_positions": 1024,
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+    }
+    assert spec_from_config(published) == ModelSpec(
+        family="gpt2",
+        vocab=50257,
+        blocks=(BlockSpec(),) * 12,
+        embed=768,
+        heads=12,
+        kv_heads=12,
+        head_dim=64,
+        mlp=3072,
+        max_positions=1024,
+        learned_positions=True,
+        norm="layer",
+        norm_epsilon=1e-5,
+        activation="gelu_tanh",
+        gated_mlp=False,
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        scale_embeddings=False,
+        tied_head=True,
+        initializer_std=0.02,
+        scale_residual_init=True,
+    )
+
+
+def test_gemma_2b_as_published():
+    published = {
+        "model_type": "gemma",
+        "attention_bias": False,
+        "head_dim": 256,
+        "hidden_act": "gelu",
+        "hidden_activation": None,
+        "hidden_size": 2048,
+        "intermediate_size": 16384,
+        "max_position_embeddings": 8192,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 18,
+        "num_key_value_heads": 1,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 10000.0,
+        "vocab_size": 256000,
+    }
+    assert spec_from_config(published) == ModelSpec(
+        family="gemma",
+        vocab=256000,
+        blocks=(BlockSpec(rope=Rope()),) * 18,
+        embed=2048,
+        heads=8,
+        kv_heads=1,
+        head_dim=256,
+        mlp=16384,
+        max_positions=8192,
+        norm="rms_one_plus",
+        norm_epsilon=1e-6,
+        activation="gelu_tanh",
+        gated_mlp=True,
+        attention_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        scale_embeddings=True,
+        tied_head=True,
+        initializer_std=0.02,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value"),
+    [
+        (GPT2 | {"activation_function": "gelu"}, "activation", "gelu"),
+        (GPT2 | {"activation_function": "gelu_pytorch_tanh"}, "activation", "gelu_tanh"),
+        (GPT2 | {"activation_function": "silu"}, "activation", "silu"),
+        (GPT2 | {"n_inner": None}, "mlp", 32),
+        (GPT2 | {"tie_word_embeddings": False}, "tied_head", False),
+        (GPT2 | {"layer_norm_epsilon": 1e-6}, "norm_epsilon", 1e-6),
+        (GPT2 | {"initializer_range": 0.1}, "initializer_std", 0.1),
+        (GPT2 | {"scale_attn_weights": True, "quantization_config": None}, "heads", 2),
+        (GEMMA | {"hidden_act": "silu", "hidden_activation": "silu"}, "activation", "silu"),
+        (GEMMA | {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, "activation", "gelu_tanh"),
+        (GEMMA | {"rope_parameters": {"type": "default"}, "rope_theta": 500.0}, "blocks", TURNED),
+        (GEMMA | {"hidden_act": "silu"}, "activation", "silu"),
+        (GEMMA | {"rope_theta": 500}, "blocks", TURNED),
+        (GEMMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "blocks", TURNED),
+        (GEMMA | {"attention_bias": True}, "attention_bias", True),
+    ],
+)
+def test_every_key_has_its_effect(config, field, value):
+    plain = spec_from_config(GPT2 if config["model_type"] == "gpt2" else GEMMA)
+    changed = spec_from_config(config)
+    assert getattr(changed, field) == value
+    # One key decides about both biases.
+    both = {"attention_bias", "output_bias"} if field == "attention_bias" else {field}
+    assert {key for key in vars(plain) if vars(plain)[key] != vars(changed)[key]} <= both
+
+
+def test_an_unknown_family_is_refused_by_name():
+    [problem] = problems_of({"model_type": "gemma4"})
+    assert (problem.code, problem.pointer, problem.expected) == ("TP041", "/model_type", ", ".join(FAMILIES))
+    assert problem.what == "`model_type` 'gemma4' is not supported."
+    assert problem.next.startswith("The most similar name is gemma, a different architecture. ")
+    assert problems_of({"model_type": "Gemma"})[0].next.startswith("Write gemma in lower case ")
+    assert problems_of({"vocab_size": 5})[0].what == "`model_type` is missing."
+    assert problems_of({"model_type": ["gpt2"]})[0].code == "TP041"
+
+
+def test_a_message_names_key_value_and_what_is_expected():
+    [problem] = problems_of(GPT2 | {"activation_function": "mish"})
+    names = ", ".join(ACTIVATIONS)
+    assert problem.what == f'`activation_function` is "mish", but must be one of {names}.'
+    assert (problem.code, problem.pointer, problem.expected) == ("TP042", "/activation_function", f"one of {names}")
+
+
+LLAMA = without(GEMMA, "num_key_value_heads") | {"model_type": "llama", "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "pointer"),
+    [
+        (GPT2 | {"scale_attn_weights": False}, "/scale_attn_weights"),
+        (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "/scale_attn_by_inverse_layer_idx"),
+        (GPT2 | {"add_cross_attention": True}, "/add_cross_attention"),
+        (GPT2 | {"n_head": 3}, "/n_head"),
+        (GPT2 | {"n_layer": 0}, "/n_layer"),
+        (GPT2 | {"n_layer": True}, "/n_layer"),
+        (GPT2 | {"n_layer": 2.0}, "/n_layer"),
+        (GPT2 | {"n_layer": 10**9}, "/n_layer"),
+        (GPT2 | {"vocab_size": 10**12}, "/vocab_size"),
+        (GPT2 | {"layer_norm_epsilon": "1e-5"}, "/layer_norm_epsilon"),
+        (GPT2 | {"layer_norm_epsilon": 10**400}, "/layer_norm_epsilon"),
+        (GPT2 | {"initializer_range": float("inf")}, "/initializer_range"),
+        (GPT2 | {"tie_word_embeddings": 1}, "/tie_word_embeddings"),
+        (GPT2 | {"quantization_config": {"quant_method": "aqlm"}}, "/quantization_config/quant_method"),
+        (GPT2 | {"quantization_config": {"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "int4"}}, None),
+        (GPT2 | {"quantization": {"bits": 4}, "quantization_config": {"bits": 4}}, "/quantization"),
+        (GEMMA | {"num_hidden_layers": 1025}, "/num_hidden_layers"),
+        (GEMMA | {"num_key_value_heads": 3}, "/num_key_value_heads"),
+        (GEMMA | {"head_dim": 5}, None),
+        (GEMMA | {"use_bidirectional_attention": True}, "/use_bidirectional_attention"),
+        (GEMMA | {"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh"}, "/hidden_activation"),
+        (GEMMA | {"hidden_activation": "gelu"}, "/hidden_activation"),
+        (GEMMA | {"attention_bias": "yes"}, "/attention_bias"),
+        (GEMMA | {"rope_parameters": [1]}, "/rope_parameters"),
+        (GEMMA | {"rope_parameters": {"rope_theta": -1}}, "/rope_parameters/rope_theta"),
+        (GEMMA | {"rope_scaling": {"type": "linear"}}, "/rope_scaling/factor"),
+        (GEMMA | {"rope_parameters": {"rope_type": "yarn"}}, "/rope_parameters"),
+        (GEMMA | {"rope_parameters": {"type": "mrope", "mrope_section": [1]}}, "/rope_parameters/type"),
+        (GEMMA | {"rope_parameters": {"full_attention": {"factor": 4}}}, "/rope_parameters/full_attention"),
+        (GEMMA | {"rope_scaling": {"rope_type": "linear", "factor": 2, "new_key": 1}}, "/rope_scaling/new_key"),
+        (
+            GEMMA | {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+            "/rope_scaling",
+        ),
+        (LLAMA | {"partial_rotary_factor": 0.5}, "/partial_rotary_factor"),
+        (LLAMA | {"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "/layer_types"),
+        (LLAMA | {"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "/layer_types"),
+        (LLAMA | {"model_type": "qwen3", "layer_types": ["conv"] * 2}, "/layer_types"),
+        (LLAMA | {"model_type": "smollm3", "no_rope_layers": [1]}, None),
+        (LLAMA | {"model_type": "smollm3", "no_rope_layer_interval": 0}, "/no_rope_layer_interval"),
+        (GEMMA | {"model_type": "gemma3_text", "attn_logit_softcapping": 50.0}, "/attn_logit_softcapping"),
+        (GEMMA | {"model_type": "gemma3_text", "sliding_window_pattern": 0}, "/sliding_window_pattern"),
+        ({"model_type": "gemma3", "text_config": [1]}, "/text_config"),
+        ({"model_type": "gemma3", "text_config": {"model_type": "llama"}}, "/text_config/model_type"),
+    ],
+)
+def test_what_is_invalid_or_not_implemented_is_refused(config, pointer):
+    [problem] = problems_of(config)
+    assert problem.code == "TP042"
+    assert pointer is None or problem.pointer == pointer
+
+
+def test_all_problems_come_at_once():
+    found = problems_of(GEMMA | {"hidden_size": 0, "rms_norm_eps": -1, "rope_scaling": {"rope_type": "new"}})
+    assert [problem.pointer for problem in found] == ["/hidden_size", "/rms_norm_eps", "/rope_scaling/rope_type"]
+
+
+def test_absent_keys_have_the_defaults_of_transformers():
+    assert spec_from_config({"model_type": "gemma3_text"}).layers == 26
+    assert spec_from_config({"model_type": "gpt2"}).vocab == 50257
+
+
+@pytest.mark.parametrize("config", [GPT2, GEMMA, GEMMA | {"attention_bias": True, "tie_word_embeddings": False}])
+def test_links_name_every_parameter_once(config):
+    spec = spec_from_config(config)
+    _, params = flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="none"))
+    links = FAMILIES[spec.family].links(spec)
+    assert sorted(name for link in links for name in link.params) == list(params)
+    assert len({link.tensor for link in links}) == len(links)

@@ -1,0 +1,400 @@
+"""GGUF: hostile headers, every type of tensor, models in and out as llama.cpp's converter writes them."""
+
+import json
+import struct
+import tracemalloc
+from dataclasses import replace
+
+import gguf
+import gguf_files
+import numpy as np
+import pytest
+from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
+
+from schemas.problems import ProblemError, rule
+from trainer.model import gguf_tokenizer
+from trainer.model.decoder import abstract, flatten
+from trainer.model.export import PlannedTensor, export, export_gguf, tensor_type
+from trainer.model.gguf import read_gguf
+from trainer.model.gguf_tokenizer import tokenizer_probes
+from trainer.model.load import refuse_unusable_weights
+from trainer.model.source import resolve
+
+QUANTISABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+U32, F32, STRING, ARRAY, U64 = 4, 6, 8, 9, 10
+
+
+def text(value):
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def header(*, tensors=0, keys=0, version=3, magic=b"GGUF"):
+    return magic + struct.pack("<IQQ", version, tensors, keys)
+
+
+def key(name, kind, value):
+    return text(name) + struct.pack("<I", kind) + value
+
+
+def tensor(name, dimensions, kind=0, offset=0):
+    shape = struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
+    return text(name) + shape + struct.pack("<IQ", kind, offset)
+
+
+def refusal(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ProblemError) as raised:
+        read_gguf(path)
+    [problem] = raised.value.problems
+    assert (problem.code, problem.file, raised.value.exit_code) == ("TP038", str(path), 2)
+    return problem.what
+
+
+@pytest.mark.parametrize("kind", QUANTISABLE)
+def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, tmp_path):
+    values = np.random.default_rng(3).normal(size=(6, 64)).astype(np.float32)
+    number = gguf.GGMLQuantizationType[kind]
+    blocks = gguf.quantize(values, number)
+    path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (values, None), "b": (blocks, number)})
+    found = read_gguf(path).tensors
+    np.testing.assert_array_equal(found["a"].read(), values)
+    got = found["b"].read()
+    assert got.shape == (6, 64)
+    largest = np.abs(values).max()
+    step = {"F32": 0, "F16": 2**-11, "BF16": 2**-8, "Q8_0": 1 / 254}.get(kind, 1 / (30 if "5" in kind else 14))
+    assert np.abs(got - values).max() <= step * largest * 1.01
+
+
+def test_blocks_of_256_worked_by_hand(tmp_path):
+    """A Q4_K block: scale 0.5, minimum 0.25; scales of sub-blocks 1 to 4, minima 2, then all codes 9, low and high."""
+    scales = bytes([1, 2, 3, 4, 2, 2, 2, 2, 0x21, 0x21, 0x21, 0x21])  # the last four: low half scale 1, high half min 2
+    q4_k = np.float16(0.5).tobytes() + np.float16(0.25).tobytes() + scales + bytes([0x99]) * 128
+    expected = np.repeat([0.5 * s * 9 - 0.25 * 2 for s in (1, 2, 3, 4, 1, 1, 1, 1)], 32)
+    # A Q6_K block: low halves 5, high bits 2, hence 5 + 32 - 32; scales of 16 numbers each -8 to 7; whole scale 2.
+    q6_k = bytes([0x55]) * 128 + bytes([0xAA]) * 64 + np.arange(-8, 8, dtype=np.int8).tobytes()
+    q6_k += np.float16(2.0).tobytes()
+    tensors = {
+        name: (np.frombuffer(block, np.uint8).reshape(1, -1), gguf.GGMLQuantizationType[name])
+        for name, block in (("Q4_K", q4_k), ("Q6_K", q6_k))
+    }
+    found = read_gguf(gguf_files.write(tmp_path / "m.gguf", "llama", {}, tensors)).tensors
+    np.testing.assert_array_equal(found["Q4_K"].read()[0], expected.astype(np.float32))
+    np.testing.assert_array_equal(found["Q6_K"].read()[0], np.repeat(np.arange(-8, 8) * 2.0 * 5, 16).astype(np.float32))
+
+
+def test_a_large_tensor_is_made_float32_part_by_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainer.model.gguf.CHUNK", 200)
+    values = np.random.default_rng(5).normal(size=(7, 96)).astype(np.float32)
+    number = gguf.GGMLQuantizationType.Q8_0
+    path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (gguf.quantize(values, number), number)})
+    expected = gguf.dequantize(gguf.quantize(values, number), number)
+    np.testing.assert_array_equal(read_gguf(path).tensors["a"].read(), expected)
+
+
+def test_values_of_every_type_are_read(tmp_path):
+    metadata = {"a": 7, "b": 0.1, "c": "text", "d": True, "e": ["x", "y"], "f": [1, 2, 3]}
+    found = read_gguf(gguf_files.write(tmp_path / "m.gguf", "llama", metadata, {})).metadata
+    assert {name: found[name] for name in "abcde"} == {name: metadata[name] for name in "abcde"}
+    assert found["f"].tolist() == [1, 2, 3]
+    assert found["general.architecture"] == "llama"
+
+
+U32_3 = struct.pack("<I", 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"GGUF", "it has 4 bytes, and a GGUF file at least 24"),
+        (header(magic=b"GGML"), "it does not start with GGUF"),
+        (header(version=1), "version 1 is not supported"),
+        (
+            b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
+            "version 50331648 is not supported, written on a machine of the other byte order",
+        ),
+        (header(keys=1) + key("split.count", U32, U32_3), "it is one of 3 parts; join them"),
+        (header(keys=2) + 2 * key("a", U32, U32_3), "the key a is repeated"),
+        (header(tensors=2) + 2 * tensor("a", [1]) + bytes(64), "the tensor a is repeated"),
+        (
+            header(tensors=2) + tensor("a", [32], 16) + tensor("b", [32], 999) + bytes(256),
+            "it has tensors of unsupported types (IQ2_XXS, number 999)",
+        ),
+    ],
+)
+def test_what_is_no_complete_gguf_is_refused(content, what, tmp_path):
+    assert refusal(tmp_path / "m.gguf", content).startswith(f"m.gguf cannot be read: {what}")
+
+
+def test_a_zip_file_is_named(tmp_path):
+    assert refusal(tmp_path / "m.gguf", b"PK\3\4" + bytes(40)).startswith("m.gguf is a zip file")
+
+
+def test_a_cut_file_is_named_wherever_it_is_cut(tmp_path):
+    values = np.zeros((4, 64), np.float32)
+    whole = gguf_files.write(tmp_path / "whole.gguf", "llama", {"a": "text", "b": ["x", "y"]}, {"t": (values, None)})
+    content = whole.read_bytes()
+    path = tmp_path / "m.gguf"
+    end = len(content)
+    assert refusal(path, content[:-100]) == (
+        f"m.gguf cannot be read: it is truncated: the tensor t ends at byte {end:,} of {end - 100:,}."
+    )
+    for size in range(0, end - 1024, 7):
+        refusal(path, content[:size])
+
+
+HUGE = 2**63
+HOSTILE = {
+    "keys": header(keys=HUGE),
+    "tensors": header(tensors=HUGE),
+    "many tensors": header(tensors=2**16) + bytes(100),
+    "key": header(keys=1) + struct.pack("<Q", HUGE) + bytes(64),
+    "text": header(keys=1) + text("a") + struct.pack("<IQ", STRING, 2**62) + bytes(64),
+    "texts": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, STRING, 2**21) + bytes(64),
+    "more texts": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, STRING, HUGE) + bytes(64),
+    "numbers": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U64, HUGE) + bytes(64),
+    "lists of lists": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, ARRAY, 1) + bytes(64),
+    "type": header(keys=1) + text("a") + struct.pack("<I", 77) + bytes(64),
+    "not UTF-8": header(keys=1) + struct.pack("<Q", 2) + b"\xff\xfe" + bytes(64),
+    "dimensions": header(tensors=1) + text("a") + struct.pack("<I", 2**31) + bytes(64),
+    "dimension": header(tensors=1) + tensor("a", [HUGE, HUGE, HUGE, HUGE]) + bytes(64),
+    "no dimension": header(tensors=1) + tensor("a", []) + bytes(64),
+    "dimension 0": header(tensors=1) + tensor("a", [0, HUGE]) + bytes(64),
+    "offset": header(tensors=1) + tensor("a", [1], offset=HUGE) + bytes(64),
+    "block": header(tensors=1) + tensor("a", [33], kind=8) + bytes(64),
+    "alignment": header(keys=1, tensors=0) + key("general.alignment", U32, struct.pack("<I", 0)) + bytes(64),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_header_that_promises_too_much_takes_no_memory(name, tmp_path):
+    tracemalloc.start()
+    try:
+        assert refusal(tmp_path / "m.gguf", HOSTILE[name]).startswith("m.gguf cannot be read: ")
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_longer_than_any_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainer.model.gguf.MAX_HEADER_BYTES", 1000)
+    content = header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
+    assert refusal(tmp_path / "m.gguf", content) == (
+        "m.gguf cannot be read: the list a of 500 numbers at byte 49 needs 2,000 bytes, and 951 remain."
+    )
+
+
+def name_refusal(path):
+    with pytest.raises(ProblemError) as raised:
+        resolve(str(path))
+    [problem] = raised.value.problems
+    return problem
+
+
+def test_a_gguf_of_another_architecture_is_named(tmp_path):
+    path = gguf_files.write(tmp_path / "m.gguf", "mamba", {}, {})
+    problem = name_refusal(path)
+    assert (problem.code, problem.file) == ("TP039", str(path))
+    assert problem.what == "m.gguf is not a supported model: its general.architecture is 'mamba'."
+    assert problem.expected == "gpt2, llama, gemma, gemma2, qwen2, qwen3, smollm3, gemma3"
+    bare = gguf_files.write(tmp_path / "bare.gguf", "qwen2", {"qwen2.block_count": 2}, {})
+    assert "it lacks qwen2.embedding_length, qwen2.feed_forward_length, " in name_refusal(bare).what
+
+
+@pytest.mark.parametrize(
+    ("stated", "because"),
+    [
+        (
+            {"llama.rope.scaling.type": "longrope"},
+            "its context extension is 'longrope'; linear, yarn and Llama 3's are supported",
+        ),
+        ({"llama.rope.dimension_count": 4}, "it rotates 4 of the 10 numbers of a head"),
+    ],
+)
+def test_rotary_positions_that_are_not_computed_are_named(stated, because, tmp_path):
+    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", metadata=stated)
+    assert name_refusal(path).what == f"m.gguf is not a supported model: {because}."
+    other = {"rope_freqs.weight": np.ones(5, np.float32) * 3}
+    path = gguf_files.from_folder(CASES / "llama", tmp_path / "other.gguf", tensors=other)
+    assert "its rope_freqs.weight differs from that of Llama 3.1." in name_refusal(path).what
+
+
+def test_tensors_that_are_missing_or_unknown_in_a_gguf_are_named(tmp_path):
+    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", tensors={"blk.0.odd": np.ones(4, np.float32)})
+    source = resolve(str(path))
+    wanted = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
+    with pytest.raises(ProblemError) as raised:
+        refuse_unusable_weights(source, wanted)
+    [problem] = raised.value.problems
+    assert (problem.code, problem.what) == ("TP044", f"{path}: unexpected tensors: blk.0.odd.")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_converted_model_is_the_same_model(name, tmp_path):
+    folder = folder_of(name, tmp_path / "folder")
+    tensors = {"rope_freqs.weight": divisors()} if name == "llama-llama3" else {}
+    path = gguf_files.from_folder(folder, tmp_path / "m.gguf", metadata=STATED.get(name), tensors=tensors)
+    theirs, ours = resolve(str(folder)), resolve(str(path))
+    family = "llama" if theirs.spec.family == "mistral" else theirs.spec.family
+    kept = {field: getattr(theirs.spec, field) for field in ("initializer_std", "scale_residual_init")}
+    assert replace(ours.spec, **kept) == replace(theirs.spec, family=family)
+    expected, got = params_of(theirs), params_of(ours)
+    assert list(got) == list(expected)
+    # Gemma's gains are kept with 1 added, which rounds them.
+    tolerance = 2**-23 if name.startswith("gemma") else 0.0
+    for param, value in expected.items():
+        is_norm = "norm" in param
+        np.testing.assert_allclose(got[param], value, rtol=0, atol=tolerance if is_norm else 0, err_msg=param)
+
+
+@pytest.mark.slow
+def test_an_export_of_it_is_a_folder_that_reads_the_same(tmp_path):
+    folder = folder_of("gemma3", tmp_path / "folder")
+    source = resolve(str(gguf_files.from_folder(folder, tmp_path / "m.gguf", metadata=TOKENS)))
+    export(tmp_path / "again", params_of(source), source)
+    again = resolve(str(tmp_path / "again"))
+    assert again.spec == source.spec
+    assert again.tokenizer().get_vocab() == source.tokenizer().get_vocab()
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["architectures"] == ["Gemma3ForCausalLM"]
+    for name, value in params_of(source).items():
+        np.testing.assert_array_equal(params_of(again)[name], value, err_msg=name)
+
+
+TOKENS = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab"],
+    "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0],
+    "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1],
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+
+
+@pytest.mark.parametrize(("name", "form"), [*((name, "f16") for name in NAMES), ("llama", "q8_0"), ("gemma3", "q8_0")])
+def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
+    folder = with_tokenizer(folder_of(name, tmp_path / "folder"))
+    source = resolve(str(folder))
+    export_gguf(tmp_path / "ours.gguf", params_of(source), source, form=form, end_token_id=1)
+    extra = {"rope_freqs.weight": divisors()} if name == "llama-llama3" else {}
+    converted = gguf_files.from_folder(folder, tmp_path / "theirs.gguf", metadata=STATED.get(name), tensors=extra)
+    ours, theirs = read_gguf(tmp_path / "ours.gguf"), read_gguf(converted)
+    assert set(ours.tensors) == set(theirs.tensors)
+    for tensor, stored in theirs.tensors.items():
+        value = stored.read()
+        kind = "F32" if value.ndim == 1 or tensor.startswith("position") else "F16"
+        if form == "q8_0" and kind == "F16" and value.shape[-1] % 32 == 0:
+            kind = "Q8_0"
+        assert (ours.tensors[tensor].kind, ours.tensors[tensor].shape) == (kind, value.shape), tensor
+        number = gguf.GGMLQuantizationType[kind]
+        np.testing.assert_array_equal(
+            ours.tensors[tensor].read(), gguf.dequantize(gguf.quantize(value, number), number), err_msg=tensor
+        )
+    about = {key: value for key, value in theirs.metadata.items() if not key.startswith("general")}
+    assert {key: ours.metadata.get(key, value) for key, value in about.items()} == about
+    again = resolve(str(tmp_path / "ours.gguf"))
+    assert again.tokenizer()(TEXT).input_ids == source.tokenizer()(TEXT).input_ids
+    assert again.tokenizer().chat_template == TEMPLATE
+    assert ours.metadata["tokenizer.ggml.eot_token_id"] == 1
+    assert ours.metadata["general.file_type"] == {"f16": 1, "q8_0": 7}[form]
+
+
+def export_refusal(folder, path):
+    source = resolve(str(folder))
+    with pytest.raises(ProblemError) as raised:
+        export_gguf(path, params_of(source), source, form="f16")
+    assert not list(path.parent.glob("*.gguf*"))
+    assert not list(path.parent.glob(".*.tmp"))
+    [problem] = raised.value.problems
+    assert problem.next == rule(problem.code).fix
+    return problem.code, problem.what
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("mistral", "llama cannot express this model: layers.0.window 6 would become None; layers.1.window 6 would"),
+        (
+            "gemma2",
+            "gemma2 cannot express this model: query_scale 0.22360679774997896 would become 0.3535533905932738.",
+        ),
+        ("llama-llama3", "its rope_freqs.weight differs from that of Llama 3.1."),
+    ],
+)
+def test_a_model_that_llama_cpp_would_compute_differently_is_refused(name, what, tmp_path):
+    code, text = export_refusal(CASES / name, tmp_path / "m.gguf")
+    assert code == "TP790"
+    assert what in text
+
+
+def test_a_pre_tokenizer_without_a_name_is_refused(tmp_path):
+    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"), digits=False)
+    code, what = export_refusal(folder, tmp_path / "m.gguf")
+    assert code == "TP099"
+    assert "its pre-tokenizer is none of gpt-2, smollm, " in what
+
+
+def with_added(folder, **flags):
+    """Add a token with flags to the tokenizer of a folder, with a row of its own in the model's table."""
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False} | flags
+    tokenizer["added_tokens"].append({"id": 90, "content": "<think>", **flags})
+    file.write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+def test_an_added_token_that_a_gguf_cannot_express_is_refused(flag, tmp_path):
+    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")), **{flag: True})
+    code, what = export_refusal(folder, tmp_path / "m.gguf")
+    assert code == "TP099"
+    assert f"the token '<think>' has the flag {flag}" in what
+
+
+def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
+    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
+    source = resolve(str(folder))
+    texts = tokenizer_probes(source.tokenizer())
+    assert [token for token in ("<|end|>", "<|a|>", "<think>") if any(token in text for text in texts)] == [
+        "<|end|>",
+        "<|a|>",
+        "<think>",
+    ]
+    export_gguf(tmp_path / "whole.gguf", params_of(source), source, form="f16")
+    again = resolve(str(tmp_path / "whole.gguf")).tokenizer()
+    assert [again(text).input_ids for text in texts] == [source.tokenizer()(text).input_ids for text in texts]
+    # Where the kind of an added token were lost, the file would split it.
+    types, added, plain = gguf_tokenizer._token_types, gguf_tokenizer.USER_DEFINED, gguf_tokenizer.NORMAL
+    monkeypatch.setattr(
+        gguf_tokenizer, "_token_types", lambda *given: [plain if kind == added else kind for kind in types(*given)]
+    )
+    (tmp_path / "other").mkdir()
+    code, what = export_refusal(folder, tmp_path / "other" / "m.gguf")
+    assert code == "TP099"
+    assert "'<think>a<think>b <think> c" in what
+
+
+def test_chat_templates_with_names_are_kept(tmp_path):
+    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"))
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ 'TOOLS ' }}")
+    source = resolve(str(folder))
+    export_gguf(tmp_path / "m.gguf", params_of(source), source, form="f16")
+    stated = read_gguf(tmp_path / "m.gguf").metadata
+    assert stated["tokenizer.chat_template"] == TEMPLATE
+    assert stated["tokenizer.chat_template.tool_use"] == "{{ 'TOOLS ' }}"
+    assert stated["tokenizer.chat_templates"] == ["tool_use"]
+    both = {"default": TEMPLATE, "tool_use": "{{ 'TOOLS ' }}"}
+    of_file = resolve(str(tmp_path / "m.gguf"))
+    assert of_file.tokenizer().chat_template == both
+    export(tmp_path / "again", params_of(source), of_file)
+    assert resolve(str(tmp_path / "again")).tokenizer().chat_template == both
+
+
+def test_numbers_beyond_f16_are_named():
+    planned = PlannedTensor(name="a", shape=(1, 2), kind="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
+    with pytest.raises(ProblemError) as raised:
+        planned.encode()
+    [problem] = raised.value.problems
+    assert problem.what == "The tensor a contains 70,000; the largest number of F16 is 65,504."
+    assert tensor_type("a", (4, 48), "q8_0") == "F16"

@@ -1,0 +1,583 @@
+"""Model families: how a Hugging Face `config.json` becomes a `ModelSpec`, and how its files name tensors.
+
+transformers' own configuration classes fill in defaults and unify older spellings (`rope_theta` and `rope_scaling`,
+`sliding_window_pattern`), so a config means here what it means there. Options that the decoder does not compute are
+refused, never ignored. To add a family, add a line to `FAMILIES`; what is new in it goes into `ModelSpec`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from schemas.problems import Problem, ProblemError, first_line, problem_of
+from trainer.model.spec import Activation, BlockSpec, Dynamic, LinearScaling, Llama3, LongRope, ModelSpec, Rope, Yarn
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorLink:
+    """A tensor in a file and the parameters it contains.
+
+    `TensorLink(tensor="transformer.h.0.attn.c_attn.weight", params=(query, key, value))`: the three are concatenated
+    along the last axis. With `transposed` the file stores the transpose, `[outputs inputs]`, as torch's Linear does.
+    """
+
+    tensor: str
+    """Name in the file, including the prefix of the family."""
+    params: tuple[str, ...]
+    """Parameter names as in `flatten`."""
+    transposed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One Hugging Face architecture: its names, and the choices that its config classes leave implicit."""
+
+    model_type: str
+    """`model_type` in config.json."""
+    architecture: str
+    """Class name in an exported config.json."""
+    prefix: str = "model."
+    """Prefix of all tensor names except the head's; some files omit it."""
+    buffers: str = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
+    """Regular expression of tensors without parameters, which are skipped; matched without the prefix."""
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """Other prefixes found in files, and their replacement."""
+    text_key: str | None = None
+    """Key of config.json with the configuration of the text model, or None if it is the whole document."""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `ModelSpec` that no config of the family states."""
+    block: Mapping[str, bool] = field(default_factory=dict)
+    """Fields of `BlockSpec` that no config of the family states."""
+
+    @property
+    def config_class(self) -> str:
+        """`model_type` of the transformers class that reads the text model's configuration."""
+        return "gemma3_text" if self.model_type == "gemma3" else self.model_type
+
+    def links(self, spec: ModelSpec) -> tuple[TensorLink, ...]:
+        """List the tensors of a model, each parameter once."""
+        return tuple(_gpt2_links(spec) if spec.family == "gpt2" else _llama_links(spec))
+
+
+_GEMMA = {"norm": "rms_one_plus", "scale_embeddings": True}
+_GEMMA3 = Family(
+    model_type="gemma3_text",
+    architecture="Gemma3ForCausalLM",
+    choices=_GEMMA,
+    block={"post_norms": True, "query_key_norm": True},
+)
+_GEMMA3_IMAGES = Family(
+    model_type="gemma3",
+    architecture="Gemma3ForCausalLM",
+    choices=_GEMMA,
+    block=_GEMMA3.block,
+    prefixes={
+        "language_model.model.": "model.",
+        "model.language_model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
+    buffers=rf"{_GEMMA3.buffers}|(model\.)?(vision_tower|multi_modal_projector)\..*",
+    text_key="text_config",
+)
+_ALL = (
+    Family(model_type="gemma", architecture="GemmaForCausalLM", choices=_GEMMA),
+    Family(model_type="gemma2", architecture="Gemma2ForCausalLM", choices=_GEMMA, block={"post_norms": True}),
+    _GEMMA3_IMAGES,
+    _GEMMA3,
+    Family(
+        model_type="gpt2",
+        architecture="GPT2LMHeadModel",
+        prefix="transformer.",
+        buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
+    ),
+    Family(model_type="llama", architecture="LlamaForCausalLM"),
+    Family(model_type="mistral", architecture="MistralForCausalLM"),
+    Family(model_type="qwen2", architecture="Qwen2ForCausalLM", choices={"attention_bias": True, "output_bias": False}),
+    Family(model_type="qwen3", architecture="Qwen3ForCausalLM", block={"query_key_norm": True}),
+    Family(model_type="smollm3", architecture="SmolLM3ForCausalLM"),
+)
+FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _ALL}
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"), "gelu_tanh"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    "relu": "relu",
+}  # type: ignore[dict-item]
+"""Hugging Face's names of the supported activations (`ACT2FN`)."""
+
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False,),
+    "partial_rotary_factor": (1.0, 1),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "scale_attn_weights": (True,),
+    "use_bidirectional_attention": (False,),
+}
+"""Options that change the result and are not implemented, with the values that the decoder computes."""
+
+MAX_SIZE = 2**24
+"""Largest accepted size: above the longest context, the largest vocabulary and the widest layer of any model."""
+MAX_LAYERS = 1024
+"""A wrong layer count would otherwise take hours: every layer is built, even for shapes only."""
+SIZES = (
+    *("vocab_size", "hidden_size", "n_embd", "intermediate_size", "n_inner", "num_attention_heads", "n_head"),
+    *("num_key_value_heads", "head_dim", "max_position_embeddings", "n_positions", "sliding_window"),
+    *("sliding_window_pattern", "no_rope_layer_interval", "original_max_position_embeddings"),
+)
+NUMBERS = (
+    *("rms_norm_eps", "layer_norm_epsilon", "initializer_range", "rope_theta", "rope_local_base_freq"),
+    *("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"),
+)
+OLDER_KEYS = ("rope_scaling", "rope_theta", "rope_local_base_freq", "sliding_window_pattern")
+"""Keys that transformers still reads and that its classes do not declare."""
+
+ROPE_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "dynamic": (("factor",), ()),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor"), ()),
+    "yarn": ((), ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
+    "longrope": (("short_factor", "long_factor"), ("factor", "attention_factor")),
+}
+"""Required and optional keys of each `rope_type`."""
+COMMON_ROPE_KEYS = {
+    *("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned")
+}
+LAYER_KINDS = ("full_attention", "sliding_attention")
+
+
+def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") -> ModelSpec:
+    """Return the spec described by a Hugging Face config.json.
+
+    Args:
+        config: The parsed document.
+        file: Its path, for messages.
+
+    Raises:
+        ProblemError: Exit code 2; the family is unknown, or values are wrong or not implemented.
+    """
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ProblemError([_unknown_family(model_type, file)], exit_code=2)
+    family = FAMILIES[model_type]
+    check = _Checker(config, file)
+    _check_quantisation(check)
+    if family.text_key is not None:
+        check = check.enter(family.text_key)
+        if check.config.get("model_type", family.config_class) != family.config_class:
+            check.note("model_type", family.config_class)
+    _check_values(check)
+    check.finish()
+    hf = _parse(check, family.config_class)
+    spec = _gpt2_spec(hf, check) if model_type == "gpt2" else _llama_spec(hf, check, family)
+    check.finish()
+    return spec
+
+
+def _unknown_family(model_type: object, file: str) -> Problem:
+    known = ", ".join(sorted(FAMILIES))
+    near = difflib.get_close_matches(str(model_type), FAMILIES, n=1)
+    hint = f"The most similar name is {near[0]}, a different architecture. " if near else ""
+    if str(model_type).strip().lower() in FAMILIES:
+        hint = f"Write {str(model_type).strip().lower()} in lower case if you mean that family. "
+    return problem_of(
+        "TP041",
+        file=file,
+        pointer="/model_type",
+        what="`model_type` is missing." if model_type is None else f"`model_type` {model_type!r} is not supported.",
+        expected=known,
+        next=f"{hint}Choose a model of a supported family, or a built-in model.",
+    )
+
+
+class _Checker:
+    """Collects the problems of one config.json, so that all are reported together."""
+
+    def __init__(
+        self, config: Mapping[str, Any], file: str, path: str = "", problems: list[Problem] | None = None
+    ) -> None:
+        self.config = config
+        self.file = file
+        self.path = path
+        self.problems: list[Problem] = [] if problems is None else problems
+
+    def enter(self, key: str) -> _Checker:
+        """Return a checker of the object under a key, which adds to the same problems."""
+        value = self.config.get(key)
+        if value is not None and not isinstance(value, dict):
+            self.note(key, "an object")
+        return _Checker(value if isinstance(value, dict) else {}, self.file, f"{self.path}/{key}", self.problems)
+
+    def note(self, key: str, expected: str) -> None:
+        """Add the problem of a value that cannot be used, once per key."""
+        pointer = f"{self.path}/{key}"
+        if any(problem.pointer == pointer for problem in self.problems):
+            return
+        text = json.dumps(self.config[key], default=str) if key in self.config else "missing"
+        text = text if len(text) <= 60 else text[:57] + "..."
+        name = pointer[1:].replace("/", ".")
+        what = f"`{name}` is {text}, but must be {expected}."
+        self.problems.append(problem_of("TP042", file=self.file, pointer=pointer, what=what, expected=expected))
+
+    def require(self, key: str, allowed: tuple[Any, ...]) -> None:
+        """Note a value other than null and the allowed ones."""
+        value = self.config.get(key)
+        if value is not None and not any(value == each and type(value) is type(each) for each in allowed):
+            self.note(key, " or ".join([*map(json.dumps, allowed), "absent"]))
+
+    def require_number(self, key: str) -> None:
+        """Note a value that is neither null nor a finite number above 0."""
+        value = self.config.get(key)
+        if value is not None and not is_positive(value):
+            self.note(key, "a number above 0")
+
+    def finish(self) -> None:
+        """Raise the collected problems, if there are any."""
+        if self.problems:
+            raise ProblemError(self.problems, exit_code=2)
+
+
+def is_positive(value: Any) -> bool:
+    """Return whether a value is a number above 0 that fits a float: Infinity is a number in Python's JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
+
+
+def _check_quantisation(check: _Checker) -> None:
+    if check.config.get("quantization") is not None:  # MLX's key; newer files repeat it as quantization_config
+        check.note("quantization", "absent: convert the weights with `mlx_lm.convert --dequantize`")
+    elif check.config.get("quantization_config") is not None:
+        stated = check.enter("quantization_config")
+        if stated.config.get("quant_method") != "bitsandbytes":
+            stated.note("quant_method", "bitsandbytes")
+        stated.require("bnb_4bit_quant_type", ("nf4", "fp4"))
+
+
+def _check_values(check: _Checker) -> None:
+    """Note values out of range and options that are not implemented, before transformers sees the config."""
+    for key, limit in (
+        *dict.fromkeys(SIZES, MAX_SIZE).items(),
+        ("num_hidden_layers", MAX_LAYERS),
+        ("n_layer", MAX_LAYERS),
+    ):
+        value = check.config.get(key)
+        if value is not None and (type(value) is not int or value <= 0):
+            check.note(key, "a whole number above 0")
+        elif value is not None and value > limit:
+            check.note(key, f"at most {limit:,}")
+    for key in NUMBERS:
+        check.require_number(key)
+    for key, allowed in UNSUPPORTED.items():
+        check.require(key, allowed)
+    for rope in _rope_objects(check):
+        _check_rope(rope)
+
+
+def _rope_objects(check: _Checker) -> Iterator[_Checker]:
+    """Yield the objects with rotary parameters; newer configs of Gemma 3 have one for each kind of layer."""
+    for key in ("rope_scaling", "rope_parameters"):
+        stated = check.enter(key)
+        kinds = [kind for kind in LAYER_KINDS if kind in stated.config]
+        if kinds and "gemma3" in str(check.config.get("model_type", "gemma3")):
+            yield from (stated.enter(kind) for kind in kinds)
+        elif stated.config:
+            yield stated
+
+
+def _check_rope(rope: _Checker) -> None:
+    kind = rope.config.get("rope_type") or rope.config.get("type") or "default"
+    if not isinstance(kind, str) or kind not in ROPE_KEYS:
+        rope.note("rope_type" if "rope_type" in rope.config else "type", f"one of {', '.join(ROPE_KEYS)}")
+        return
+    required, optional = ROPE_KEYS[kind]
+    for key in required:
+        if rope.config.get(key) is None:
+            rope.note(key, "given")
+    for key, value in rope.config.items():
+        if key not in (*required, *optional, *COMMON_ROPE_KEYS):
+            rope.require(key, ())
+        elif key in ("short_factor", "long_factor"):
+            if not isinstance(value, list) or not all(map(is_positive, value)):
+                rope.note(key, "a list of numbers above 0")
+        elif key not in ("rope_type", "type", "truncate", "finetuned"):
+            rope.require_number(key)
+    rope.require("partial_rotary_factor", (1.0, 1))
+
+
+def _parse(check: _Checker, model_type: str) -> Any:
+    """Return transformers' configuration object."""
+    # transformers otherwise advises to install torch, which is not needed for configurations and tokenizers.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    cls = CONFIG_MAPPING[model_type]
+    known = {field.name for field in fields(cls)} - {"dtype", "id2label", "label2id", "problem_type"}
+    given = {key: value for key, value in check.config.items() if key in known or key in OLDER_KEYS}
+    for key in ("rope_scaling", "rope_parameters"):
+        if isinstance(rope := given.get(key), dict):  # transformers changes it in place
+            rope = json.loads(json.dumps(rope))
+            given[key] = {"rope_type": rope["type"], **rope} if rope.get("type") else rope
+    try:
+        return cls(**given)
+    except (StrictDataclassError, ValueError, TypeError, LookupError, AttributeError) as error:
+        text = " ".join(str(error).split()) or first_line(error)
+        key = next((key for key in given if f"'{key}'" in text or f"`{key}`" in text), "")
+        what = f"transformers cannot read this config: {text.strip(chr(34))}"
+        pointer = f"{check.path}/{key}" if key else check.path
+        problem = problem_of("TP042", file=check.file, pointer=pointer, what=what)
+        raise ProblemError([problem], exit_code=2) from error
+
+
+def _activation(check: _Checker, key: str, name: str) -> Activation:
+    if name not in ACTIVATIONS:
+        check.note(key, "one of " + ", ".join(ACTIVATIONS))
+    return ACTIVATIONS.get(name, "gelu")
+
+
+def _gpt2_spec(hf: Any, check: _Checker) -> ModelSpec:
+    """Return the spec of GPT-2 (Radford et al. 2019). Dropout is not used: training here runs without."""
+    if hf.n_embd % hf.n_head:
+        check.note("n_head", f"a divisor of `n_embd`, {hf.n_embd}")
+    return ModelSpec(
+        family="gpt2",
+        vocab=hf.vocab_size,
+        blocks=(BlockSpec(),) * hf.n_layer,
+        embed=hf.n_embd,
+        heads=hf.n_head,
+        kv_heads=hf.n_head,
+        head_dim=hf.n_embd // hf.n_head,
+        mlp=hf.n_inner or 4 * hf.n_embd,
+        max_positions=hf.n_positions,
+        learned_positions=True,
+        norm="layer",
+        norm_epsilon=hf.layer_norm_epsilon,
+        activation=_activation(check, "activation_function", hf.activation_function),
+        gated_mlp=False,
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        tied_head=hf.tie_word_embeddings,
+        initializer_std=hf.initializer_range,
+        scale_residual_init=True,
+    )
+
+
+def _llama_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
+    """Return the spec of a family with rotary positions, RMS norms and a gated MLP."""
+    name, heads = family.config_class, hf.num_attention_heads
+    kv_heads = hf.num_key_value_heads or heads
+    if getattr(hf, "head_dim", None) is None and hf.hidden_size % heads:
+        check.note("num_attention_heads", f"a divisor of `hidden_size`, {hf.hidden_size}")
+    head_dim = getattr(hf, "head_dim", None) or hf.hidden_size // heads
+    if head_dim % 2 or not head_dim:
+        check.note("head_dim", "an even number")
+    if heads % kv_heads:
+        check.note("num_key_value_heads", f"a divisor of `num_attention_heads`, {heads}")
+    choices = dict(family.choices)
+    if name in ("gemma2", "gemma3_text"):
+        choices |= {"query_scale": hf.query_pre_attn_scalar**-0.5, "final_softcap": hf.final_logit_softcapping}
+    if name == "gemma2":
+        choices["attention_softcap"] = hf.attn_logit_softcapping
+    if name == "gemma3_text":
+        check.require("attn_logit_softcapping", ())  # transformers has the key and does not compute it
+    bias = getattr(hf, "attention_bias", False)
+    common = {
+        "norm": "rms",
+        "activation": _gated_activation(hf, check, name),
+        "gated_mlp": True,
+        "attention_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": getattr(hf, "mlp_bias", False),
+    }
+    return ModelSpec(
+        family=family.model_type,
+        vocab=hf.vocab_size,
+        blocks=_blocks(hf, check, family, head_dim),
+        embed=hf.hidden_size,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        mlp=hf.intermediate_size,
+        max_positions=hf.max_position_embeddings,
+        norm_epsilon=hf.rms_norm_eps,
+        tied_head=bool(hf.tie_word_embeddings),
+        initializer_std=hf.initializer_range,
+        **(common | choices),
+    )
+
+
+def _gated_activation(hf: Any, check: _Checker, name: str) -> Activation:
+    """Return the activation of the MLP.
+
+    Early files of Gemma state `hidden_act: gelu` and mean its tanh form; transformers 5 reads them so. Their older
+    key `hidden_activation` counts in transformers 4 only: a contradiction is refused.
+    """
+    if name in ("gemma2", "gemma3_text"):
+        return _activation(check, "hidden_activation", hf.hidden_activation)
+    found = _activation(check, "hidden_act", hf.hidden_act)
+    if name == "gemma":
+        found = "gelu_tanh" if found == "gelu" else found
+        older = check.config.get("hidden_activation")
+        if older is not None and _activation(check, "hidden_activation", str(older)) != found:
+            check.note("hidden_activation", f"the same as `hidden_act`, {hf.hidden_act}")
+    return found
+
+
+def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[BlockSpec, ...]:
+    """Return the layers, each with its window and its rotary positions."""
+    count = hf.num_hidden_layers
+    kinds = getattr(hf, "layer_types", None) or ["full_attention"] * count
+    if family.model_type == "mistral":  # transformers' model of this family ignores `layer_types`
+        kinds = ["full_attention" if hf.sliding_window is None else "sliding_attention"] * count
+        check.require("layer_types", (kinds,))
+    if len(kinds) != count or not set(kinds) <= {*LAYER_KINDS}:
+        check.note("layer_types", f"a list of {count} times full_attention or sliding_attention")
+    window = getattr(hf, "sliding_window", None)
+    if "sliding_attention" in kinds and window is None:
+        check.note("layer_types", "full_attention for each layer, since no window is in use")
+    rotates = getattr(hf, "no_rope_layers", None) or [1] * count
+    if len(rotates) < count or not set(rotates) <= {0, 1}:
+        check.note("no_rope_layers", f"a list of {count} times 0 or 1")
+    if check.problems:
+        return ()
+    stated = hf.rope_parameters
+    if "rope_type" in stated:
+        stated = dict.fromkeys(LAYER_KINDS, stated)
+    ropes = {kind: _rope(stated[kind], hf, check, head_dim) for kind in set(kinds)}
+    return tuple(
+        BlockSpec(
+            rope=ropes[kind] if rotate else None,
+            window=window if kind == "sliding_attention" else None,
+            **family.block,
+        )
+        for kind, rotate in zip(kinds, rotates, strict=False)
+    )
+
+
+def _rope(stated: Mapping[str, Any], hf: Any, check: _Checker, head_dim: int) -> Rope:
+    """Return the rotary positions that transformers computes from one set of parameters (modeling_rope_utils.py)."""
+    theta = float(stated["rope_theta"])
+    longest = hf.max_position_embeddings
+    trained = check.config.get("original_max_position_embeddings") or stated.get("original_max_position_embeddings")
+    trained = int(trained or longest)
+    factor = float(stated.get("factor") or longest / trained)
+    match stated["rope_type"]:
+        case "linear":
+            return Rope(theta=theta, stretch=LinearScaling(factor=factor))
+        case "dynamic":
+            if head_dim <= 2:
+                check.note("head_dim", "above 2 for rotary positions of type dynamic")
+            return Rope(theta=theta, stretch=Dynamic(factor=factor, positions=longest))
+        case "llama3":
+            low, high = float(stated["low_freq_factor"]), float(stated["high_freq_factor"])
+            if high <= low:
+                check.note("rope_scaling", f"with a high_freq_factor above its low_freq_factor, {low:g}")
+            stretch = Llama3(factor=factor, low_freq_factor=low, high_freq_factor=high, positions=trained)
+            return Rope(theta=theta, stretch=stretch)
+        case "yarn":
+            if theta <= 1:
+                check.note("rope_theta", "above 1 for rotary positions of type yarn")
+            return Rope(theta=theta, stretch=_yarn(stated, factor, trained))
+        case "longrope":
+            return Rope(theta=theta, stretch=_longrope(stated, check, factor, trained, head_dim // 2))
+    return Rope(theta=theta)
+
+
+def _yarn(stated: Mapping[str, Any], factor: float, trained: int) -> Yarn:
+    def growth(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    default = growth(1.0)
+    if stated.get("mscale") and stated.get("mscale_all_dim"):
+        default = growth(stated["mscale"]) / growth(stated["mscale_all_dim"])
+    return Yarn(
+        factor=factor,
+        positions=trained,
+        attention_factor=float(stated.get("attention_factor") or default),
+        beta_fast=float(stated.get("beta_fast") or 32.0),
+        beta_slow=float(stated.get("beta_slow") or 1.0),
+        truncate=stated.get("truncate", True),
+    )
+
+
+def _longrope(stated: Mapping[str, Any], check: _Checker, factor: float, trained: int, pairs: int) -> LongRope:
+    for key in ("short_factor", "long_factor"):
+        if len(stated[key]) != pairs:
+            check.note("rope_scaling", f"with a {key} of {pairs} numbers")
+    growth = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 < trained else 1.0
+    return LongRope(
+        short_factors=tuple(map(float, stated["short_factor"])),
+        long_factors=tuple(map(float, stated["long_factor"])),
+        positions=trained,
+        attention_factor=float(stated.get("attention_factor") or growth),
+    )
+
+
+LINEARS = {
+    "self_attn.q_proj": "attention.query",
+    "self_attn.k_proj": "attention.key",
+    "self_attn.v_proj": "attention.value",
+    "self_attn.o_proj": "attention.out",
+    "mlp.gate_proj": "mlp.gate",
+    "mlp.up_proj": "mlp.up",
+    "mlp.down_proj": "mlp.down",
+}
+NORMS = {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"}
+POST_NORMS = {
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "attention_post_norm",
+    "pre_feedforward_layernorm": "mlp_norm",
+    "post_feedforward_layernorm": "mlp_post_norm",
+}
+QUERY_KEY_NORMS = {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"}
+GPT2_LINEARS = {
+    "attn.c_attn": ("attention.query", "attention.key", "attention.value"),
+    "attn.c_proj": ("attention.out",),
+    "mlp.c_fc": ("mlp.up",),
+    "mlp.c_proj": ("mlp.down",),
+}
+HEAD = "lm_head.weight"
+"""The head's tensor in every family; files of a tied model may repeat the token table under this name."""
+
+
+def _llama_links(spec: ModelSpec) -> Iterator[TensorLink]:
+    yield TensorLink(tensor="model.embed_tokens.weight", params=("tokens.table",))
+    yield TensorLink(tensor="model.norm.weight", params=("final_norm.scale",))
+    for index, block in enumerate(spec.blocks):
+        file, ours = f"model.layers.{index}", f"layers.{index}"
+        norms = (POST_NORMS if block.post_norms else NORMS) | (QUERY_KEY_NORMS if block.query_key_norm else {})
+        for tensor, norm in norms.items():
+            yield TensorLink(tensor=f"{file}.{tensor}.weight", params=(f"{ours}.{norm}.scale",))
+        for tensor, linear in LINEARS.items():
+            yield TensorLink(tensor=f"{file}.{tensor}.weight", params=(f"{ours}.{linear}.kernel",), transposed=True)
+            attention_bias = spec.output_bias if linear == "attention.out" else spec.attention_bias
+            if spec.mlp_bias if linear.startswith("mlp.") else attention_bias:
+                yield TensorLink(tensor=f"{file}.{tensor}.bias", params=(f"{ours}.{linear}.bias",))
+    if not spec.tied_head:
+        yield TensorLink(tensor=HEAD, params=("head.table",))
+
+
+def _gpt2_links(spec: ModelSpec) -> Iterator[TensorLink]:
+    """List the tensors of `GPT2LMHeadModel`; its Conv1D stores kernels as `[inputs outputs]`, as we do."""
+    yield TensorLink(tensor="transformer.wte.weight", params=("tokens.table",))
+    yield TensorLink(tensor="transformer.wpe.weight", params=("positions.table",))
+    norms = {"ln_f": "final_norm"}
+    for index in range(spec.layers):
+        file, ours = f"h.{index}", f"layers.{index}"
+        norms |= {f"{file}.ln_1": f"{ours}.attention_norm", f"{file}.ln_2": f"{ours}.mlp_norm"}
+        for tensor, linears in GPT2_LINEARS.items():
+            for end, own in (("weight", "kernel"), ("bias", "bias")):
+                params = tuple(f"{ours}.{linear}.{own}" for linear in linears)
+                yield TensorLink(tensor=f"transformer.{file}.{tensor}.{end}", params=params)
+    for tensor, norm in norms.items():
+        yield TensorLink(tensor=f"transformer.{tensor}.weight", params=(f"{norm}.scale",))
+        yield TensorLink(tensor=f"transformer.{tensor}.bias", params=(f"{norm}.bias",))
+    if not spec.tied_head:
+        yield TensorLink(tensor=HEAD, params=("head.table",))

@@ -1,0 +1,473 @@
+"""GGUF, the single-file format of llama.cpp: header, tensors, and its metadata as a config.json.
+
+The header is read here, within limits, because a stranger may have written it, and 20 times as fast as by the `gguf`
+package. That package dequantises blocks and names tensors. `export.py` writes GGUF files.
+
+llama.cpp's converter reorders the rows of Llama's queries and keys, because its rotary positions pair neighbours, not
+halves, adds 1 to the norm gains of Gemma and transposes the kernels of GPT-2. `GgufLayout` converts both ways.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.problems import ProblemError, problem_of
+from trainer.config.other_content import refuse_other_content
+from trainer.model.families import TensorLink
+from trainer.model.rope import llama3_frequencies
+from trainer.model.spec import Llama3, ModelSpec
+
+MAX_HEADER_BYTES = 64 * 2**20
+"""Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
+MAX_STRINGS = 2**22
+"""Largest accepted list of strings; the largest vocabularies have a tenth of it."""
+MAX_TENSORS = 2**16
+MAX_DIMENSIONS = 4
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""Codes of `struct` and NumPy by the type numbers of the format."""
+STRING, ARRAY = 8, 9
+READABLE_TYPES = (
+    *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+)
+CHUNK = 2**22
+"""Numbers that are dequantised together, to keep intermediate arrays small."""
+
+
+class GgufError(ValueError):
+    """A GGUF file that cannot be read."""
+
+
+def _fail(message: str) -> NoReturn:
+    raise GgufError(message)
+
+
+@runtime_checkable
+class ReadableTensor(Protocol):
+    """A tensor as llama.cpp stores it, in a file or about to be written."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, slowest axis first."""
+        ...
+
+    def read(self) -> NDArray[np.float32]:
+        """Return the values, dequantised."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufTensor:
+    """Location of a tensor in a file; offset and size in bytes."""
+
+    path: Path
+    kind: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+
+    def read(self) -> NDArray[np.float32]:
+        """Return the values, dequantised."""
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        width = self.shape[-1]
+        row_bytes = self.size * width // math.prod(self.shape)
+        rows = np.memmap(self.path, np.uint8, "r", offset=self.offset, shape=(self.size,)).reshape(-1, row_bytes)
+        values = np.empty((len(rows), width), np.float32)
+        step = max(CHUNK // width, 1)
+        for start in range(0, len(rows), step):
+            part = np.ascontiguousarray(rows[start : start + step])
+            values[start : start + step] = dequantize(part, GGMLQuantizationType[self.kind])
+        return values.reshape(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gguf:
+    """The header of a file. In the metadata, lists of numbers are arrays."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, ReadableTensor]
+
+    @property
+    def architecture(self) -> str:
+        """Name of the architecture, empty if missing."""
+        return str(self.metadata.get("general.architecture", ""))
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key of the architecture, such as `block_count`, as JSON would have it, or None.
+
+        A list with the same number for each layer becomes that number.
+        """
+        value = self.metadata.get(f"{self.architecture}.{key}")
+        if isinstance(value, np.ndarray):
+            return value[0].item() if len(value) and (value == value[0]).all() else value[:1024].tolist()
+        return value
+
+
+def read_gguf(path: Path) -> Gguf:
+    """Read a file's header.
+
+    Raises:
+        ProblemError: Exit code 2; the file cannot be opened, or is not a complete GGUF file of a supported kind.
+    """
+    try:
+        refuse_other_content(path, "TP038")
+        state = path.stat()
+        return _read_header(path, state.st_size, state.st_mtime_ns)
+    except (GgufError, OSError) as error:
+        what = f"{path.name} cannot be read: {error}."
+        raise ProblemError([problem_of("TP038", file=str(path), what=what)], exit_code=2) from error
+
+
+@functools.lru_cache(maxsize=4)
+def _read_header(path: Path, size: int, _modified: int) -> Gguf:
+    if size < 24:
+        _fail(f"it has {size} bytes, and a GGUF file at least 24")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cursor = _Cursor(data, min(size, MAX_HEADER_BYTES))
+        if cursor.take(4, "the magic number") != b"GGUF":
+            _fail("it does not start with GGUF")
+        if (version := cursor.number("I", "the version")) not in (2, 3):
+            order = ", written on a machine of the other byte order" if version & 0xFFFF == 0 else ""
+            _fail(f"version {version} is not supported{order}")
+        tensor_count, key_count = cursor.number("Q", "the tensor count"), cursor.number("Q", "the key count")
+        cursor.need(13 * key_count, f"a list of {key_count:,} keys")  # at least a length, a type and one byte
+        metadata: dict[str, Any] = {}
+        for _ in range(key_count):
+            if (key := cursor.text("a key")) in metadata:
+                _fail(f"the key {key} is repeated")
+            metadata[key] = cursor.value(key)
+        if (parts := metadata.get("split.count", 1)) not in (0, 1):
+            _fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
+        tensors = _read_tensors(cursor, tensor_count, path=path, size=size, metadata=metadata)
+    return Gguf(path=path, metadata=metadata, tensors=tensors)
+
+
+class _Cursor:
+    """Position in a header. Checks that the bytes exist before it reads or allocates anything."""
+
+    def __init__(self, data: mmap.mmap, end: int) -> None:
+        self.data, self.end, self.position = data, end, 0
+
+    def need(self, count: int, what: str) -> None:
+        """Fail unless so many bytes remain."""
+        if count > self.end - self.position:
+            _fail(f"{what} at byte {self.position:,} needs {count:,} bytes, and {self.end - self.position:,} remain")
+
+    def take(self, count: int, what: str) -> bytes:
+        """Return the next bytes."""
+        self.need(count, what)
+        self.position += count
+        return self.data[self.position - count : self.position]
+
+    def number(self, code: str, what: str) -> Any:
+        """Return the next number; 32-bit floats with no more digits than they have."""
+        [value] = struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))
+        return float(str(np.float32(value))) if code == "f" else value
+
+    def text(self, what: str) -> str:
+        """Return the next string."""
+        start = self.position
+        try:
+            return self.take(self.number("Q", f"the length of {what}"), what).decode("utf-8")
+        except UnicodeDecodeError:
+            _fail(f"{what} at byte {start:,} is not UTF-8")
+
+    def value(self, key: str) -> Any:
+        """Return the next value, with its type in front."""
+        kind = self.number("I", f"the type of {key}")
+        if kind in SCALARS:
+            return self.number(SCALARS[kind], key)
+        if kind == STRING:
+            return self.text(key)
+        if kind != ARRAY:
+            _fail(f"the key {key} has the unknown type {kind}")
+        element, count = self.number("I", key), self.number("Q", key)
+        if element in SCALARS:
+            dtype = np.dtype("<" + SCALARS[element])
+            return np.frombuffer(self.take(count * dtype.itemsize, f"the list {key} of {count:,} numbers"), dtype)
+        if element != STRING:
+            _fail(f"the key {key} is a list of the unsupported type {element}")
+        if count > MAX_STRINGS:
+            _fail(f"the list {key} has {count:,} strings, more than {MAX_STRINGS:,}")
+        self.need(8 * count, f"the list {key} of {count:,} strings")
+        return [self.text(key) for _ in range(count)]
+
+
+def block_types() -> dict[int, tuple[str, int, int]]:
+    """Return the readable tensor types by number: name, and numbers and bytes of a block."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    return {
+        kind.value: (kind.name, *GGML_QUANT_SIZES[kind])
+        for kind in (GGMLQuantizationType[name] for name in READABLE_TYPES)
+    }
+
+
+def _read_tensors(
+    cursor: _Cursor, count: int, *, path: Path, size: int, metadata: Mapping[str, Any]
+) -> dict[str, GgufTensor]:
+    """Return the tensors by name, each completely inside the file."""
+    if count > MAX_TENSORS:
+        _fail(f"it has {count:,} tensors, more than {MAX_TENSORS:,}")
+    rows = [_tensor_row(cursor) for _ in range(count)]
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment not in [2**power for power in range(3, 17)]:
+        _fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
+    start = -(-cursor.position // alignment) * alignment
+    types = block_types()
+    if unknown := {number for _, _, number, _ in rows if number not in types}:
+        _fail(f"it has tensors of unsupported types ({', '.join(map(_type_name, sorted(unknown)))})")
+    tensors: dict[str, GgufTensor] = {}
+    for name, dimensions, number, offset in rows:
+        kind, block, block_bytes = types[number]
+        if dimensions[0] % block:
+            _fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
+        if name in tensors:
+            _fail(f"the tensor {name} is repeated")
+        stored = math.prod(dimensions) // block * block_bytes
+        if (end := start + offset + stored) > size:
+            _fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
+        tensors[name] = GgufTensor(path=path, kind=kind, shape=dimensions[::-1], offset=start + offset, size=stored)
+    return tensors
+
+
+def _tensor_row(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    """Return name, dimensions, type and offset of the next tensor."""
+    name = cursor.text("the name of a tensor")
+    count = cursor.number("I", f"the number of dimensions of {name}")
+    if not 1 <= count <= MAX_DIMENSIONS:
+        _fail(f"the tensor {name} has {count:,} dimensions instead of 1 to {MAX_DIMENSIONS}")
+    dimensions = tuple(cursor.number("Q", f"a dimension of {name}") for _ in range(count))
+    if 0 in dimensions:
+        _fail(f"the tensor {name} has a dimension of 0")
+    return name, dimensions, cursor.number("I", f"the type of {name}"), cursor.number("Q", f"the offset of {name}")
+
+
+def _type_name(number: int) -> str:
+    from gguf.constants import GGMLQuantizationType
+
+    return next((kind.name for kind in GGMLQuantizationType if kind.value == number), f"number {number}")
+
+
+# Tensors: llama.cpp's names and layouts
+
+INTERLEAVED = ("llama", "mistral", "smollm3")
+"""Families whose queries and keys llama.cpp reorders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufLayout:
+    """Name and layout of a tensor in a GGUF file."""
+
+    name: str
+    heads: int | None = None
+    """Number of heads whose rows are interleaved, first half and second half in turn, or None."""
+    plus_one: bool = False
+    transposed: bool = False
+
+    def decode(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Convert a tensor from llama.cpp's layout to Hugging Face's."""
+        if self.heads is not None:
+            value = value.reshape(self.heads, -1, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+        value = value - 1 if self.plus_one else value
+        return value.T if self.transposed else value
+
+    def encode(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Convert a tensor from Hugging Face's layout to llama.cpp's: the inverse of `decode`."""
+        value = value.T if self.transposed else value
+        if self.heads is not None:
+            value = value.reshape(self.heads, 2, -1, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
+        return value + 1 if self.plus_one else value
+
+
+def gguf_layout(tensor: str, spec: ModelSpec) -> GgufLayout:
+    """Return the layout of a tensor by its name in Hugging Face's files: `model.layers.3.self_attn.q_proj.weight`."""
+    stem, _, end = tensor.rpartition(".")
+    module = ".".join(stem.split(".")[-2:])
+    heads = {"self_attn.q_proj": spec.heads, "self_attn.k_proj": spec.kv_heads} if spec.family in INTERLEAVED else {}
+    name = _name_map(architecture_name(spec.family), spec.layers).get_name(stem) or stem
+    return GgufLayout(
+        name=f"{name}.{end}",
+        heads=heads.get(module),
+        plus_one=spec.norm == "rms_one_plus" and stem.endswith("norm"),
+        transposed=end == "weight" and stem.rpartition(".")[2].startswith("c_"),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _name_map(architecture: str, layers: int) -> Any:
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    return get_tensor_name_map(number, layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertedTensor:
+    """A tensor of a GGUF file in Hugging Face's layout."""
+
+    stored: ReadableTensor
+    layout: GgufLayout
+    dtype: str = "F32"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape."""
+        return self.stored.shape[::-1] if self.layout.transposed else self.stored.shape
+
+    def read(self) -> NDArray[np.float32]:
+        """Return the values, in float32 whatever the file stores."""
+        return self.layout.decode(self.stored.read())
+
+
+def map_tensors(
+    tensors: Mapping[str, ReadableTensor], links: Mapping[str, TensorLink], spec: ModelSpec
+) -> dict[str, ConvertedTensor]:
+    """Return a file's tensors under the names of `links`; unknown ones keep their own names."""
+    layouts = {name: gguf_layout(link.tensor, spec) for name, link in links.items()}
+    names = {layout.name: name for name, layout in layouts.items()}
+    converted = {}
+    for stored_name, stored in tensors.items():
+        if stored_name != ROPE_DIVISORS:
+            name = names.get(stored_name, stored_name)
+            converted[name] = ConvertedTensor(stored=stored, layout=layouts.get(name, GgufLayout(name=stored_name)))
+    return converted
+
+
+# Metadata. llama.cpp derives some facts from the architecture's name (`src/models/*.cpp`, `src/llama-model.cpp`): which
+# layers have a window, the scale of Gemma's queries, activations.
+
+ARCHITECTURES = {
+    **{name: name for name in ("gpt2", "llama", "gemma", "gemma2", "qwen2", "qwen3", "smollm3")},
+    "gemma3": "gemma3_text",
+}
+"""Families by architecture. Mistral's files state `llama`, for which llama.cpp computes no window."""
+SIZES = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+}
+GPT2_SIZES = {
+    "n_embd": "embedding_length",
+    "n_inner": "feed_forward_length",
+    "n_layer": "block_count",
+    "n_head": "attention.head_count",
+    "n_positions": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
+"""Layers of the models that scale queries by the width of the model instead of that of a head."""
+ROPE_DIVISORS = "rope_freqs.weight"
+"""Divisors of Llama 3's frequencies: a tensor without parameters."""
+
+
+def architecture_name(family: str) -> str:
+    """Return llama.cpp's architecture of a family."""
+    return {"mistral": "llama", "gemma3_text": "gemma3"}.get(family, family)
+
+
+def config_from_gguf(gguf: Gguf) -> dict[str, Any]:
+    """Return a file's model as a Hugging Face config.json.
+
+    Raises:
+        ProblemError: Exit code 2; the architecture or its rotary positions are not supported, or keys are missing.
+    """
+    name = gguf.architecture
+    if name not in ARCHITECTURES:
+        raise _unsupported(gguf, f"its general.architecture is {name!r}" if name else "general.architecture is missing")
+    sizes = GPT2_SIZES if name == "gpt2" else SIZES
+    missing = [f"{name}.{key}" for key in sizes.values() if gguf.get(key) is None]
+    missing += [] if "token_embd.weight" in gguf.tensors else ["the tensor token_embd.weight"]
+    if missing:
+        raise _unsupported(gguf, f"it lacks {', '.join(missing)}")
+    config: dict[str, Any] = {key: gguf.get(stated) for key, stated in sizes.items()} | {
+        "model_type": ARCHITECTURES[name],
+        "vocab_size": gguf.tensors["token_embd.weight"].shape[0],
+        "tie_word_embeddings": "output.weight" not in gguf.tensors,
+        "bos_token_id": gguf.metadata.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": gguf.metadata.get("tokenizer.ggml.eos_token_id"),
+    }
+    if name == "gpt2":
+        return config
+    head_dim = gguf.get("attention.key_length") or gguf.get("rope.dimension_count")
+    theta = gguf.get("rope.freq_base") or (1_000_000.0 if name == "gemma3" else 10_000.0)
+    if head_dim is not None and (rotated := gguf.get("rope.dimension_count")) not in (None, head_dim):
+        raise _unsupported(gguf, f"it rotates {rotated} of the {head_dim} numbers of a head")
+    optional = {
+        "num_key_value_heads": gguf.get("attention.head_count_kv") or config["num_attention_heads"],
+        "head_dim": head_dim,
+        "attention_bias": "blk.0.attn_q.bias" in gguf.tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in gguf.tensors,
+        "rope_theta": theta,
+        "rope_scaling": _rope_scaling(gguf, theta),
+    }
+    if name in GEMMA_27B_LAYERS:
+        is_largest = config["num_hidden_layers"] == GEMMA_27B_LAYERS[name]
+        width = config["hidden_size"] // config["num_attention_heads"] if is_largest else head_dim
+        optional |= {"query_pre_attn_scalar": width, "sliding_window": gguf.get("attention.sliding_window")}
+        optional |= {"final_logit_softcapping": gguf.get("final_logit_softcapping")}
+    if name == "gemma2":
+        optional["attn_logit_softcapping"] = gguf.get("attn_logit_softcapping")
+    if name == "gemma3":
+        optional["sliding_window_pattern"] = gguf.get("attention.sliding_window_pattern")
+        optional["rope_local_base_freq"] = gguf.get("rope.freq_base_swa")
+    return config | {key: value for key, value in optional.items() if value is not None}
+
+
+def _rope_scaling(gguf: Gguf, theta: float) -> dict[str, Any] | None:
+    """Return the context extension as `rope_scaling`."""
+    if ROPE_DIVISORS in gguf.tensors:
+        return _llama3_scaling(gguf, theta)
+    kind, factor = gguf.get("rope.scaling.type"), gguf.get("rope.scaling.factor")
+    trained = gguf.get("rope.scaling.original_context_length")
+    if kind in (None, "none") or (kind == "linear" and factor in (None, 1.0)):
+        return None
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    if kind == "yarn" and factor is not None and trained is not None:
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
+    raise _unsupported(gguf, f"its context extension is {kind!r}; linear, yarn and Llama 3's are supported")
+
+
+def _llama3_scaling(gguf: Gguf, theta: float) -> dict[str, Any]:
+    """Return Llama 3.1's parameters from the divisors: all published models interpolate from 1 to 4 turns in 8,192."""
+    divisors = gguf.tensors[ROPE_DIVISORS].read()
+    stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
+    if divisors.ndim != 1 or not np.allclose(divisors, llama3_divisors(stretch, theta, 2 * len(divisors)), rtol=1e-4):
+        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from that of Llama 3.1")
+    return {
+        "rope_type": "llama3",
+        "factor": stretch.factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
+def llama3_divisors(stretch: Llama3, theta: float, head_dim: int) -> NDArray[np.float32]:
+    """Return the divisor of each rotary frequency, as llama.cpp stores them."""
+    plain = theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
+    divisors: NDArray[np.float64] = plain / llama3_frequencies(plain, stretch)
+    return divisors.astype(np.float32)
+
+
+def _unsupported(gguf: Gguf, reason: str) -> ProblemError:
+    what = f"{gguf.path.name} is not a supported model: {reason}."
+    return ProblemError(
+        [problem_of("TP039", file=str(gguf.path), what=what, expected=", ".join(ARCHITECTURES))], exit_code=2
+    )

@@ -1,0 +1,357 @@
+"""The model that a configuration trains: files, decoder and method, before any parameter is read.
+
+A method decides which parameters are trained: all of them (`full`), or LoRA adapters on chosen projections (`lora`,
+arXiv 2106.09685), whose base may be stored in 4 or 8 bits (QLoRA, arXiv 2305.14314). Trained parameters are donated
+from step to step and saved in checkpoints; frozen ones are neither. To add a method, subclass `Method` and add it to
+`METHODS` and to `method.kind` in `train_config.schema.json`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from math import sqrt
+from typing import Any, Literal
+
+from flax import nnx
+
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
+from trainer.config.tree import Config, MethodConfig
+from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, parameter_count
+from trainer.model.load import refuse_unusable_weights
+from trainer.model.lora import Lora, is_lora
+from trainer.model.peft import merge_loras, projections_by_module
+from trainer.model.quantised import Kind, can_be_quantised
+from trainer.model.source import ModelSource, resolve, shrink
+from trainer.model.stacks import Params, Remat, unstack_layers
+from trainer.recorder.environment import NATIVE
+
+
+class Method(ABC):
+    """Which parameters are trained."""
+
+    kind: str
+    """Value of `method.kind`."""
+    shape_keys: tuple[str, ...] = ("kind",)
+    """Keys of the configuration's group `method` that determine the shapes of trained parameters."""
+
+    @abstractmethod
+    def is_trained(self, name: str) -> bool:
+        """Return whether a parameter is trained."""
+
+    def adapters(self, source: ModelSource) -> dict[str, Lora]:
+        """Return the adapters for a model, by projection.
+
+        Raises:
+            ProblemError: Exit code 2; the model does not have the requested projections.
+        """
+        return {}
+
+    def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
+        """Return the projections whose kernels, of shape `[inputs outputs]`, are stored in few bits."""
+        return {}
+
+    def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
+        """Return the manifest's description of the method, under the keys of the configuration."""
+        return {"kind": self.kind}
+
+
+class FullTraining(Method):
+    """Trains every parameter."""
+
+    kind = "full"
+
+    def is_trained(self, name: str) -> bool:
+        """Return True."""
+        return True
+
+
+@dataclass(frozen=True)
+class LoraTraining(Method):
+    """Trains adapters and freezes everything else."""
+
+    rank: int
+    scale: float
+    dropout: float
+    targets: tuple[str, ...]
+    is_rslora: bool
+    base: Literal["plain", "nf4", "int8"]
+    kind = "lora"
+    shape_keys = ("kind", "rank", "targets", "base")
+
+    def is_trained(self, name: str) -> bool:
+        """Return whether a parameter belongs to an adapter."""
+        return is_lora(name)
+
+    def adapters(self, source: ModelSource) -> dict[str, Lora]:
+        """Return an adapter for each projection that a target matches.
+
+        A target matches if it is "all", the end of a projection's name or of its module's name in the model's files,
+        starting at a dot, or a pattern of it.
+
+        Raises:
+            ProblemError: Exit code 2; a target matches no projection.
+        """
+        names = {name: (name, module) for module, names in projections_by_module(source).items() for name in names}
+        matched = {
+            target: [name for name, own in names.items() if target == "all" or _matches(target, own)]
+            for target in self.targets
+        }
+        if unknown := [target for target, projections in matched.items() if not projections]:
+            raise ProblemError([_unknown_target(target, source, names.values()) for target in unknown], exit_code=2)
+        chosen = sorted({name for projections in matched.values() for name in projections})
+        return {
+            name: Lora(rank=self.rank, scale=self.scale, dropout=self.dropout, number=number)
+            for number, name in enumerate(chosen)
+        }
+
+    def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
+        """Return every projection that can be stored as `base` requests."""
+        kind = self.base
+        return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
+
+    def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
+        """Return rank, alpha and dropout of the adapters, and the settings they came from."""
+        [(rank, scale, dropout)] = {(each.rank, each.scale, each.dropout) for each in adapters.values()}
+        return {
+            "kind": self.kind,
+            "rank": rank,
+            "alpha": scale * (sqrt(rank) if self.is_rslora else rank),
+            "rslora": self.is_rslora,
+            "dropout": dropout,
+            "targets": ",".join(self.targets),
+            "base": self.base,
+        }
+
+
+def _matches(target: str, names: Iterable[str]) -> bool:
+    return any(fnmatchcase(f".{name}", f"*.{target}") for name in names)
+
+
+def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str, ...]]) -> Problem:
+    ends = sorted({name.rpartition(".")[2] for own in names for name in own})
+    close = get_close_matches(target.rpartition(".")[2], ends, n=1)
+    return problem_of(
+        "TP067",
+        file=source.name,
+        pointer="/method/targets",
+        what=f"method.targets contains {target}, which matches no projection of {source.name}.",
+        expected=f"the end of a projection's name, such as {join_words(ends)}, or all",
+        next=f"Did you mean {close[0]}?" if close else None,
+    )
+
+
+def full_training(config: Config) -> FullTraining:
+    """Return the method `full`.
+
+    Raises:
+        ProblemError: Exit code 2; settings of other methods are given.
+    """
+    refuse_unused(config)
+    return FullTraining()
+
+
+def lora_training(config: Config) -> LoraTraining:
+    """Return the method `lora`."""
+    method = config.method
+    return LoraTraining(
+        rank=method.rank,
+        scale=method.alpha / (sqrt(method.rank) if method.rslora else method.rank),
+        dropout=method.dropout,
+        targets=tuple(target.strip() for target in method.targets.split(",")),
+        is_rslora=method.rslora,
+        base=method.base,
+    )
+
+
+METHODS: dict[str, Callable[[Config], Method]] = {"full": full_training, "lora": lora_training}
+"""Constructors by `method.kind`."""
+
+
+def choose_method(config: Config) -> Method:
+    """Return the method of a configuration."""
+    return METHODS[config.method.kind](config)
+
+
+def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
+    """Refuse settings of the group `method` that differ from their defaults and are not in `used`.
+
+    Raises:
+        ProblemError: Exit code 2.
+    """
+    problems = [
+        problem_of(
+            "TP069",
+            file=config.model.name,
+            pointer=f"/method/{key}",
+            what=f"method.{key} is {format_value(value)}, which method.kind {config.method.kind} does not use.",
+        )
+        for key, value in asdict(config.method).items()
+        if key not in {"kind", *used} and value != getattr(MethodConfig(), key)
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+
+
+def partition(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
+    """Split parameters, arrays or shapes, into trained and frozen ones."""
+    trained = {name: value for name, value in params.items() if method.is_trained(name)}
+    return trained, {name: value for name, value in params.items() if name not in trained}
+
+
+def combine(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
+    """Merge trained and frozen parameters, sorted by name: the inverse of `partition`."""
+    return dict(sorted({**frozen, **trained}.items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model and how it is trained.
+
+    Attributes:
+        source: Files, tokenizer and architecture.
+        decoder: Configuration of the decoder, with every layer on its own.
+        method: Which parameters are trained.
+        reads_weights: Whether initial parameters are read from files; otherwise they are random.
+    """
+
+    source: ModelSource
+    decoder: DecoderConfig
+    method: Method
+    reads_weights: bool
+
+    @property
+    def adapters(self) -> Mapping[str, Lora]:
+        """Adapters by projection."""
+        return self.decoder.adapters
+
+    @property
+    def quantised(self) -> Mapping[str, Kind]:
+        """Kernels stored in few bits, by projection."""
+        return self.decoder.quantised
+
+    @property
+    def runs(self) -> tuple[range, ...]:
+        """Runs of equal layers."""
+        return self.decoder.equal_layers()
+
+    @property
+    def stacked(self) -> DecoderShapes:
+        """The decoder with equal layers stacked."""
+        return replace(self.decoder, runs=self.runs).shapes()
+
+    @property
+    def graphdef(self) -> nnx.GraphDef[Decoder]:
+        """Structure of the decoder, with every layer on its own."""
+        return self.decoder.shapes().graphdef
+
+    @property
+    def shapes(self) -> Params:
+        """Parameters by name, as shapes, with every layer on its own."""
+        return unstack_layers(self.stacked.shapes)
+
+    @property
+    def base(self) -> Params:
+        """Shapes of the parameters without adapters."""
+        return {name: shape for name, shape in self.shapes.items() if not is_lora(name)}
+
+    @property
+    def trained(self) -> Params:
+        """Shapes of the trained parameters."""
+        return partition(self.method, self.shapes)[0]
+
+    @property
+    def frozen(self) -> Params:
+        """Shapes of the frozen parameters."""
+        return partition(self.method, self.shapes)[1]
+
+    @property
+    def origin(self) -> str:
+        """Origin of the initial parameters: `pretrained` or `random`."""
+        return "pretrained" if self.reads_weights else "random"
+
+    def document(self) -> dict[str, Any]:
+        """Return family, origin and parameter counts, for the manifest."""
+        return {
+            "family": self.source.spec.family,
+            "origin": self.origin,
+            "parameters": parameter_count(self.base),
+            "trained_parameters": parameter_count(self.trained),
+        }
+
+    def merged(self, params: Params) -> Params:
+        """Return the parameters of the equivalent plain model, for an export."""
+        return merge_loras(params, self.adapters) if self.adapters or self.quantised else params
+
+
+def build_model(config: Config, source: ModelSource) -> Model:
+    """Return the model of a configuration, with a smaller shape if `model.shape` is small.
+
+    Raises:
+        ProblemError: Exit code 2; the model lacks requested projections, or settings conflict.
+    """
+    if problems := check_precision_conflicts(config):
+        raise ProblemError(problems, exit_code=2)
+    source = shrink(source) if config.model.shape == "small" else source
+    precision, method = config.precision, choose_method(config)
+    decoder = DecoderConfig(
+        spec=source.spec,
+        params_dtype=precision.params,
+        compute_dtype=precision.compute,
+        remat=resolve_remat(config),
+        deterministic=precision.cpu_isa != NATIVE,
+        mlp_chunk_tokens=config.memory.mlp_chunk_tokens,
+        adapters=method.adapters(source),
+    )
+    reads_weights = config.model.weights != "random" and source.weights == "pretrained"
+    model = Model(source=source, decoder=decoder, method=method, reads_weights=reads_weights)
+    kernels = {
+        name.removesuffix(".kernel"): shape.shape for name, shape in model.shapes.items() if name.endswith(".kernel")
+    }
+    return replace(model, decoder=replace(decoder, quantised=method.quantised(kernels)))
+
+
+def resolve_remat(config: Config) -> Remat:
+    """Return the rematerialisation of layers; `auto` is `layer`."""
+    return "layer" if config.memory.remat == "auto" else config.memory.remat
+
+
+def check_precision_conflicts(config: Config) -> list[Problem]:
+    """Return the problems of precision and rematerialisation settings that defeat the purpose of the method."""
+    problems, method = [], config.method
+    if config.precision.params == "float16" and method.kind == "full":  # adapters are float32
+        what = "precision.params is float16 and method.kind is full."
+        problems.append(problem_of("TP704", file=config.name, pointer="/precision/params", what=what))
+    if method.base != "plain" and config.memory.remat == "none":
+        what = f"method.base is {method.base} and memory.remat is none."
+        problems.append(problem_of("TP705", file=config.name, pointer="/memory/remat", what=what))
+    return problems
+
+
+def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
+    """Return the model of a configuration, or None if it cannot be built; reads no parameters.
+
+    Args:
+        config: The run.
+        problems: Problems of the model are appended.
+        with_weights: Whether to check the weights; a resumed run has them in its checkpoint.
+    """
+    model, with_weights = None, with_weights and config.model.shape == "own"
+    with collect_problems(problems):
+        source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
+        model = build_model(config, source)
+    if model is None:
+        return None
+    if config.model.weights == "pretrained" and model.source.weights == "builtin" and model.source.full_spec is None:
+        name = config.model.name
+        what = f"model.weights is pretrained, but the built-in model {name} has no weights."
+        fix = "Remove model.weights, or set it to random."
+        problems.append(problem_of("TP060", file=name, pointer="/model/weights", what=what, why=None, next=fix))
+    if with_weights and model.reads_weights:
+        with collect_problems(problems):
+            refuse_unusable_weights(model.source, model.base)
+    return model

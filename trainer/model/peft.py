@@ -1,0 +1,512 @@
+"""LoRA adapters in PEFT's format: read, written, and merged into a model.
+
+An adapter folder contains adapter_config.json and adapter_model.safetensors. Options that are not implemented are
+refused by name. GPT-2 stores query, key and value in one module, which is three projections here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from evidence.writing import write_json
+from schemas.problems import Problem, ProblemError, problem_of, rule
+from trainer.config.other_content import refuse_other_content
+from trainer.model.decoder import abstract, flatten
+from trainer.model.export import export, refuse_taken
+from trainer.model.families import HEAD
+from trainer.model.load import StoredTensor, load_params, open_safetensors, strip_prefix
+from trainer.model.lora import Lora, is_lora, lora_names
+from trainer.model.quantised import dequantise
+from trainer.model.source import ModelSource, resolve
+from trainer.model.stacks import Params
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""PEFT's prefix of module names."""
+FIRST, SECOND = ".lora_A.weight", ".lora_B.weight"
+TOKENS_TABLE, HEAD_TABLE = "tokens.table", "head.table"
+DTYPES = ("float32", "bfloat16", "float16")
+
+IGNORED = {
+    *("auto_mapping", "base_model_name_or_path", "exclude_modules", "fan_in_fan_out", "inference_mode"),
+    *("layers_pattern", "layers_to_transform", "modules_to_save", "peft_version", "r", "lora_alpha", "lora_dropout"),
+    *("rank_pattern", "alpha_pattern", "revision", "runtime_config", "target_modules", "use_rslora", "megatron_core"),
+    *("qalora_group_size", "ensure_weight_tying", "save_embedding_layers"),
+}
+"""Options with any value: they are read, only describe the origin, or follow from the tensors. Others must be off."""
+ALLOWED: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "task_type": ("CAUSAL_LM", None),
+    "bias": ("none", None),
+    # Other ways of initialisation change the base model first.
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),
+}
+"""Options with the values that are implemented."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterConfig:
+    """An adapter_config.json.
+
+    Attributes:
+        rank: Default rank.
+        alpha: Default alpha.
+        dropout: Dropout of all adapters.
+        is_rslora: Whether alpha is divided by the square root of the rank.
+        ranks: Other ranks, by pattern of module names.
+        alphas: Other alphas.
+        modules_to_save: Suffixes of the names of modules that are stored completely.
+        keeps_tie: Whether a stored token table is also the head of a tied model.
+    """
+
+    rank: int
+    alpha: float
+    dropout: float
+    is_rslora: bool
+    ranks: Mapping[str, int]
+    alphas: Mapping[str, float]
+    modules_to_save: tuple[str, ...]
+    keeps_tie: bool
+
+    def module_rank(self, module: str) -> int:
+        """Return the rank of a module such as `model.layers.0.self_attn.q_proj`."""
+        return int(_match(self.ranks, module, self.rank))
+
+    def module_scale(self, module: str) -> float:
+        """Return the factor of the product of a module's two matrices."""
+        rank = self.module_rank(module)
+        return float(_match(self.alphas, module, self.alpha) / (math.sqrt(rank) if self.is_rslora else rank))
+
+
+def _match(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
+    """Return the value of the first pattern that matches the end of a module's name, as PEFT does."""
+    return next((value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), default)
+
+
+def read_adapter_config(folder: Path) -> AdapterConfig:
+    """Read adapter_config.json.
+
+    Raises:
+        ProblemError: Exit code 2; it is missing or damaged, or has invalid or unsupported values.
+    """
+    file = folder / CONFIG
+    refuse_other_content(file, "TP047")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refuse(file, f"{CONFIG} cannot be read: {type(error).__name__}.") from error
+    if not isinstance(config, dict):
+        raise _refuse(file, f"{CONFIG} is not a JSON object.")
+    if problems := [*_unsupported_options(config, file), *_invalid_values(config, file)]:
+        raise ProblemError(problems, exit_code=2)
+    return AdapterConfig(
+        rank=config["r"],
+        alpha=float(config["lora_alpha"]),
+        dropout=float(config.get("lora_dropout") or 0.0),
+        is_rslora=bool(config.get("use_rslora")),
+        ranks=config.get("rank_pattern") or {},
+        alphas={key: float(value) for key, value in (config.get("alpha_pattern") or {}).items()},
+        modules_to_save=tuple(config.get("modules_to_save") or ()),
+        keeps_tie=bool(config.get("ensure_weight_tying")),
+    )
+
+
+def _refuse(file: Path, what: str, why: str | None = None) -> ProblemError:
+    problem = problem_of("TP047", file=str(file), what=what, why=why or rule("TP047").why)
+    return ProblemError([problem], exit_code=2)
+
+
+def _unsupported_options(config: Mapping[str, Any], file: Path) -> list[Problem]:
+    problems = []
+    for key, value in config.items():
+        is_off = value is None or value is False or value in ({}, [], "")
+        is_allowed = any(value == each and type(value) is type(each) for each in ALLOWED.get(key, ()))
+        if key not in IGNORED and not is_allowed and (key in ALLOWED or not is_off):
+            what = f"`{key}` is {json.dumps(value)[:60]}, which is not supported."
+            problems.append(problem_of("TP047", file=str(file), what=what, pointer=f"/{key}"))
+    if "peft_type" not in config:
+        problems.append(problem_of("TP047", file=str(file), what="`peft_type` is missing; only LORA is supported."))
+    return problems
+
+
+def _invalid_values(config: Mapping[str, Any], file: Path) -> list[Problem]:
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+    def is_rank(value: Any) -> bool:
+        return type(value) is int and value > 0
+
+    dropout, saved = config.get("lora_dropout") or 0, config.get("modules_to_save") or []
+    checks = {
+        "r": is_rank(config.get("r")),
+        "lora_alpha": is_number(config.get("lora_alpha")),
+        "lora_dropout": is_number(dropout) and 0 <= dropout < 1,
+        "modules_to_save": isinstance(saved, list) and all(isinstance(each, str) for each in saved),
+        "rank_pattern": _are_patterns(config.get("rank_pattern") or {}, is_rank),
+        "alpha_pattern": _are_patterns(config.get("alpha_pattern") or {}, is_number),
+    }
+    invalid = {key: json.dumps(config.get(key))[:60] for key, is_valid in checks.items() if not is_valid}
+    return [
+        problem_of("TP047", file=str(file), what=f"`{key}` is {value}, which is invalid.", pointer=f"/{key}")
+        for key, value in invalid.items()
+    ]
+
+
+def _are_patterns(value: Any, is_valid: Callable[[Any], bool]) -> bool:
+    if not isinstance(value, dict) or not all(is_valid(each) for each in value.values()):
+        return False
+    try:
+        return all(re.compile(rf"(.*\.)?({key})$") for key in value)
+    except re.error:
+        return False
+
+
+def projections_by_module(source: ModelSource) -> Mapping[str, tuple[str, ...]]:
+    """Return the projections in each module by its full name; a module with several keeps their order."""
+    return {
+        link.tensor.removesuffix(".weight"): tuple(name.removesuffix(".kernel") for name in link.params)
+        for link in source.family.links(source.spec)
+        if all(name.endswith(".kernel") for name in link.params)
+    }
+
+
+# Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """An adapter: `loras` by projection, and its float32 parameters by name.
+
+    Besides the two matrices of each projection, the parameters may replace whole parameters of the model. `source` is
+    the model that the adapter computes, whose head is untied if the adapter replaces one table of a tied model.
+    """
+
+    loras: dict[str, Lora]
+    params: Params
+    source: ModelSource | None = None
+
+
+def read_adapter(folder: Path, source: ModelSource) -> Adapter:
+    """Read the adapter in a folder for a model.
+
+    Raises:
+        ProblemError: Exit code 2; files are missing or damaged, an option is not supported, or the adapter belongs to
+            another model.
+    """
+    config = read_adapter_config(folder)
+    if not (folder / WEIGHTS).is_file() and (folder / "adapter_model.bin").is_file():
+        why = "adapter_model.bin is a pickle, which can run code when it is read."
+        raise _refuse(folder / WEIGHTS, f"{WEIGHTS} does not exist in the adapter's folder.", why)
+    with ExitStack() as stack:
+        handle = open_safetensors(folder / WEIGHTS, stack)
+        tensors = {name.removeprefix(PREFIX): StoredTensor(name=name, handle=handle) for name in handle.keys()}  # noqa: SIM118
+        if source.spec.tied_head and _is_untied(tensors, config, source):
+            source = _untie(source)
+        if problems := _mismatches(tensors, config, source, folder / WEIGHTS):
+            raise ProblemError(problems, exit_code=2)
+        return _convert(tensors, config, source)
+
+
+def _convert(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> Adapter:
+    loras: dict[str, Lora] = {}
+    params: Params = {}
+    modules = projections_by_module(source)
+    for name, stored in tensors.items():
+        if name.endswith(FIRST):
+            module = name.removesuffix(FIRST)
+            first, second = stored.read(), tensors[module + SECOND].read()
+            lora = Lora(rank=first.shape[0], scale=config.module_scale(module), dropout=config.dropout)
+            projections = modules[_full_name(module, source)]
+            for projection, part in zip(projections, np.split(second, len(projections)), strict=True):
+                loras[projection] = replace(lora, number=len(loras))
+                params |= dict(zip(lora_names(projection), (_float32(first.T), _float32(part.T)), strict=True))
+        elif not name.endswith(SECOND):
+            replaced = _replaced_param(name, source)
+            assert replaced is not None, "unknown tensors were refused"
+            params[replaced] = _float32(stored.read())
+    return Adapter(loras=loras, params=params, source=source)
+
+
+def _float32(value: NDArray[Any]) -> NDArray[np.float32]:
+    return np.array(value, np.float32, order="C")
+
+
+def _is_untied(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> bool:
+    """Return whether PEFT unties the token table and the head of a tied model: it saves a copy of a module."""
+    table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
+    saves_table = table.removesuffix(".weight").endswith(config.modules_to_save)
+    keeps_tie = config.keeps_tie and table.endswith("embed_tokens.weight")  # PEFT knows the token table by this name
+    return HEAD in tensors or (saves_table and not keeps_tie)
+
+
+def _untie(source: ModelSource) -> ModelSource:
+    key, untied = source.family.text_key, {"tie_word_embeddings": False}
+    own = {} if key is None else {key: {**source.config[key], **untied}}
+    return replace(source, spec=replace(source.spec, tied_head=False), config={**source.config, **untied, **own})
+
+
+def with_head(params: Params, source: ModelSource) -> Params:
+    """Return a model's parameters with a table for the head, a copy of the token table where the model was tied."""
+    if source.spec.tied_head or HEAD_TABLE in params:
+        return params
+    return dict(sorted({**params, HEAD_TABLE: params[TOKENS_TABLE]}.items()))
+
+
+def _full_name(module: str, source: ModelSource) -> str:
+    """Return the name of a module in the family's files, whatever wraps the model."""
+    plain = strip_prefix(module, source.family)
+    names = projections_by_module(source)
+    return next((full for full in names if strip_prefix(full, source.family) == plain), module)
+
+
+def _replaced_param(tensor: str, source: ModelSource) -> str | None:
+    """Return the parameter that a complete tensor replaces, such as a token table or a norm, or None."""
+    plain = strip_prefix(tensor, source.family)
+    for link in source.family.links(source.spec):
+        if strip_prefix(link.tensor, source.family) == plain and len(link.params) == 1 and not link.transposed:
+            return link.params[0]
+    return None
+
+
+def _mismatches(
+    tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource, file: Path
+) -> list[Problem]:
+    """Return a problem for each kind of difference between adapter and model, with the tensors concerned."""
+    shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
+    modules = projections_by_module(source)
+    unknown, unpaired, reshaped = [], [], []
+    for name, stored in tensors.items():
+        if name.endswith((FIRST, SECOND)):
+            module = name.removesuffix(FIRST).removesuffix(SECOND)
+            projections = modules.get(_full_name(module, source), ())
+            kernels = [shapes[f"{each}.kernel"].shape for each in projections]
+            rank, outputs = config.module_rank(module), sum(shape[1] for shape in kernels)
+            if not kernels:
+                unknown.append(name)
+                continue
+            if module + FIRST not in tensors or module + SECOND not in tensors:
+                unpaired.append(name)
+                continue
+            wanted = (rank, kernels[0][0]) if name.endswith(FIRST) else (outputs, rank)
+        elif (replaced := _replaced_param(name, source)) is not None:
+            wanted = shapes[replaced].shape
+        else:
+            unknown.append(name)
+            continue
+        if stored.shape != wanted:
+            reshaped.append(f"{name} has shape {list(stored.shape)} instead of {list(wanted)}")
+    kinds = {
+        f"belong to no module of {source.name} that an adapter can be on": unknown,
+        "lack the other matrix of their module": unpaired,
+        f"have another shape than {source.name} and adapter_config.json require": reshaped,
+    }
+    problems = [
+        problem_of("TP047", file=str(file), what=f"{len(names):,} tensors {text}: {_list(names)}.")
+        for text, names in kinds.items()
+        if names
+    ]
+    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} has no tensors.")])
+
+
+def _list(names: list[str]) -> str:
+    first = ", ".join(names[:4])
+    return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
+
+
+# Writing
+
+
+def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], source: ModelSource) -> None:
+    """Write an adapter into a folder that does not exist yet, or is empty.
+
+    Args:
+        folder: Created here.
+        params: The two matrices of each adapter by name; others are ignored.
+        loras: Adapters by projection.
+        source: The base model.
+
+    Raises:
+        ProblemError: Exit code 2; the folder is not empty.
+    """
+    refuse_taken(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, NDArray[np.float32]] = {}
+    ranks: dict[str, int] = {}
+    scales: dict[str, float] = {}
+    for module, projections in projections_by_module(source).items():
+        if adapted := [name for name in projections if name in loras]:
+            first, second = _fuse(projections, params, loras)
+            tensors |= {PREFIX + module + FIRST: first, PREFIX + module + SECOND: second}
+            ranks[module], scales[module] = first.shape[0], loras[adapted[0]].scale
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / WEIGHTS).chmod(folder.stat().st_mode & 0o666)
+    alphas = {module: scales[module] * ranks[module] for module in ranks}
+    rank, alpha = (Counter(each.values()).most_common(1)[0][0] for each in (ranks, alphas))
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": source.name,
+        "revision": source.revision,
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": max(lora.dropout for lora in loras.values()),
+        "target_modules": sorted(ranks),  # full names, so that no other module gets an adapter
+        "rank_pattern": {module: each for module, each in ranks.items() if each != rank},
+        "alpha_pattern": {module: each for module, each in alphas.items() if each != alpha},
+        "bias": "none",
+        "fan_in_fan_out": source.spec.family == "gpt2",
+        "use_rslora": False,
+        "use_dora": False,
+        "modules_to_save": None,
+        "init_lora_weights": True,
+        "inference_mode": True,
+    }
+    write_json(folder / CONFIG, config)
+
+
+def _fuse(
+    projections: tuple[str, ...], params: Params, loras: Mapping[str, Lora]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the two matrices of a module, `[rank inputs]` and `[outputs rank]`.
+
+    The adapters of several projections are concatenated along the rank, and each writes its own outputs. If they share
+    the first matrix, as PEFT's own do, it is written once.
+    """
+    scale = next(loras[name].scale for name in projections if name in loras)
+    firsts: dict[str, Any] = {}
+    seconds: dict[str, Any] = {}
+    outputs = {}
+    for name in projections:
+        if name in loras:
+            first, second = (np.asarray(jax.device_get(params[each]), np.float32) for each in lora_names(name))
+            firsts[name], seconds[name] = first.T, second.T * (loras[name].scale / scale)
+            outputs[name] = second.shape[1]
+        else:
+            outputs[name] = int(params[f"{name}.kernel"].shape[1])
+    stacked = list(firsts.values())
+    if len(stacked) == len(projections) and all(np.array_equal(stacked[0], each) for each in stacked):
+        return np.ascontiguousarray(stacked[0]), np.ascontiguousarray(np.concatenate(list(seconds.values())))
+    whole = np.zeros((sum(outputs.values()), sum(map(len, stacked))), np.float32)
+    row = column = 0
+    for name, height in outputs.items():
+        if name in seconds:
+            width = seconds[name].shape[1]
+            whole[row : row + height, column : column + width] = seconds[name]
+            column += width
+        row += height
+    return np.ascontiguousarray(np.concatenate(stacked)), whole
+
+
+# Merging
+
+
+def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
+    """Return the parameters of the plain model that a decoder with adapters computes.
+
+    Quantised kernels are dequantised to the dtype of the token table.
+    """
+    dtype = params[TOKENS_TABLE].dtype
+    base: Params = {}
+    for name, value in params.items():
+        if name.endswith(".codes"):
+            projection = name.removesuffix(".codes")
+            base[f"{projection}.kernel"] = dequantise(value, params[f"{projection}.scales"], dtype)
+        elif not name.endswith(".scales") and not is_lora(name):
+            base[name] = value
+    own = {name: value for name, value in params.items() if is_lora(name)}
+    return _add_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
+
+
+def _add_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
+    """Add adapters with their weights; sums are taken in float32 and rounded once to the dtype of the parameter."""
+    merged: Params = {}
+    for name, value in sorted(params.items()):
+        deltas = [(_delta(name, value, adapter), weight) for adapter, weight in adapters]
+        terms = [delta * weight for delta, weight in deltas if delta is not None]
+        merged[name] = sum(terms, jnp.asarray(value, jnp.float32)).astype(value.dtype) if terms else value
+    return merged
+
+
+def _delta(name: str, value: Any, adapter: Adapter) -> Any:
+    """Return what an adapter adds to a parameter, or None."""
+    projection = name.removesuffix(".kernel")
+    if projection in adapter.loras and projection != name:
+        first, second = (jnp.asarray(adapter.params[each], jnp.float32) for each in lora_names(projection))
+        return jnp.matmul(first, second, precision="highest") * adapter.loras[projection].scale
+    if name in adapter.params and not is_lora(name):
+        return jnp.asarray(adapter.params[name], jnp.float32) - jnp.asarray(value, jnp.float32)
+    return None
+
+
+def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
+    """Write a model with adapters merged into it, which every other tool can load.
+
+    Args:
+        source: The base model.
+        adapters: Their folders and weights; weight 1 adds the adapter as it was trained.
+        folder: Created here.
+        dtype: Element type to write.
+
+    Raises:
+        ProblemError: Exit code 2; base or adapter cannot be used, or the folder is not empty.
+    """
+    chosen = [(read_adapter(path, source), weight) for path, weight in adapters]
+    params = load_params(
+        source, flatten(abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none"))[1]
+    )
+    merged = next((each.source for each, _ in chosen if each.source and not each.source.spec.tied_head), source)
+    for adapter, _ in chosen:
+        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
+            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
+    export(folder, _add_adapters(with_head(params, merged), chosen), merged)
+
+
+def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
+    """Merge adapters into a model, both named as on the command line.
+
+    Args:
+        base: Folder, or name on the hub.
+        adapters: Folders, each optionally followed by `=weight`; an existing folder of the whole name takes precedence.
+        folder: Created here.
+        dtype: Element type to write; by default that in the base's config.json.
+
+    Raises:
+        ProblemError: Exit code 2; base or adapter cannot be used, a weight or dtype is invalid, or the folder is not
+            empty.
+    """
+    source = resolve(base)
+    chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"
+    if chosen not in DTYPES:
+        what = f"A model cannot be written in the element type {chosen!r}."
+        raise ProblemError([problem_of("TP066", file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
+    merge(source, [parse_weighted(each) for each in adapters], folder, dtype=chosen)
+
+
+def parse_weighted(text: str) -> tuple[Path, float]:
+    """Return folder and weight: `adapters/one=0.7` is `adapters/one` and 0.7."""
+    name, equals, weight = text.rpartition("=")
+    if not equals or Path(text).is_dir():
+        return Path(text), 1.0
+    try:
+        value = float(weight)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        what = f"The weight of {name} is {weight!r}, which is not a number."
+        raise ProblemError([problem_of("TP066", file=text, what=what)], exit_code=2)
+    return Path(name), value
