@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer.data.buckets import batches_of_one_length, lengths_of
+from trainer.data.packing import group_by_bucket, bucket_lengths
 from trainer.data.encode import encode_rows
-from trainer.data.order import order_of_pass, rows_in
+from trainer.data.order import pass_order, batch_indices
 from trainer.data.packing import one_each, pack_rows
 from trainer.data.rows import read_dataset
 from trainer.model.files.source import resolve
@@ -52,15 +52,15 @@ def measured(max_length: int) -> dict[str, float]:
 
 def bucketed_tokens(lengths: np.ndarray, max_length: int) -> float:
     """Return the tokens that one pass computes in sequences of `BUCKETS` lengths, as a mean over many passes."""
-    shapes = np.array(lengths_of(max_length, BUCKETS))
+    shapes = np.array(bucket_lengths(max_length, BUCKETS))
     kinds, rows, passes = np.searchsorted(shapes, lengths), len(lengths), BATCH_SIZE
 
     @cache
     def order(number: int) -> np.ndarray:
-        plain = order_of_pass(number, rows=rows, seed=0, shuffle=True)
-        return batches_of_one_length(plain, kinds, number=number, batch_size=BATCH_SIZE, seed=0)
+        plain = pass_order(number, rows=rows, seed=0, shuffle=True)
+        return group_by_bucket(plain, kinds, number=number, batch_size=BATCH_SIZE, seed=0)
 
-    steps = [rows_in(order, step, rows=rows, batch_size=BATCH_SIZE) for step in range(passes * rows // BATCH_SIZE)]
+    steps = [batch_indices(order, step, rows=rows, batch_size=BATCH_SIZE) for step in range(passes * rows // BATCH_SIZE)]
     return float(sum(BATCH_SIZE * shapes[kinds[step].max()] for step in steps)) / passes
 
 

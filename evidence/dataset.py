@@ -16,7 +16,7 @@ from schemas.reading import read_rows
 LARGEST_BYTES = 64 * 2**20
 """Size of the largest file of rows that is read."""
 
-_BUILT_IN = Path(__file__).parents[1] / "trainer" / "data"
+_BUILT_IN = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 
 Stamp = tuple[int, int]
 """Size and mtime of a file."""

@@ -17,8 +17,8 @@ from schemas.reading import read_rows
 from schemas.validate import read_document
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
-from trainer.data.chat_template import rendered_at
-from trainer.data.render import PromptForm, form_of
+from trainer.data.conversations import rendered_at
+from trainer.data.conversations import PromptForm, infer_form
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.bundled_params import shipped_params, source_of
 from trainer.evaluation.challenged import ChallengeAnswers, receipt_groups
@@ -155,7 +155,7 @@ def nothing_stated(folder: Path, what: str) -> Problem:
 
 def form_stated(folder: Path, config: Config) -> PromptForm:
     """Return the form in which the model was taught to be prompted: as its log states, else as its rows are."""
-    return stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
+    return stated_form(folder) or infer_form(read_training_rows(config)[1], config.data.template)
 
 
 def answer_questions(

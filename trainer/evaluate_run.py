@@ -13,10 +13,10 @@ from evidence.writing import write_error
 from schemas.problems import ProblemError
 from schemas.render import as_sentence
 from trainer.config.tree import Config
-from trainer.data.answers import scoring_from, unreadable_items
-from trainer.data.chat_template import rendered_at
-from trainer.data.prompts import odd_items, prompts_of
-from trainer.data.render import form_of
+from trainer.data.answers import infer_scoring, unreadable_items
+from trainer.data.conversations import rendered_at
+from trainer.data.answers import check_items, encode_items
+from trainer.data.conversations import infer_form
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.evaluable import (
     config_of_run,
@@ -47,9 +47,9 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.model.params import Params
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.objectives.data import read_training_rows
-from trainer.objectives.items import unanswerable
+from trainer.data.answers import check_prompt_room
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
@@ -78,15 +78,15 @@ def evaluate_run(
     refuse_other_tokenizer(manifest := manifest_of(folder), model.source, file=str(folder))
     items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
-    form = stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
-    scoring, prompts = scoring_for(folder, config, items), prompts_of(items, form, tokenizer)
-    problems = unanswerable(config, items, prompts, max_positions=model.source.spec.max_positions)
+    form = stated_form(folder) or infer_form(read_training_rows(config)[1], config.data.template)
+    scoring, prompts = scoring_for(folder, config, items), encode_items(items, form, tokenizer)
+    problems = check_prompt_room(config, items, prompts, max_positions=model.source.spec.max_positions)
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
     room = model.source.spec.max_positions - config.evaluation.max_new_tokens
-    for problem in odd_items(items, tokenizer, prompts, scoring, max_prompt_tokens=room):
+    for problem in check_items(items, tokenizer, prompts, scoring, max_prompt_tokens=room):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
+    task = Task(config=config, model=model, objective=build_objective(config), mesh=build_mesh(devices.list))
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # of a process that was killed
         refuse_second_evaluation(folder)  # one that ended since the first look
@@ -117,7 +117,7 @@ def scoring_for(folder: Path, config: Config, items: RowFile) -> Scoring:
     if (stated := stated_scoring(folder)) is not None:
         return stated
     rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
-    return scoring_from(config.evaluation, rows, items.rows)
+    return infer_scoring(config.evaluation, rows, items.rows)
 
 
 def append_evaluation(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from evidence.hashes import sha256_file
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.data.encode import end_token_id
+from trainer.data.conversations import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form
 from trainer.generate.language_model import LanguageModel, generate, load_model

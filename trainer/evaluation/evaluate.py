@@ -21,9 +21,9 @@ from schemas.catalog import VERSION
 from schemas.reading import read_rows
 from schemas.validate import read_document
 from trainer.data.answers import SCORING, scoring_document
-from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
-from trainer.data.prompts import unwritable_items
-from trainer.data.render import FORM, PromptForm
+from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE
+from trainer.data.answers import unwritable_items
+from trainer.data.conversations import FORM, PromptForm
 from trainer.data.rows import RowFile
 from trainer.evaluation.sampler import Sampler
 from trainer.generate.decode import Completion

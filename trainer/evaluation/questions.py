@@ -10,8 +10,8 @@ from evidence.hashes import sha256_json
 from evidence.scores.overlap import row_texts
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
-from trainer.data.dev_reasoning import fresh_items
-from trainer.data.dev_reasoning.catalog import prompt_key
+from trainer.data.builtin.reasoning import fresh_items
+from trainer.data.builtin.reasoning import prompt_key
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.objectives.data import read_training_rows
 

@@ -13,9 +13,9 @@ from jaxtyping import Array, Key
 
 from evidence.scores.reading import Scoring
 from trainer.config.tree import EvaluationConfig
-from trainer.data.encode import Tokenizer, end_token_id
-from trainer.data.prompts import prompts_of
-from trainer.data.render import PromptForm
+from trainer.data.conversations import Tokenizer, end_token_id
+from trainer.data.answers import encode_items
+from trainer.data.conversations import PromptForm
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys
@@ -68,7 +68,7 @@ class Sampler:
         Raises:
             ProblemError: exit code 2; the chat template refuses items.
         """
-        return prompts_of(items, self.form, self.tokenizer)
+        return encode_items(items, self.form, self.tokenizer)
 
     def has_room(self, prompt: Sequence[int]) -> bool:
         """Return whether a prompt can be answered: it has a token, and leaves room for an output."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from evidence.rewards import logged_rollout_steps
 from schemas.render import as_sentence
-from trainer.data.source import BatchSource, HostBatch
+from trainer.data.order import BatchSource, HostBatch
 from trainer.loop.rollouts import Rollouts
 from trainer.loop.step import Params, TrainState
 

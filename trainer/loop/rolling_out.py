@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from trainer.data.source import batch_size_of
+from trainer.data.order import global_batch_size
 from trainer.generate.groups import group_functions, half_of
 from trainer.loop.compilation import Program
 from trainer.loop.mesh import rows_sharding
@@ -49,7 +49,7 @@ def rollout_size(task: Task) -> RolloutSize | None:
     if not isinstance(objective, GroupPolicy):
         return None
     return RolloutSize(
-        prompts=batch_size_of(task.config, devices=task.mesh.size) // objective.sequences_each,
+        prompts=global_batch_size(task.config, devices=task.mesh.size) // objective.sequences_each,
         width=objective.prompt_width,
         group_size=objective.sequences_each,
         new_tokens=objective.settings.max_completion_tokens,

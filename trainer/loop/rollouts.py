@@ -27,9 +27,9 @@ from evidence.rewards import (
     total_reward,
 )
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.data.encode import Tokenizer, end_token_id
-from trainer.data.render import prompt_of
-from trainer.data.source import HostBatch
+from trainer.data.conversations import Tokenizer, end_token_id
+from trainer.data.conversations import row_prompt
+from trainer.data.order import HostBatch
 from trainer.generate.decode import Completion
 from trainer.generate.groups import DrawnCompletion, GroupPrograms, row_keys
 from trainer.loop.mesh import rows_sharding
@@ -112,7 +112,7 @@ class Rollouts:
         for number, each in enumerate(drawn):
             row, reason = rows[number // size], each.written.finish_reason
             attempt = Attempt(
-                prompt=prompt_of(self.rows[row]),
+                prompt=row_prompt(self.rows[row]),
                 text=text_of(each.written, self.tokenizer),
                 row=self.rows[row],
                 finished=reason == "stop",

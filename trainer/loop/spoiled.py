@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from schemas.formats import quantity
-from trainer.data.source import BatchSource
+from trainer.data.order import BatchSource
 from trainer.loop.loss_scale import NAME, SMALLEST
 from trainer.loop.skipped_update import BEYOND, IN_A_ROW
 from trainer.loop.step import StepMetrics

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainer.data.source import BatchSource, HostBatch
+from trainer.data.order import BatchSource, HostBatch
 from trainer.recorder.sensors import DataWait
 
 

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.catalog import row_fields
-from trainer.data.source import BatchSource, HostBatch, PrefetchingSource, batch_size_of
+from trainer.data.order import BatchSource, HostBatch, PrefetchingSource, global_batch_size
 from trainer.loop.drawing import DrawingRecorder, StepCompletions
 from trainer.loop.entries import Entries, EntryRecorder
 from trainer.loop.held_out import AnswerRecorder, HeldOutMeasure, HeldOutPoints
@@ -248,7 +248,7 @@ class Loop:
 
     def data_position(self, step: int) -> int:
         """Return the sequences that the steps up to this one take from the stream of passes over the data."""
-        return step * batch_size_of(self.task.config, devices=self.task.mesh.size)
+        return step * global_batch_size(self.task.config, devices=self.task.mesh.size)
 
     def params_sha256(self, state: TrainState) -> str:
         """Return the hash of all parameters of the model."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainer.data.source import BatchSource
+from trainer.data.order import BatchSource
 from trainer.evaluation.held_out import HeldOut
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.programs import Steps

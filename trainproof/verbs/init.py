@@ -32,7 +32,7 @@ def init(
 
     with ending_at_once("init"):
         from evidence.writing import as_json_text
-        from trainer.first_config.make import Order, make
+        from trainer.first_config import Order, make
         from trainproof.terminal.first_config import made_text
 
         order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)

@@ -11,7 +11,7 @@ from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
-from trainer.data.answers import never_stopped, none_read, scoring_from
+from trainer.data.answers import never_stopped, none_read, infer_scoring
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
 NUMBER = {"prompt": "2 + 3?", "completion": "5"}
@@ -46,12 +46,12 @@ def items(*expected: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_the_reader_is_told_from_the_rows(rows: list, expected: list, answer: str, compare: str):
-    assert scoring_from(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
+    assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
 def test_what_is_set_is_not_told():
     settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-    scoring = scoring_from(settings, [TRACE], items("4"))
+    scoring = infer_scoring(settings, [TRACE], items("4"))
     assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
 
 
@@ -59,7 +59,7 @@ def test_a_configuration_of_an_earlier_version_reads_tags():
     earlier = document_of(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
         del earlier["evaluation"][key]
-    assert scoring_from(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
+    assert infer_scoring(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
 def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:

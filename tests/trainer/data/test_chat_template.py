@@ -16,10 +16,10 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.encode import encode_rows, prompt_ids
-from trainer.data.render import PromptForm, form_of, texts_of
+from trainer.data.encode import encode_rows, encode_prompt
+from trainer.data.conversations import PromptForm, infer_form, row_texts
 from trainer.data.rows import read_dataset
-from trainer.data.special_tokens import special_token_problems
+from trainer.data.conversations import special_token_problems
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.files.source import resolve
@@ -59,7 +59,7 @@ def test_a_plain_prompt_has_the_tokenizers_begin_token(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path)
     data = encode_rows([PAIR], tokenizer, max_length=128, file="rows.jsonl")
     assert list(data.encoded[0].token_ids).count(BOS_ID) == 1
-    assert prompt_ids("a\n", tokenizer, templated=False)[0] == BOS_ID
+    assert encode_prompt("a\n", tokenizer, templated=False)[0] == BOS_ID
 
 
 def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
     ],
 )
 def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: PromptForm):
-    assert form_of(rows) == form
+    assert infer_form(rows) == form
 
 
 def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
@@ -287,4 +287,4 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
 def test_marks_that_are_no_special_tokens_are_text():
     tokenizer = resolve("tiny-gpt2").tokenizer()
     row = {"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}
-    assert special_token_problems([row], texts_of, tokenizer, file="rows.jsonl", lines=[1]) == []
+    assert special_token_problems([row], row_texts, tokenizer, file="rows.jsonl", lines=[1]) == []

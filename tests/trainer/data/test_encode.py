@@ -14,12 +14,12 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import DataConfig
 from trainer.data.encode import Tally, encode_rows
-from trainer.data.files.encoded import EncodedRow, laid_out
-from trainer.data.render import render_row
+from trainer.data.encode import EncodedRow, collate
+from trainer.data.conversations import render_row
 from trainer.data.rows import read_dataset
-from trainer.data.shown import first_examples
+from trainer.data.encode import first_examples
 from trainer.model.files.source import resolve
-from trainer.objectives.pairs import encode_pairs
+from trainer.objectives.dpo import encode_pairs
 
 TRACE = {
     "prompt": "What is 2 + 2?",
@@ -38,7 +38,7 @@ def tokenizer():
 
 def padded(rows, max_length: int):
     """Return tokens and loss mask of rows that share no sequence."""
-    return laid_out([[row] for row in rows], max_length)[:2]
+    return collate([[row] for row in rows], max_length)[:2]
 
 
 def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:

@@ -10,9 +10,9 @@ import pytest
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.data.encode import encode_rows
-from trainer.data.files.encoded import TokenFile
+from trainer.data.encode import TokenFile
 from trainer.data.rows import RowFile, read_dataset
-from trainer.first_config.shapes import read_shapes
+from trainer.first_config import read_shapes
 from trainer.model.files.source import resolve
 
 SHARE_GPT = {
@@ -202,7 +202,7 @@ def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, m
     path = as_jsonl(tmp_path / "rows", rows)
     path.write_text(path.read_text().replace("\n", "\n\n", 1))
     small = read_dataset(str(path))
-    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
     large = read_dataset(str(path))
     assert not isinstance(large.rows, tuple)
     assert rows_of(large) == rows_of(small) == rows
@@ -211,7 +211,7 @@ def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, m
 
 
 def test_a_line_of_a_large_file_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
     path = as_jsonl(tmp_path / "rows", [PAIR, {"prompt": "a", "completion": ""}])
     assert f"{path} at /completion (line 2)" in refusal(path)
     path.write_text(json.dumps(PAIR) + "\n{\n")

@@ -11,8 +11,8 @@ from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.encode import encode_rows
-from trainer.data.kinds import odd_kinds
-from trainer.data.render import PromptForm, form_of, render_row
+from trainer.data.rows import check_kinds
+from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.evaluation.evaluate import stated_form
 from trainer.model.files.source import resolve
 
@@ -57,7 +57,7 @@ def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str,
     ],
 )
 def test_an_evaluation_asks_as_most_rows_do(rows, template, asked: str, tokenizer):
-    assert form_of(rows, template).render("{prompt}", tokenizer) == asked
+    assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
 def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
@@ -121,7 +121,7 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
     config = config_of(earlier)
     assert config.data.template == "{prompt}\n"
     assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
-    assert list(odd_kinds({"conversation": 3}, config.data.template, "rows")) == []
+    assert list(check_kinds({"conversation": 3}, config.data.template, "rows")) == []
 
 
 @pytest.mark.parametrize(

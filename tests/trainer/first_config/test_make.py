@@ -12,11 +12,11 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
-from trainer.first_config import make as story
-from trainer.first_config.choice import base_config, choose, measure
-from trainer.first_config.look import ModelAndData
-from trainer.first_config.make import Order, WrittenConfig, make
-from trainer.first_config.values import run_name
+from trainer import first_config as story
+from trainer.first_config import base_config, choose, measure
+from trainer.first_config import ModelAndData
+from trainer.first_config import Order, WrittenConfig, make
+from trainer.first_config import run_name
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning.gpu_memory import CUDA_BYTES

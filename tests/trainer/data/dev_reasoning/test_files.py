@@ -7,8 +7,8 @@ import pytest
 
 from schemas.validate import check_value
 from trainer.data.dev_reasoning.__main__ import main
-from trainer.data.dev_reasoning.catalog import SHARES, prompt_key, solve
-from trainer.data.dev_reasoning.sets import FOLDER
+from trainer.data.builtin.reasoning import SHARES, prompt_key, solve
+from trainer.data.builtin import FOLDER
 from trainer.data.dev_reasoning.stories import verify_two_step_story
 
 NAMES = {
