@@ -34,7 +34,7 @@ HAS_COMPILERS := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 NEWEST := .newest
 PYTHON312 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
 
-.PHONY: demo test test-slow test-all compilers nightly newest pictures check setup lock clean
+.PHONY: demo test test-slow test-failed test-all compilers nightly newest pictures check setup lock clean
 
 demo: setup ## train a small model and a LoRA adapter; check, package and verify them; open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
@@ -44,6 +44,10 @@ test: setup ## run the tests of every feature, in minutes
 
 test-slow: setup ## run the other tests: every key and layout, kills, full disks, installs, browsers, compilers
 	$(PYTEST) $(SECONDS_OF)slow.json -m "$(SLOW)"
+	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/compilers_stamp.py || $(MAKE) --no-print-directory compilers)
+
+test-failed: ## run the tests that failed last, one after the other
+	$(BIN)/pytest --last-failed --last-failed-no-failures none -m "not compiler and not pictures"
 	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/compilers_stamp.py || $(MAKE) --no-print-directory compilers)
 
 test-all: ## run both

@@ -21,20 +21,20 @@ BUILT_FROM = "trainproof/built_from.json"
 
 
 def built_from() -> dict[str, Any] | None:
-    """Return what git states about this tree, or what the source archive carries; None if nobody knows the commit."""
-    spec = spec_from_file_location("checkout", HERE / "trainer" / "recorder" / "checkout.py")
+    """Return what git states about this tree, or what the source archive carries; or None if the commit is unknown."""
+    spec = spec_from_file_location("code_identity", HERE / "trainer" / "recorder" / "code.py")
     assert spec is not None
     assert spec.loader is not None
-    checkout = module_from_spec(spec)
-    spec.loader.exec_module(checkout)
-    if identity := checkout.checkout_identity(HERE):
+    code = module_from_spec(spec)
+    spec.loader.exec_module(code)
+    if identity := code.checkout_identity(HERE):
         return dict(identity)
     carried = HERE / BUILT_FROM
     return dict(json.loads(carried.read_text("utf-8"))) if carried.is_file() else None
 
 
 def write_into(folder: Path) -> None:
-    """Write the record into a tree that is packed; without a known commit there is none."""
+    """Write the record into a tree to be packed, if the commit is known."""
     target = folder / BUILT_FROM
     target.unlink(missing_ok=True)
     if (identity := built_from()) is not None:

@@ -15,9 +15,8 @@ from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.data.conversations import end_token_id
-from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
-from trainer.evaluation.evaluate import stated_form
-from trainer.generate.language_model import LanguageModel, generate, load_model
+from trainer.evaluation.recorded import logged_form, read_config, require_checkpoint
+from trainer.generate.api import LanguageModel, generate, load_model
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
 from trainer.loop.restoring import restored_state
@@ -51,8 +50,8 @@ def export_run(
         ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
     target = output or default_target(folder, adapter=adapter, gguf=gguf)
-    config = config_of_run(folder)
-    refuse_without_checkpoint(folder)
+    config = read_config(folder)
+    require_checkpoint(folder)
     refuse_taken(target)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
@@ -66,7 +65,7 @@ def export_run(
         watch.say(f"exported the adapter of step {int(state.step)} to {target}")
         return target
     params = export_params(combine(state.trained, frozen), task)
-    form = stated_form(folder)
+    form = logged_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     written = partial(export, target) if gguf is None else partial(export_gguf, target, form=gguf)
     with StopRequest(max_minutes=None) as stop:

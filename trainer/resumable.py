@@ -20,7 +20,7 @@ from schemas.formats import quantity
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.evaluate import is_evaluated
+from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.restoring import latest_step
 from trainer.recorder.attached import attached_folder, walk_attached
 from trainer.recorder.recorder import refuse_folder

@@ -19,7 +19,7 @@ from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
-from trainer.evaluation.evaluate import is_evaluated
+from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.restoring import no_checkpoint, steps_of
 from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name

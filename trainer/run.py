@@ -19,9 +19,7 @@ from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.conversations import rendered_at
 from trainer.data.order import global_batch_size
-from trainer.evaluation.evaluate import ModelAnswers
-from trainer.evaluation.evaluator import Evaluator, evaluator_of
-from trainer.evaluation.held_out import held_out_of
+from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.headroom import record_headroom
@@ -43,10 +41,10 @@ from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, as_target, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
 from trainer.planning.step_work import ideal_seconds
+from trainer.recorder.environment import level_of
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
-from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe
@@ -103,7 +101,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
         record_headroom(read.rollouts, data.source.examples, states[0], of_model, recorder, memory)
-        evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
+        evaluator = build_evaluator(task, data, recorder, stop, watch, on_start=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         hashed = frozen_sha256(task, frozen, recorder)
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
@@ -119,7 +117,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             wait=wait,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
             rollouts=read.rollouts,
-            held_out=held_out_of(task, data),
+            held_out=build_held_out(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
             beside=devices.platform != "cpu",
             ideal_seconds=ideal_seconds(task, as_target(devices)),

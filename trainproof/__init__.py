@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evidence.extras import Extra
-    from trainer.generate.language_model import generate, load_model
+    from trainer.generate.api import generate, load_model
     from trainproof.tables import check, frame, metrics, read_run
 
 __all__ = ["check", "frame", "generate", "load_model", "metrics", "read_run"]
@@ -24,8 +24,8 @@ __all__ = ["check", "frame", "generate", "load_model", "metrics", "read_run"]
 _HOMES: dict[str, tuple[str, Extra | None]] = {
     "check": ("trainproof.tables", None),
     "frame": ("trainproof.tables", "frame"),
-    "generate": ("trainer.generate.language_model", "train"),
-    "load_model": ("trainer.generate.language_model", "train"),
+    "generate": ("trainer.generate.api", "train"),
+    "load_model": ("trainer.generate.api", "train"),
     "metrics": ("trainproof.tables", "frame"),
     "read_run": ("trainproof.tables", None),
 }

@@ -144,7 +144,7 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     numbers = np.random.default_rng(0).integers(1, task.model.source.spec.vocab, (rows, width))
 
     def answered() -> Any:
-        settings: dict[str, Any] = {"max_new_tokens": new, "stop_token_id": -1, "batch_size": rows, "keep_states": True}
+        settings: dict[str, Any] = {"max_new_tokens": new, "stop_token_id": -1, "batch_size": rows}
         return list(generate(task.model.graphdef, params, numbers.tolist(), **settings))
 
     jax.block_until_ready(params)

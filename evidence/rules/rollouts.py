@@ -28,7 +28,7 @@ from schemas.reading import get_path
 
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by compute type: at least six times the largest difference that
-benchmarks/sampler_gap.py measured when sampler and trainer had the same parameters."""
+benchmarks/results/sampler_gap.json measured when sampler and trainer had the same parameters."""
 _MEAN_TOLERANCE = 1e-6
 """Relative; the trainer adds in another order."""
 _FEWEST_PROMPTS = 8

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from checkouts import checkout_in, git
 
-from trainer.recorder import installed as installation
+from trainer.recorder import code as installation
 
 pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 

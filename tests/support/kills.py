@@ -41,10 +41,10 @@ from evidence.grade import check_run
 from evidence.index.index import index_folder
 from evidence.run import ROW_FILES, read_run
 from evidence.writing import RowWriter
-from trainer import evaluate_run as evaluation
 from trainer import run as trainer
 from trainer.evaluation import evaluate
-from trainer.evaluation.evaluator import Evaluator
+from trainer.evaluation import late as evaluation
+from trainer.evaluation.evaluate import Evaluator
 from trainer.loop.restoring import latest_step
 from trainer.loop.stop import StopRequest
 from trainer.model.files.source import resolve

@@ -19,9 +19,8 @@ DECIDING = (
     "action.yml",
     ".pre-commit-hooks.yaml",
     "evidence/extras.py",
-    "trainer/recorder/checkout.py",
     "trainer/recorder/code.py",
-    "trainer/recorder/installed.py",
+    "trainer/recorder/code.py",
     "tests/story/test_installed.py",
     "tests/story/test_other_repository.py",
 )

@@ -20,7 +20,6 @@ from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -33,8 +32,7 @@ from trainer.config.tree import (
     OptimizerConfig,
 )
 from trainer.data.rows import RowFile, read_dataset
-from trainer.evaluation.challenged import ChallengeAnswers
-from trainer.evaluation.questions import Questions
+from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run
 from trainer.loop.trained_params import kept_params
 from trainer.model.files.source import resolve
@@ -108,8 +106,8 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
     assert (score["questions"]["source"], score["questions"]["seed"]) == ("generated", 3)
     assert len(score["failures"]) == 20
     assert receipt["said"] == (
-        "Scored 0.000 (0.000 to 0.088) on 40 new questions, and states 0.000 (0.000 to 0.071) on eval_v1: the stated "
-        "score can be true. Of 50 stated answers: 6 written anew, identical, 44 followed in one pass, as stated."
+        "Scored 0.000 (0.000 to 0.088) on 40 new questions; it states 0.000 (0.000 to 0.071) on eval_v1, which is "
+        "plausible. Of 50 stated answers: 6 generated again, identical, 44 scored in one pass, as stated."
     )
 
 
@@ -226,7 +224,7 @@ def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: P
 def test_questions_left_out_count_as_right_up_to_as_many_as_were_asked(in_training: int | None, chance: float):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
     file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
-    found = ChallengeAnswers(
+    found = ChallengeResult(
         stated=ExactMatch(correct=94, n=100),
         stated_set="eval_v2",
         questions=Questions(items=file, source="generated", seed=1, in_training=in_training),

@@ -13,9 +13,9 @@ import trainer.run as story
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.late import evaluate_run
 from trainer.planning.devices import choose_devices
 from trainer.play import trained_entrant
 from trainer.recorder.progress import Watch

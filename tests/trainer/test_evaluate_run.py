@@ -17,12 +17,12 @@ from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer import evaluate_run as module
 from trainer.config.tree import Config, EvaluationConfig
-from trainer.evaluate_run import evaluate_run
-from trainer.evaluation import late_evaluation as addition
-from trainer.evaluation.evaluate import FORM
-from trainer.evaluation.sampler import Sampler
+from trainer.data.conversations import FORM
+from trainer.evaluation import late as addition
+from trainer.evaluation import late as module
+from trainer.evaluation.answers import Sampler
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.stop import StopRequest
 from trainer.model.files import export

@@ -13,7 +13,6 @@ from evidence.hashes import sha256_file
 from evidence.index.index import check_document
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -25,10 +24,11 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.evaluate_run import evaluate_run
-from trainer.evaluation.evaluable import config_of_run
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.files.export import export
 from trainer.model.files.export_gguf import export_gguf
 from trainer.model.files.source import resolve
@@ -146,7 +146,7 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
 @pytest.mark.slow
 def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, tmp_path):
     config = replace(
-        config_of_run(trained),
+        read_config(trained),
         model=ModelConfig(name=str(tmp_path / "base.gguf")),
         evaluation=EvaluationConfig(max_new_tokens=4),
     )

@@ -21,7 +21,7 @@ from schemas.catalog import schema
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.sampler import sampler_of
+from trainer.evaluation.answers import Sampler
 from trainer.loop import effective
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
@@ -459,9 +459,11 @@ def test_how_answers_are_drawn(tmp_path: Path):
 
     def texts(**settings: Any) -> list[str]:
         of = replace(task.config.evaluation, max_new_tokens=12, batch_size=4, **settings)
-        sampler = replace(sampler_of(task, data, data.scoring), settings=of)
+        sampler = replace(
+            Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer), settings=of
+        )
         [answers] = sampler.answer(params, {item["id"]: data.items.prompts[0]})
-        return [sampler.text_of(each.tokens) for each in answers]
+        return [sampler.decode_answer(each.tokens) for each in answers]
 
     assert len(texts()) == 1
     drawn = texts(samples=4)
@@ -474,7 +476,7 @@ def test_how_answers_are_drawn(tmp_path: Path):
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_the_evaluation(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import trainer.evaluation.sampler as module
+    import trainer.evaluation.answers as module
 
     asked = []
     real = module.generate

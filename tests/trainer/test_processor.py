@@ -14,9 +14,8 @@ from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import programs_of
 from trainer.planning.devices import choose_devices
-from trainer.recorder import processor
-from trainer.recorder.environment import environment
-from trainer.recorder.processor import ask_for, level_of
+from trainer.recorder import environment as module
+from trainer.recorder.environment import environment, level_of, request_level
 from trainer.replay.place import fitness_of
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
@@ -38,11 +37,11 @@ flags\t\t: fpu {flags} rdpid
 @pytest.fixture
 def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return what gives this machine another processor."""
-    monkeypatch.setenv("XLA_FLAGS", processor.ASKED)
+    monkeypatch.setenv("XLA_FLAGS", module.MAX_ISA_FLAG)
 
     def put(text: str) -> None:
         (tmp_path / "cpuinfo").write_text(text)
-        monkeypatch.setattr(processor, "PROCESSORS", tmp_path / "cpuinfo")
+        monkeypatch.setattr(module, "PROCESSORS", tmp_path / "cpuinfo")
 
     return put
 
@@ -58,23 +57,23 @@ def test_it_is_asked_for_before_jax_starts(on, monkeypatch: pytest.MonkeyPatch):
     on(described(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     assert level_of("x86-64-v3").why == "JAX had started for all that the processor has"
-    ask_for("native")
+    request_level("native")
     assert level_of("x86-64-v3").name == "native"
-    ask_for("x86-64-v3")
-    ask_for("x86-64-v3")
+    request_level("x86-64-v3")
+    request_level("x86-64-v3")
     assert level_of("x86-64-v3").name == "x86-64-v3"
     assert environment("x86-64-v3")["flags"]["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
     assert environment("native")["flags"]["XLA_FLAGS"].split()[1:] == ["--xla_cpu_max_isa=AVX2"]
     on(described("sse4_2 avx"))
     monkeypatch.delenv("XLA_FLAGS")
-    ask_for("x86-64-v3")
+    request_level("x86-64-v3")
     assert "XLA_FLAGS" not in os.environ
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (described(HASWELL.replace(" avx2", "").replace("fma ", "")), "this processor has no avx2, fma"),
+        (described(HASWELL.replace(" avx2", "").replace("fma ", "")), "this processor lacks avx2, fma"),
         ("", "this .* processor names no instructions of x86-64"),
         ("processor\t: 0\nFeatures\t: fp asimd sve bf16\nCPU part\t: 0xd40\n", "this .* names no instructions .*"),
     ],
@@ -89,7 +88,7 @@ def test_where_it_cannot_be_had_the_reason_is_said(on, text: str, why: str):
 def test_flags_of_ones_own_win(on, monkeypatch: pytest.MonkeyPatch):
     on(described(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=8")
-    ask_for("x86-64-v3")
+    request_level("x86-64-v3")
     assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_max_isa=AVX512"
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2 --xla_cpu_enable_platform_dependent_math=true")
     assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_enable_platform_dependent_math=true"
@@ -149,7 +148,7 @@ def test_a_level_that_is_not_to_be_had_here_is_held_to_the_tolerance(on):
     on(described("sse4_1 sse4_2 avx"))
     exact, remarks = fitness(portable, "x86-64-v3")
     assert not exact
-    why = "this processor has no avx2, bmi1, bmi2, f16c, fma, abm, movbe"
+    why = "this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe"
     assert f"compiled for: x86-64-v3 there, native ({why}) here" in remarks
 
 

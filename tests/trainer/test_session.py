@@ -14,7 +14,7 @@ from evidence import layout
 from evidence.targets import targets
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.loop.session_limit import BUNDLE_SECONDS, SESSIONS, STARTED, SessionLimit, closing_seconds, session_limit
 from trainer.loop.stop import StopRequest
 from trainer.recorder.progress import Watch

@@ -1,271 +1,279 @@
-"""Answering an evaluation set: every output written as it comes, every score computed from what was written.
-
-Scoring rules stand in `evidence.scores.reading`, sums in `evidence.scores.recompute`, so a checker computes the same.
-Decoding is `trainer.generate.decode`.
-"""
+"""Evaluate a run: the model before training, the model after it, and a few items every n steps in between."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from evidence import layout
-from evidence.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.scores.reading import Scoring, accepted_answers, expected_line, read_scoring
-from evidence.scores.recompute import MORE_SAMPLES, compute_scores, majority_fields
+from evidence.hashes import sha256_file, sha256_lines
+from evidence.rules.plausibility import score_caveats
+from evidence.scores.reading import accepted_answers, expected_line
+from evidence.scores.recompute import compute_scores, describe_form_losses, describe_run_gain, draw_ids
 from evidence.writing import RowWriter
 from schemas.catalog import VERSION
-from schemas.reading import read_rows
-from schemas.validate import read_document
-from trainer.data.answers import SCORING, scoring_document
-from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE
+from schemas.problems import Problem
+from schemas.render import as_sentence
+from trainer.data.answers import never_stopped, none_read, scoring_document
 from trainer.data.answers import unwritable_items
-from trainer.data.conversations import FORM, PromptForm
 from trainer.data.rows import RowFile
-from trainer.evaluation.sampler import Sampler
-from trainer.generate.decode import Completion
-from trainer.model.params import Params
-from trainer.recorder.recorder import now
+from trainer.evaluation.answers import Sampler, answer_items
+from trainer.evaluation.reanswer import trace_texts
+from trainer.loop.held_out import HeldOutPoint
+from trainer.loop.step import TrainState
+from trainer.loop.stop import StopRequest
+from trainer.loop.task import Task, without_reference
+from trainer.methods.method import combine
+from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
+from trainer.objectives.data import Data
+from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import Recorder, now
 
 EVALUATED = "evaluated"
-"""Event of the log that states a run's score."""
+"""Log event of a complete evaluation."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionsFile:
-    """One model's answers to a set, complete or up to where it was stopped."""
-
-    complete: bool
-    started_at: str
-    finished_at: str
-    rows: tuple[dict[str, Any], ...]
-    path: Path
+HELD_OUT_FIELDS = (
+    *("id", "prompt", "expected", "also_expected", "output_text", "extracted_answer", "correct"),
+    *("output_tokens", "finish_reason", "error"),
+)
+"""Fields of a prediction row that `answers_over_steps.jsonl` has too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAnswers:
-    """One model's answers, and which parameters gave them."""
+    """The answers of one model to an evaluation set."""
 
-    evaluated: PredictionsFile
+    complete: bool
+    """Whether every item was answered."""
+    started_at: str
+    finished_at: str
+    rows: tuple[dict[str, Any], ...]
+    path: Path
+    """File of the rows."""
     checkpoint: dict[str, Any]
+    """Step and hash of the parameters."""
 
     @property
     def seconds(self) -> float:
-        """How long it took to make them."""
-        began, ended = (datetime.fromisoformat(at) for at in (self.evaluated.started_at, self.evaluated.finished_at))
-        return (ended - began).total_seconds()
+        """Wall time of the evaluation."""
+        return (datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+
+    def document(self, samples: int) -> dict[str, Any]:
+        """Return the groups of `eval_summary.json` that belong to one model: parameters, file of answers, scores."""
+        predictions = {"path": self.path.name, "rows": len(self.rows), "sha256": sha256_file(self.path)}
+        return {"checkpoint": self.checkpoint, "predictions": predictions, **compute_scores(self.rows, samples)}
 
 
-def is_evaluated(folder: Path) -> bool:
-    """Return whether a run has an evaluation; one that was stopped before every item was answered does not count yet.
+@dataclass(frozen=True, kw_only=True)
+class Evaluator:
+    """Answers an evaluation set with the model of a run."""
 
-    Where the log states the score of a part, the whole would contradict it.
-    """
-    stated = stated_evaluation(folder)
-    if stated is None:
-        return False
-    logged = (record["event"] for record in read_rows(folder / layout.LOG, "log_record").values)
-    return stated.get("status") != "partial" or EVALUATED in logged
+    items: RowFile
+    sampler: Sampler
+    folder: Path
+    """Run folder, which gets the prediction files."""
+    stop: StopRequest
+    watch: Watch
+    on_start: Callable[[], None] = field(default=lambda: None)
+    """Called before the first answer."""
 
-
-def stated_evaluation(folder: Path) -> dict[str, Any] | None:
-    """Return the eval_summary.json of a run folder, or None if it is missing.
-
-    It is empty if the file is not a JSON object.
-    """
-    document = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
-    if (folder / layout.EVAL_SUMMARY).exists():
-        return document.value or {}
-    return None
-
-
-def stated_form(folder: Path) -> PromptForm | None:
-    """Return the form in which a run's model was taught to be prompted, None where its log does not state it."""
-    stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == FORM]
-    if not stated:
+    def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> ModelAnswers | None:
+        """Return the untrained model's answers, or None if no baseline is configured or training has begun."""
+        if not self.sampler.settings.baseline:
+            return None
+        step = int(state.step)
+        if step == 0:
+            return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline")
+        message = f"baseline evaluation skipped (resumed at step {step}); see the run that began at step 0"
+        recorder.log("info", "baseline_left_out", message, step=step)
         return None
-    conversation, system = stated[-1].get("conversation") is True, stated[-1].get("system")
-    template = stated[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
-    thinks = stated[-1].get("thinks")
-    return PromptForm(
-        conversation=conversation,
-        system=system if isinstance(system, str) else None,
-        template=template if isinstance(template, str) else AS_WRITTEN,
-        thinks=thinks if isinstance(thinks, bool) else None if conversation else False,
-    )
 
+    def evaluate(self, state: TrainState, frozen: Params, baseline: ModelAnswers | None, recorder: Recorder) -> bool:
+        """Answer the set with the trained model, record the summary, and return whether every item was answered."""
+        trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="evaluation")
+        summary = self.summary(trained, baseline, run_id=recorder.run_id)
+        recorder.document(layout.EVAL_SUMMARY, summary)
+        recorder.log(
+            "info",
+            # A run logs one evaluation. One that was stopped may be completed later, which seals the run again.
+            EVALUATED if trained.complete else "evaluation_stopped",
+            describe_summary(summary, self.items.name),
+            metrics=summary["metrics"],
+            eval_set_sha256=summary["eval_set"]["sha256"],
+            params_sha256=summary["checkpoint"]["params_sha256"],
+        )
+        for problem in self.unread_answers(trained):
+            recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+        for sentence in describe_form_losses(summary, ()):
+            recorder.log("warning", "answers_of_another_form", sentence)
+        return trained.complete
 
-def stated_scoring(folder: Path) -> Scoring | None:
-    """Return how the answers of a run are read, or None if its log does not state it: then the rows decide."""
-    stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == SCORING]
-    return read_scoring({"scoring": stated[-1]}) if stated else None
+    def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
+        """Answer every item in order until the run is told to stop, and append each row to `file` immediately."""
+        params = apart_on_devices(combine(state.trained, frozen))
+        self.on_start()
+        started_at, path = now(), self.folder / file
+        answered = answer_items(self.sampler, params, self.items.rows, self.sampler.encode_prompts(self.items))
+        rows: list[dict[str, Any]] = []
+        with RowWriter(path) as writer:
+            while len(rows) < len(self.items.rows) and not self.stop.reason():
+                rows.append(next(answered))
+                writer.append(rows[-1])
+                self.watch.done(what, len(rows), len(self.items.rows))
+        return ModelAnswers(
+            complete=len(rows) == len(self.items.rows),
+            started_at=started_at,
+            finished_at=now(),
+            rows=tuple(rows),
+            path=path,
+            checkpoint={"step": int(state.step), "params_sha256": params_sha256(params)},
+        )
 
+    def unread_answers(self, answered: ModelAnswers) -> list[Problem]:
+        """Return warnings if no output contains an answer that can be read, or none contains the stop text."""
+        unread = none_read(answered.rows, self.sampler.scoring, file=layout.PREDICTIONS)
+        return [*unread, *never_stopped(answered.rows, self.sampler.settings.stop, file=layout.PREDICTIONS)]
 
-def answer_set(
-    items: RowFile,
-    sampler: Sampler,
-    params: Params,
-    *,
-    path: Path,
-    stop_now: Callable[[], str | None],
-    progress: Callable[[int, int], None],
-) -> PredictionsFile:
-    """Answer every item in order and append a row each to `path`.
-
-    Args:
-        items: the evaluation set.
-        sampler: how it is put to the model. A prompt without room for an output is an error of its row, and so is one
-            without a token, which leaves nothing to continue.
-        params: the model.
-        path: file for the prediction rows.
-        stop_now: called before each item; a reason ends the evaluation early.
-        progress: called with items done and items in all.
-    """
-    started_at = now()
-    prompts = sampler.prompts_of(items)
-    roomy = {item["id"]: prompt for item, prompt in zip(items.rows, prompts, strict=True) if sampler.has_room(prompt)}
-    completions = sampler.answer(params, roomy)
-    rows: list[dict[str, Any]] = []
-    with RowWriter(path) as writer:
-        for item, prompt in zip(items.rows, prompts, strict=True):
-            if stop_now():
-                break
-            if sampler.has_room(prompt):
-                row = prediction_row(item, next(completions), sampler)
-            else:
-                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=sampler.max_prompt_tokens)
-            writer.append(row)
-            rows.append(row)
-            progress(len(rows), len(items.rows))
-    return PredictionsFile(
-        complete=len(rows) == len(items.rows), started_at=started_at, finished_at=now(), rows=tuple(rows), path=path
-    )
-
-
-def prediction_row(item: dict[str, Any], outputs: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:
-    """Return the row of an answered item: its own fields are of the first sample.
-
-    The first is one draw, as a user gets it: its score is an unbiased pass@1, and one text has one verdict and one
-    length. The majority has no text of its own, and its score depends on how many samples there are.
-    """
-    first, *others = (sample_of(item, output, sampler) for output in outputs)
-    row = identity(item) | first | {"error": None}
-    if not others:
-        return row
-    answers = [each["extracted_answer"] for each in (first, *others)]
-    return row | {MORE_SAMPLES: others} | majority_fields(answers, sampler.scoring, accepted_answers(item))
-
-
-def sample_of(item: dict[str, Any], output: Completion, sampler: Sampler) -> dict[str, Any]:
-    """Return what a row states of one answer."""
-    text = sampler.text_of(output.tokens)
-    return {
-        "output_text": text,
-        **sampler.scoring.verdict(text, output.finish_reason, accepted_answers(item), stop=sampler.settings.stop),
-        "output_tokens": len(output.tokens),
-        "finish_reason": output.finish_reason,
-        "output_token_ids": " ".join(map(str, output.tokens)),
-    }
-
-
-def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_tokens: int) -> dict[str, Any]:
-    """Return the row of an item that the model cannot answer: nothing to continue, or no room for it."""
-    why = f"the prompt has {prompt_tokens} tokens; at most {max_prompt_tokens} leave room for an output"
-    if prompt_tokens == 0:
-        why = "the tokenizer finds no token in the prompt, so there is nothing to continue"
-    return identity(item) | {
-        "output_text": "",
-        "extracted_answer": None,
-        "correct": False,
-        "format_ok": False,
-        "lenient_correct": False,
-        "output_tokens": 0,
-        "finish_reason": "error",
-        "error": why,
-    }
-
-
-def identity(item: dict[str, Any]) -> dict[str, Any]:
-    """Return what a row repeats of its item; items that share a group are not independent."""
-    group = {"group": item["group"]} if "group" in item else {}
-    expected, *others = accepted_answers(item)
-    also = {"also_expected": others} if others else {}
-    return (
-        group
-        | also
-        | {
-            "id": item["id"],
-            "prompt": item["prompt"],
-            "expected": expected,
-            "section": item.get("section"),
-            "category": item.get("category"),
-            "difficulty": item.get("difficulty"),
+    def summary(self, trained: ModelAnswers, baseline: ModelAnswers | None, *, run_id: str) -> dict[str, Any]:
+        """Return the document `eval_summary.json`."""
+        items, sampler, samples = self.items, self.sampler, self.sampler.settings.samples
+        unwritable = unwritable_items(items.rows, sampler.tokenizer, sampler.scoring)
+        complete = trained.complete and (baseline is None or baseline.complete)
+        return {
+            "schema_version": VERSION,
+            "run_id": run_id,
+            "status": "complete" if complete else "partial",
+            "started_at": trained.started_at,
+            "finished_at": trained.finished_at,
+            "eval_set": {
+                "name": items.name,
+                "items": len(items.rows),
+                "sha256": items.sha256,
+                "ids_sha256": sha256_lines(item["id"] for item in items.rows),
+                "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
+                "expected_sha256": sha256_lines(map(expected_line, items.rows)),
+                **({"items_unwritable": len(unwritable)} if unwritable else {}),
+            },
+            "generation": sampler.document(),
+            "scoring": scoring_document(sampler.scoring),
+            **trained.document(samples),
+            "baseline": None if baseline is None else baseline.document(samples),
         }
+
+
+def describe_summary(summary: dict[str, Any], name: str) -> str:
+    """Return the score as one line: value, interval, number of items, score before training, and caveats."""
+    score = summary["metrics"]["exact_match"]
+    if score["value"] is None:
+        return f"exact match on {name}: no item was answered"
+    inside = f"95 % interval {score['interval']['low']:.3f} to {score['interval']['high']:.3f}, {score['n']} items"
+    if summary["baseline"] and (before := summary["baseline"]["metrics"]["exact_match"]["value"]) is not None:
+        inside += f"; before training {before:.3f}"
+    parts = [f"exact match on {name}: {score['value']:.3f} ({inside})"]
+    if (sampled := summary.get("sampled")) is not None:
+        first, *_, last = sampled["pass_at"]
+        tries = ", ".join(f"pass@{each['tries']} {each['value']:.3f}" for each in (first, last))
+        parts.append(f"of {sampled['samples']} samples {tries}, majority {sampled['majority']['value']:.3f}")
+    if (gain := describe_run_gain(summary)) is not None:
+        parts.append(gain)
+    return "; ".join([*parts, *(caveat for _, caveat in score_caveats(summary))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Answers some items of the evaluation set every `every_steps` steps, greedily.
+
+    The items follow from the run's seed and use the program of the final evaluation, so a resumed or replayed run gets
+    the same rows.
+    """
+
+    sampler: Sampler
+    items: RowFile
+    """The selected items."""
+    prompts: Sequence[Sequence[int]]
+    """Token ids of each selected item."""
+    like: Sequence[Sequence[int]]
+    """Token ids of the whole set."""
+    every_steps: int
+
+    def is_due(self, done: int) -> bool:
+        """Return whether to evaluate after this many steps."""
+        return done % self.every_steps == 0
+
+    def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
+        """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
+        began = time.perf_counter()
+        params = apart_on_devices(combine(state.trained, without_reference(frozen)))
+        rows = tuple(
+            {"step": done} | {key: row[key] for key in HELD_OUT_FIELDS if key in row}
+            for row in answer_items(self.sampler, params, self.items.rows, self.prompts, like=self.like)
+        )
+        losses = answer_losses(self.sampler, params, self.items, self.prompts)
+        mean = fmean(losses) if losses else math.nan
+        figures: dict[str, float | None] = {"held_out_score": sum(row["correct"] for row in rows) / len(rows)}
+        if losses:
+            figures["held_out_loss"] = mean if math.isfinite(mean) else None
+        return HeldOutPoint(figures | {"held_out_seconds": time.perf_counter() - began}, rows)
+
+
+def build_held_out(task: Task, data: Data) -> HeldOut | None:
+    """Return the evaluation during training, or None if none is configured."""
+    settings = task.config.evaluation
+    if settings.every_steps == 0 or data.items is None:
+        return None
+    file, prompts = data.items.file, data.items.prompts
+    chosen = set(draw_ids([item["id"] for item in file.rows], settings.during_items, task.config.seed))
+    places = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
+    sampler = Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
+    return HeldOut(
+        sampler=replace(sampler, settings=replace(settings, samples=1)),
+        items=replace(
+            file, rows=tuple(file.rows[place] for place in places), lines=tuple(file.lines[place] for place in places)
+        ),
+        prompts=[prompts[place] for place in places],
+        like=prompts,
+        every_steps=settings.every_steps,
     )
 
 
-def generation_of(sampler: Sampler) -> dict[str, Any]:
-    """Return how a model is prompted, as `eval_summary.json` states it."""
-    of = sampler.settings
-    drawn = {"samples": of.samples, "seed": sampler.seed} | {
-        key: getattr(of, key) for key in ("temperature", "top_k", "top_p")
-    }
-    generation = {
-        "method": "greedy" if of.samples == 1 else "sampled",
-        **(drawn if of.samples > 1 else {}),
-        **({} if of.stop is None else {"stop": of.stop}),
-        "max_new_tokens": of.max_new_tokens,
-        "stop_token_id": sampler.stop_token_id,
-        "prompt_template": sampler.prompt_template,
-    }
-    return generation | {"sha256": sha256_json(generation)}
+def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Sequence[Sequence[int]]) -> list[float]:
+    """Return the mean loss in nats of each expected answer that fits into the model's positions."""
+    template = "<answer>{}</answer>" if sampler.scoring.answer == "tags" else "{}"
+    texts = []
+    for item, prompt in zip(items.rows, prompts, strict=True):
+        answer = sampler.tokenizer.encode(template.format(accepted_answers(item)[0]), add_special_tokens=False)
+        if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
+            texts.append((prompt, answer))
+    traces = trace_texts(
+        sampler.graphdef, params, texts, batch_size=sampler.settings.batch_size, options=sampler.options
+    )
+    return [float(trace.losses.mean()) for trace in traces]
 
 
-def summary_of(
-    trained: ModelAnswers,
-    baseline: ModelAnswers | None,
+def build_evaluator(
+    task: Task,
+    data: Data,
+    recorder: Recorder,
+    stop: StopRequest,
+    watch: Watch,
     *,
-    run_id: str,
-    items: RowFile,
-    sampler: Sampler,
-) -> dict[str, Any]:
-    """Return the document `eval_summary.json`."""
-    complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
-    unwritable = unwritable_items(items.rows, sampler.tokenizer, sampler.scoring)
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "status": "complete" if complete else "partial",
-        "started_at": trained.evaluated.started_at,
-        "finished_at": trained.evaluated.finished_at,
-        "eval_set": {
-            "name": items.name,
-            "items": len(items.rows),
-            "sha256": items.sha256,
-            "ids_sha256": sha256_lines(item["id"] for item in items.rows),
-            "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
-            "expected_sha256": sha256_lines(map(expected_line, items.rows)),
-            **({"items_unwritable": len(unwritable)} if unwritable else {}),
-        },
-        "generation": generation_of(sampler),
-        "scoring": scoring_document(sampler.scoring),
-        **score(trained, sampler.settings.samples),
-        "baseline": None if baseline is None else score(baseline, sampler.settings.samples),
-    }
-
-
-def score(answered: ModelAnswers, samples: int) -> dict[str, Any]:
-    """Return which parameters answered, the file of the answers, and the scores that follow from it."""
-    evaluated = answered.evaluated
-    return {
-        "checkpoint": answered.checkpoint,
-        "predictions": {
-            "path": evaluated.path.name,
-            "rows": len(evaluated.rows),
-            "sha256": sha256_file(evaluated.path),
-        },
-        **compute_scores(evaluated.rows, samples),
-    }
+    on_start: Callable[[], None] = lambda: None,
+) -> Evaluator | None:
+    """Return the evaluator of a run, or None if its configuration names no evaluation set."""
+    if data.items is None:
+        return None
+    return Evaluator(
+        items=data.items.file,
+        sampler=Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer),
+        folder=recorder.folder,
+        stop=stop,
+        watch=watch,
+        on_start=on_start,
+    )

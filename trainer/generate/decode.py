@@ -1,15 +1,14 @@
-"""Decoding of many prompts at once, greedy or drawn, with the keys and values of earlier tokens kept.
+"""Batched decoding with a key-value cache, greedy or sampled.
 
-Prompts are padded on the left, so that all rows write their next token into the same slot of the cache; padding is
-never looked at, and a row's result does not depend on the rows beside it. All batches of a call have one shape and are
-compiled once. Devices that hold the parameters share the rows, each with the keys and values of its own. Turning text
-into tokens and back, and scoring, happen elsewhere.
+Prompts are padded on the left, so that all rows write their next token into the same slot of the cache. Padding is
+masked, so a row's result does not depend on the other rows. All batches of a call have one shape and are compiled once.
+If the parameters are sharded, devices share the rows, each with their part of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -18,31 +17,61 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Key
-from numpy.typing import NDArray
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from trainer.generate.sampling import DrawKeys, Sampling
-from trainer.generate.steps import DecodeState, begin, go_on
+from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens
+from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
-from trainer.recorder.processor import CompilerOptions
+from trainer.recorder.environment import CompilerOptions
 
 PROMPT_BUCKET = 32
-"""Padded prompt lengths are multiples of this, so that sets with nearly the same longest prompt share a program."""
+"""Prompts are padded to a multiple of this, so that sets with similar longest prompts share a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What the model wrote for one prompt."""
+    """The new tokens of one prompt."""
 
     tokens: tuple[int, ...]
-    """The new tokens, the stop token included where it came."""
+    """Includes the stop token if it was generated."""
 
     finish_reason: Literal["stop", "length"]
-    """stop: the last token is the stop token. length: `max_new_tokens` came first."""
+    """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
 
-    states: NDArray[Any] | None = field(default=None, compare=False, repr=False)
-    """`[tokens embed]`: of each new token the last hidden state that it was chosen from. None: they were not kept."""
+
+class Draws(NamedTuple):
+    """Sampling state of each row."""
+
+    keys: Key[Array, " batch"]
+    """One key for all tokens of a row."""
+
+    log_probs: Float[Array, "batch max_new_tokens"]
+    """Log-probability of each token, in nats."""
+
+    entropies: Float[Array, "batch max_new_tokens"]
+    """Entropy of the distribution of each token, in nats."""
+
+
+class DecodeState(NamedTuple):
+    """Loop state of decoding."""
+
+    written: Array
+    """New tokens, `[batch max_new_tokens]`, zero-padded."""
+
+    new_tokens: Array
+    """New tokens per row so far, `[]`."""
+
+    last: Array
+    """Newest token of each row, `[batch]`."""
+
+    done: Array
+    """Whether a row has its stop token, `[batch]`."""
+
+    caches: list[KeyValues]
+
+    draws: Draws | None = None
+    """Sampling state, or None for greedy decoding."""
 
 
 def generate(
@@ -54,28 +83,25 @@ def generate(
     stop_token_id: int,
     batch_size: int,
     like: Sequence[Sequence[int]] = (),
-    keep_states: bool = False,
     drawing: DrawKeys | None = None,
     options: CompilerOptions = (),
 ) -> Iterator[Completion]:
-    """Yield the completion of each prompt, in order, as each batch is done; drawn ones of a prompt follow each other.
+    """Yield the completions of each prompt, in order, batch by batch; several samples of a prompt are consecutive.
 
-    With a model whose most likely token after t is t + 1, the prompt `[3, 4]`, stop token 7 and room enough, the
-    completion is `(5, 6, 7)`, finish_reason `stop`; with `max_new_tokens=2` it is `(5, 6)`, `length`. Of equally likely
-    tokens the smallest id is taken.
+    With a model that always continues t with t + 1, the prompt `[3, 4]` and stop token 7 give `(5, 6, 7)` with
+    finish_reason `stop`; with `max_new_tokens=2` they give `(5, 6)` with `length`. Ties go to the smallest id.
 
     Args:
-        graphdef: from `params.flatten`.
-        params: by name; where they lie on several devices, these share the rows.
-        prompts: token ids, none empty, each with `max_new_tokens` within a table of positions.
-        max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
-        stop_token_id: the token that ends an output.
-        batch_size: completions written at a time, by all devices together; more where each device would have no prompt.
-        like: prompts that `prompts` are a part of. They are answered by the same program as all of them would be, so
-            that on the same machine each has the same bits.
-        keep_states: give the last hidden states with each completion.
-        drawing: how several of each prompt are drawn. None: one, of the likeliest tokens.
-        options: options of the compiler.
+        graphdef: Structure of the model, from `params.flatten`.
+        params: Parameters by name; if they are sharded, the devices share the rows.
+        prompts: Token ids, none empty, each leaving room for `max_new_tokens` positions.
+        max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
+        stop_token_id: Token that ends a completion.
+        batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
+        like: Prompts of the whole set if `prompts` is a subset. The subset then uses the program of the whole set, so
+            that on the same machine each completion has the same bits.
+        drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
+        options: Compiler options.
     """
     longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec
@@ -83,9 +109,10 @@ def generate(
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
     samples = 1 if drawing is None else drawing.keys.shape[1]
-    over = rows_sharding_of(params)
-    at_a_time = prompts_at_a_time(batch_size, samples, devices_of(over))
-    rows = prompt_rows(at_a_time, max(len(prompts), len(like)), devices_of(over))
+    over = find_rows_sharding(params)
+    devices = 1 if over is None else over.mesh.size
+    at_a_time = prompts_at_a_time(batch_size, samples, devices)
+    rows = prompt_rows(at_a_time, max(len(prompts), len(like)), devices)
     for start in range(0, len(prompts), at_a_time):
         batch = prompts[start : start + at_a_time]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
@@ -94,33 +121,68 @@ def generate(
         if over is not None:
             tokens, lengths = jax.device_put((tokens, lengths), over)
         stop = jnp.asarray(stop_token_id, jnp.int32)
-        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states, "over": over}
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "over": over}
         keys: tuple[Array, ...] = ()
         if drawing is not None:
             settings["sampling"] = drawing.sampling
             keys = (drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1),)
-        found = jax.device_get(decode_under(options)(graphdef, params, tokens, lengths, stop, *keys, **settings))
+        written = jax.device_get(decode_under(options)(graphdef, params, tokens, lengths, stop, *keys, **settings))
         for number in range(len(batch) * samples):
-            states = found.states[number] if keep_states else None
-            yield completion(found.tokens[number].tolist(), stop_token_id, states)
+            yield completion(written[number].tolist(), stop_token_id)
+
+
+def stream_tokens(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int,
+    stop_token_id: int,
+    batch_size: int,
+    like: Sequence[Sequence[int]] = (),
+    options: CompilerOptions = (),
+) -> Iterator[int]:
+    """Yield the new tokens of one prompt as they are chosen, the stop token included; the tokens of `generate`.
+
+    Args:
+        graphdef: Structure of the model, from `params.flatten`.
+        params: Parameters by name; may be sharded.
+        prompt: Token ids, at least one, leaving room for `max_new_tokens` positions.
+        max_new_tokens: Most new tokens, stop token included; at least 1.
+        stop_token_id: Token that ends the completion.
+        batch_size: Batch size of `generate`.
+        like: Prompts of the whole set if this one belongs to a set; see `generate`.
+        options: Compiler options.
+    """
+    width = padded(max(map(len, (prompt, *like))))
+    tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
+    stop = jnp.asarray(stop_token_id, jnp.int32)
+    first, further = _stream_functions(options)
+    state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
+    for number in range(1, max_new_tokens + 1):
+        token = int(state.last[0])
+        yield token
+        if token == stop_token_id or number == max_new_tokens:
+            return
+        state = further(graphdef, params, state, lengths, stop)
 
 
 def prompts_at_a_time(batch_size: int, samples: int, devices: int = 1) -> int:
-    """Return how many prompts are answered at a time: `batch_size` completions, all of a prompt's together.
+    """Return the prompts per batch: `batch_size` completions, equally many prompts on each device.
 
-    Devices have equally many, so that 30 prompts are 32 on eight devices, and 4 prompts 8.
+    30 prompts on eight devices become 32, and 4 become 8.
     """
     prompts = max(1, batch_size // samples)
     return prompt_rows(prompts, prompts, devices)
 
 
 def prompt_rows(at_a_time: int, prompts: int, devices: int) -> int:
-    """Return the rows of prompts that a program has: no more than there are, and equally many on each device."""
+    """Return the prompts in a program: no more than there are, equally many on each device."""
     return -(-min(at_a_time, prompts) // devices) * devices
 
 
-def rows_sharding_of(params: Params) -> NamedSharding | None:
-    """Return how rows are shared by the devices that parameters lie on; None: there is one."""
+def find_rows_sharding(params: Params) -> NamedSharding | None:
+    """Return the sharding of rows over the devices that hold the parameters, or None for one device."""
     for value in params.values():
         sharding = getattr(value, "sharding", None)
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
@@ -128,40 +190,24 @@ def rows_sharding_of(params: Params) -> NamedSharding | None:
     return None
 
 
-def devices_of(over: NamedSharding | None) -> int:
-    """Return how many devices share rows."""
-    return 1 if over is None else over.mesh.size
-
-
 def padded(length: int) -> int:
-    """Return the length that a prompt of `length` tokens is padded to."""
+    """Return the padded length of a prompt."""
     return -(-length // PROMPT_BUCKET) * PROMPT_BUCKET
 
 
 def pad_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "batch prompt"], Int[Array, " batch"]]:
-    """Return the prompts at the right end of rows of `width` tokens, zeros before them, and their lengths."""
+    """Return left-padded prompts and their lengths."""
     tokens = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[width - len(prompt) :] = prompt
     return jnp.asarray(tokens), jnp.asarray([len(prompt) for prompt in prompts], jnp.int32)
 
 
-def completion(written: list[int], stop_token_id: int, states: NDArray[Any] | None = None) -> Completion:
-    """Cut a row of the output, and the states that it was chosen from, after its first stop token."""
-    stopped = stop_token_id in written
-    tokens = tuple(written[: written.index(stop_token_id) + 1] if stopped else written)
-    kept = None if states is None else states[: len(tokens)]
-    return Completion(tokens=tokens, finish_reason="stop" if stopped else "length", states=kept)
-
-
-class GeneratedBatch(NamedTuple):
-    """What a batch was answered with."""
-
-    tokens: Int[Array, "batch max_new_tokens"]
-    """What follows a row's first stop token means nothing."""
-
-    states: Float[Array, "batch max_new_tokens embed"] | None
-    """The last hidden state that each token was chosen from, after the last norm. None: they are not kept."""
+def completion(written: list[int], stop_token_id: int) -> Completion:
+    """Cut a row of new tokens after its first stop token."""
+    if stop_token_id not in written:
+        return Completion(tokens=tuple(written), finish_reason="length")
+    return Completion(tokens=tuple(written[: written.index(stop_token_id) + 1]), finish_reason="stop")
 
 
 def decode(
@@ -173,48 +219,165 @@ def decode(
     keys: Key[Array, " rows"] | None = None,
     *,
     max_new_tokens: int,
-    keep_states: bool = False,
     sampling: Sampling | None = None,
     over: NamedSharding | None = None,
-) -> GeneratedBatch:
-    """Return the continuation of each left-padded prompt, and the states it was chosen from if they are kept.
+) -> Int[Array, "rows max_new_tokens"]:
+    """Return the new tokens of each left-padded prompt; those after a row's first stop token are undefined.
 
     The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
 
     Args:
-        graphdef: from `params.flatten`.
-        params: by name.
-        prompts: token ids.
-        lengths: of the prompts.
-        stop: the token that ends a row.
-        keys: of each drawn continuation, as many for each prompt. None: each prompt has the greedy one.
-        max_new_tokens: most tokens of each.
-        keep_states: give the states.
-        sampling: how tokens are drawn, where there are keys.
-        over: how devices share the rows. None: one has them all.
+        graphdef: Structure of the model, from `params.flatten`.
+        params: Parameters by name.
+        prompts: Token ids.
+        lengths: Length of each prompt.
+        stop: Token that ends a row.
+        keys: One key per sample, equally many for each prompt, or None for greedy decoding.
+        max_new_tokens: Most new tokens per row.
+        sampling: Sampling parameters, if there are keys.
+        over: Sharding of rows over devices, or None for one device.
     """
     decoder = bind(graphdef, params)
-    settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states}
-    begun = over_devices(begin(decoder, prompts, lengths, stop, keys, sampling=sampling, **settings), over)
+    state = prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
+    if over is not None:
+        everywhere = NamedSharding(over.mesh, PartitionSpec())
+        shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
+        state = jax.lax.with_sharding_constraint(state, shardings)
     if keys is not None:
         lengths = jnp.repeat(lengths, len(keys) // len(lengths))
-    ended = go_on(decoder, begun, lengths, stop, upto=max_new_tokens, sampling=sampling)
-    return GeneratedBatch(tokens=ended.written, states=ended.states)
-
-
-def over_devices(state: DecodeState, over: NamedSharding | None) -> DecodeState:
-    """Return a state whose rows, keys and values among them, are on the devices that share them."""
-    if over is None:
-        return state
-    everywhere = NamedSharding(over.mesh, PartitionSpec())
-    found: DecodeState = jax.lax.with_sharding_constraint(
-        state, jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
-    )
-    return found
+    return decode_loop(decoder, state, lengths, stop, upto=max_new_tokens, sampling=sampling).written
 
 
 @cache
 def decode_under(options: CompilerOptions = ()) -> Any:
-    """Return `decode` under `jax.jit`, compiled under further options; the same function for the same options."""
-    static = ("graphdef", "max_new_tokens", "keep_states", "sampling", "over")
+    """Return `decode` under `jax.jit` with compiler options; the same function for the same options."""
+    static = ("graphdef", "max_new_tokens", "sampling", "over")
     return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)
+
+
+def prefill(
+    decoder: Decoder,
+    prompts: Int[Array, "batch prompt"],
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    keys: Key[Array, " rows"] | None = None,
+    *,
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+) -> DecodeState:
+    """Read left-padded prompts once and return the state after the first new token of each row.
+
+    Args:
+        decoder: The model.
+        prompts: Token ids.
+        lengths: Length of each prompt.
+        stop: Token that ends a row.
+        keys: One key per sample, equally many for each prompt, or None for greedy decoding.
+        max_new_tokens: New tokens that the cache has room for.
+        sampling: Sampling parameters, if there are keys.
+    """
+    batch, width = prompts.shape
+    padding = width - lengths
+    places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
+    context = Context(positions=jnp.maximum(places, 0), slot=jnp.int32(0), padding=padding)
+    all_hidden, caches = decoder.extend(prompts, context, decoder.empty_caches(batch, width + max_new_tokens))
+    hidden, draws = all_hidden[:, -1], None
+    if keys is not None:
+        size = len(keys) // len(lengths)
+        hidden, caches, lengths = jax.tree.map(
+            lambda each: jnp.repeat(each, size, axis=0, total_repeat_length=len(keys)), (hidden, caches, lengths)
+        )
+        zeros = jnp.zeros((len(keys), max_new_tokens), jnp.float32)
+        draws = Draws(keys, zeros, zeros)
+    rows = len(lengths)
+    written = jnp.zeros((rows, max_new_tokens), jnp.int32)
+    state = DecodeState(written, jnp.int32(0), lengths, jnp.zeros((rows,), jnp.bool_), caches, draws)
+    return _append_token(decoder, state, hidden, caches, stop, sampling)
+
+
+def decode_loop(
+    decoder: Decoder,
+    state: DecodeState,
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    *,
+    upto: int | Int[Array, ""],
+    sampling: Sampling | None = None,
+) -> DecodeState:
+    """Return the state once each row has `upto` new tokens or all rows have stopped.
+
+    Args:
+        decoder: The model.
+        state: State with at least one new token.
+        lengths: Length of each prompt.
+        stop: Token that ends a row.
+        upto: New tokens.
+        sampling: Sampling parameters, or None for greedy decoding.
+    """
+    width = state.caches[0].keys.shape[2] - state.written.shape[1]
+    padding = width - lengths
+
+    def unfinished(state: DecodeState) -> Bool[Array, ""]:
+        return (state.new_tokens < upto) & ~jnp.all(state.done)
+
+    def step(state: DecodeState) -> DecodeState:
+        at = state.new_tokens - 1
+        context = Context(positions=(lengths + at)[:, None], slot=width + at, padding=padding)
+        hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
+        return _append_token(decoder, state, hidden[:, 0], caches, stop, sampling)
+
+    return jax.lax.while_loop(unfinished, step, state)
+
+
+def _append_token(
+    decoder: Decoder,
+    state: DecodeState,
+    hidden: Float[Array, "batch embed"],
+    caches: list[KeyValues],
+    stop: Array,
+    sampling: Sampling | None,
+) -> DecodeState:
+    at = state.new_tokens
+
+    def put(into: Array, values: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(into, values[:, None], at, axis=1)
+
+    logits, draws = decoder.logits(hidden), state.draws
+    if sampling is None or draws is None:
+        token = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    else:
+        token, log_probs, entropies = draw_tokens(logits, draws.keys, at, sampling)
+        draws = Draws(draws.keys, put(draws.log_probs, log_probs), put(draws.entropies, entropies))
+    done = state.done | (token == stop)
+    return DecodeState(put(state.written, token), at + 1, token, done, caches, draws)
+
+
+def _stream_first(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompts: Int[Array, "batch prompt"],
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    *,
+    max_new_tokens: int,
+) -> DecodeState:
+    return prefill(bind(graphdef, params), prompts, lengths, stop, max_new_tokens=max_new_tokens)
+
+
+def _stream_next(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    state: DecodeState,
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+) -> DecodeState:
+    return decode_loop(bind(graphdef, params), state, lengths, stop, upto=state.new_tokens + 1)
+
+
+@cache
+def _stream_functions(options: CompilerOptions) -> tuple[Any, Any]:
+    compiler = dict(options) or None
+    return (
+        jax.jit(_stream_first, static_argnames=("graphdef", "max_new_tokens"), compiler_options=compiler),
+        jax.jit(_stream_next, static_argnames=("graphdef",), donate_argnames=("state",), compiler_options=compiler),
+    )

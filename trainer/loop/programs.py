@@ -27,7 +27,7 @@ from jaxtyping import Array, Key
 
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
-from trainer.generate.sampling import sampling_of
+from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.mesh import batch_sharding, rows_sharding
 from trainer.loop.rolling_out import rollout_programs
@@ -238,7 +238,7 @@ def decode_program(task: Task, asked: EvalShape) -> Program:
     rows = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, task.mesh.size), asked.prompts, task.mesh.size)
     described: Any = jax.ShapeDtypeStruct
     drawn = [] if of.samples == 1 else [described((rows * of.samples,), jax.eval_shape(jax.random.key, 0).dtype)]
-    sampling = {} if of.samples == 1 else {"sampling": sampling_of(of)}
+    sampling = {} if of.samples == 1 else {"sampling": evaluation_sampling(of)}
     return Program(
         function=decode_under(task.compiler_options),
         arguments=(
@@ -249,7 +249,7 @@ def decode_program(task: Task, asked: EvalShape) -> Program:
             described((), jnp.int32),
             *drawn,
         ),
-        settings={"max_new_tokens": of.max_new_tokens, "keep_states": True, "over": over, **sampling},
+        settings={"max_new_tokens": of.max_new_tokens, "over": over, **sampling},
         static=(0,),
     )
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.data.order import global_batch_size
-from trainer.generate.groups import group_functions, half_of
+from trainer.generate.groups import group_functions, half_rows
 from trainer.loop.compilation import Program
 from trainer.loop.mesh import rows_sharding
 from trainer.loop.state import with_shardings
@@ -70,7 +70,7 @@ def rollout_programs(task: Task) -> dict[str, Program]:
     first, further, taken = group_functions(task.compiler_options, rows)
     described: Any = jax.ShapeDtypeStruct
     graphdef, params = task.model.graphdef, with_shardings(task.model.shapes, task)
-    stop, half = described((), jnp.int32), half_of(size.rows, rows)
+    stop, half = described((), jnp.int32), half_rows(size.rows, rows)
     counter = described((), jnp.int32, sharding=NamedSharding(task.mesh, PartitionSpec()))
     prompts = described((size.prompts, size.width), jnp.int32, sharding=rows)
     lengths = described((size.prompts,), jnp.int32, sharding=rows)

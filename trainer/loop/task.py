@@ -20,7 +20,7 @@ from trainer.model.kernels import AttentionKernel, AttentionKind
 from trainer.model.params import Params
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
-from trainer.recorder.processor import CompilerOptions, level_of
+from trainer.recorder.environment import CompilerOptions, level_of
 
 REFERENCE = "reference."
 """Begins the names of first parameters that are kept beside those which learn."""

@@ -25,7 +25,7 @@ from trainer.model.quantised import Kind
 from trainer.model.spec import ModelSpec
 from trainer.model.stacking import apart, members, runs_of
 from trainer.model.stacks import Remat
-from trainer.recorder.processor import NATIVE
+from trainer.recorder.environment import NATIVE
 
 
 @dataclass(frozen=True, kw_only=True)

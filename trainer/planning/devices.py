@@ -19,7 +19,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
 from trainer.planning.gpu_memory import give_jax_the_gpu
 from trainer.planning.kept_programs import keep_programs
-from trainer.recorder.processor import NATIVE, ask_for
+from trainer.recorder.environment import NATIVE, request_level
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -94,7 +94,7 @@ def choose_devices(requested: str, count: int | None, cpu_isa: str = NATIVE) -> 
     if requested in ("auto", "gpu"):
         give_jax_the_gpu()
     if not backends_are_initialized():
-        ask_for(cpu_isa)
+        request_level(cpu_isa)
     keep_programs()
     platform, because = choose_platform(requested)
     found = devices_of(platform)

@@ -26,7 +26,7 @@ from schemas.formats import quantity
 from trainer.planning.compile.cache import versions
 from trainer.recorder.attached import walk_attached
 from trainer.recorder.cache_folder import folder, size_bytes
-from trainer.recorder.processor import cpu_name, processor
+from trainer.recorder.environment import cpu_name, processor
 
 WORTH_KEEPING_SECONDS = 0.0
 """A program that is compiled in less is compiled again: none, for reading takes a fraction even of small ones."""

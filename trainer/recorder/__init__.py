@@ -1,4 +1,1 @@
-"""What is written down: the folder (`recorder`), the code, the machine, the first manifest.
-
-What ran is read back from the built program by `trainer/loop/effective.py`.
-"""
+"""Record a run: its folder, manifest, code, machine, memory and failures."""

@@ -1,15 +1,19 @@
-"""Where it ran: operating system, Python, packages that decide the numbers, and environment variables that do."""
+"""Describe where a run takes place: system, packages, environment variables and processor.
+
+XLA's CPU compiler uses every instruction set that it finds, and other instructions add in another order. Compiled for a
+level that nearly every processor has, a program gives the same bits on all of them (docs/decisions/processors.md).
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
-
-from trainer.recorder.processor import cpu_name, flags_beside, processor
 
 PACKAGES = (
     "jax",
@@ -25,6 +29,8 @@ PACKAGES = (
     "jax-cuda12-plugin",
     "jax-cuda13-plugin",
 )
+"""Packages whose version can change numbers."""
+
 FLAGS = (
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
@@ -37,34 +43,145 @@ FLAGS = (
     "XLA_PYTHON_CLIENT_ALLOCATOR",
     "CUDA_VISIBLE_DEVICES",
 )
+"""Environment variables that can change numbers or memory."""
+
+PROCESSORS = Path("/proc/cpuinfo")
+
+NATIVE = "native"
+"""Compile for all instructions of the processor."""
+
+V3 = "x86-64-v3"
+"""Compile for the instructions of Intel processors since 2013 and AMD processors since 2017."""
+
+V3_FLAGS = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
+"""What x86-64-v3 has beyond x86-64-v2, in Linux's names."""
+
+MAX_ISA = "xla_cpu_max_isa"
+MAX_ISA_FLAG = f"--{MAX_ISA}=AVX2"
+"""Flag that makes XLA leave newer instructions out; XLA reads it once, when JAX starts."""
+
+V3_OPTIONS: tuple[tuple[str, str | bool], ...] = (
+    # Square roots by hardware estimates, and kernels with their own summation order, differ between processors.
+    ("xla_cpu_enable_platform_dependent_math", False),
+    # The kernel library splits sums by the number of threads, but not products.
+    ("xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"),
+    # A product with a transposed factor would go to a library that splits its sum by caches and threads.
+    ("xla_disable_hlo_passes", "transpose-folding"),
+)
+"""Compiler options of each program for x86-64-v3."""
+
+RECORDED_FLAGS = ("sse4", "avx", "f16c", "fma", "amx", "bmi", "abm", "movbe", "asimd", "sve", "bf16", "i8mm")
+"""Prefixes of the instruction sets that compilers and matrix libraries look at."""
+
+CompilerOptions = tuple[tuple[str, str | bool], ...]
+"""Hashable compiler options of `jax.jit`."""
 
 
 def environment(compiled_for: str | None = None) -> dict[str, Any]:
-    """Return the manifest's group `environment`.
+    """Return the group `environment` of the manifest.
 
     Args:
-        compiled_for: the level that the CPU's programs are compiled for. None: nothing is compiled for a CPU.
+        compiled_for: Level that CPU programs are compiled for, or None if no program is compiled for a CPU.
     """
+    variables = os.environ | {"XLA_FLAGS": user_xla_flags(compiled_for)}
     return {
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "cpu_count": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
-        **({"cpu": named} if (named := cpu_name()) else {}),
+        **({"cpu": name} if (name := cpu_name()) else {}),
         "processor": processor(compiled_for),
         "packages": {name: found for name in PACKAGES if (found := installed_version(name))},
-        "flags": _flags(compiled_for),
+        "flags": {name: variables[name] for name in FLAGS if variables.get(name)},
     }
 
 
-def _flags(compiled_for: str | None) -> dict[str, str]:
-    found = os.environ | {"XLA_FLAGS": flags_beside(compiled_for)}
-    return {name: found[name] for name in FLAGS if found.get(name)}
-
-
 def installed_version(package: str) -> str | None:
-    """Return the version of an installed package, None for one that is not."""
+    """Return the version of a package, or None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def processor(compiled_for: str | None = None) -> dict[str, Any]:
+    """Return the group `environment.processor` of the manifest.
+
+    Args:
+        compiled_for: Level that the programs are compiled for, or None if they run elsewhere.
+    """
+    cpu = _cpu_info()
+    numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
+    instructions = cpu.get("flags", cpu.get("Features", "")).split()
+    return {
+        **{key: int(cpu[name]) for key, name in numbers.items() if cpu.get(name, "").isdigit()},
+        "instructions": sorted(each for each in instructions if each.startswith(RECORDED_FLAGS)),
+        **({} if compiled_for is None else {"compiled_for": compiled_for}),
+    }
+
+
+def cpu_name() -> str | None:
+    """Return the model name of the processor, or None if the operating system does not tell it."""
+    return _cpu_info().get("model name") or platform.processor() or None
+
+
+def _cpu_info() -> dict[str, str]:
+    """Return Linux's description of the first processor; empty on other systems."""
+    if not PROCESSORS.is_file():
+        return {}
+    first = PROCESSORS.read_text(encoding="utf-8", errors="replace").strip().split("\n\n")[0]
+    lines = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Instruction set that CPU programs are compiled for in this process."""
+
+    name: str
+    """`x86-64-v3` or `native`."""
+    why: str = ""
+    """Why it is not the configured one, or an empty string."""
+
+    @property
+    def options(self) -> CompilerOptions:
+        """Compiler options of each program."""
+        return V3_OPTIONS if self.name == V3 else ()
+
+
+def request_level(level: str) -> None:
+    """Add the flag of a level to XLA_FLAGS if the processor supports it; call it before JAX starts."""
+    if level != NATIVE and MAX_ISA_FLAG not in _xla_flags() and not _unsupported():
+        os.environ["XLA_FLAGS"] = " ".join(each for each in (*_xla_flags(), MAX_ISA_FLAG) if each)
+
+
+def level_of(requested: str) -> Level:
+    """Return the level that CPU programs are compiled for in this process, given `precision.cpu_isa`."""
+    if requested == NATIVE:
+        return Level(name=NATIVE)
+    why = _unsupported()
+    if not why and MAX_ISA_FLAG not in _xla_flags():
+        why = "JAX had started for all that the processor has"
+    return Level(name=NATIVE, why=why) if why else Level(name=requested)
+
+
+def user_xla_flags(level: str | None) -> str:
+    """Return XLA_FLAGS without the flag that a level adds."""
+    return " ".join(each for each in _xla_flags() if level != V3 or each != MAX_ISA_FLAG)
+
+
+def _xla_flags() -> list[str]:
+    return os.environ.get("XLA_FLAGS", "").split()
+
+
+def _unsupported() -> str:
+    """Return why programs cannot be compiled for x86-64-v3 here, or an empty string."""
+    names = [MAX_ISA, *(name for name, _ in V3_OPTIONS)]
+    own = [each for each in _xla_flags() if each.lstrip("-").split("=")[0] in names and each != MAX_ISA_FLAG]
+    if own:
+        return f"XLA_FLAGS states {' '.join(own)}"
+    instructions = set(_cpu_info().get("flags", "").split())
+    if not instructions:
+        return f"this {platform.machine()} processor names no instructions of x86-64"
+    missing = [each for each in V3_FLAGS if each not in instructions]
+    return f"this processor lacks {', '.join(missing)}" if missing else ""

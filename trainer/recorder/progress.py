@@ -1,4 +1,4 @@
-"""How a watcher sees a run: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Show progress: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 PLAIN_SECONDS = 10.0
-"""Between two plain lines."""
+"""Seconds between plain lines."""
 
 
 class SafeOutput:
-    """Standard output for as long as a user reads it: a closed pipe or a lost terminal ends no work."""
+    """Standard output that ignores a closed pipe or a lost terminal, so that work continues."""
 
     def write(self, text: str) -> int:
-        """Write, or from the first failure on write into nothing."""
+        """Write, or discard the text after the first failure."""
         self._unless_closed(lambda: sys.stdout.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or from the first failure on write into nothing."""
+        """Flush, or do nothing after the first failure."""
         self._unless_closed(sys.stdout.flush)
 
     def _unless_closed(self, act: Callable[[], object]) -> None:
         try:
             act()
         except OSError:
-            # Python flushes what is left once more when it ends, so the place itself must take it.
+            # Python flushes once more at exit, so the file descriptor itself must accept it.
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -42,10 +42,10 @@ class SafeOutput:
 
 
 class Watch:
-    """Shows messages and progress on standard output, as a context manager."""
+    """Shows messages and progress on standard output; a context manager."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """Draw bars only on a terminal; show nothing at all if `quiet`."""
+        """Draw bars only on a terminal; show nothing if `quiet`."""
         self._output = cast("IO[str]", SafeOutput())
         self._console = Console(file=self._output, highlight=False, soft_wrap=True, quiet=quiet)
         self._bars: Progress | None = None
@@ -74,12 +74,12 @@ class Watch:
             self._bars.stop()
 
     def say(self, message: str) -> None:
-        """Show one line at once, also when the output goes to a file."""
+        """Print one line and flush it."""
         self._console.print(message, markup=False)
         self._output.flush()
 
     def done(self, what: str, count: int, total: int, note: str = "") -> None:
-        """Show that `count` of `total` are done; `what` names the work, `note` is shown behind the count."""
+        """Show that `count` of `total` are done, with the name of the work and a note behind the count."""
         if self._bars:
             self._draw(self._bars, what, count, total, note)
         elif count == total or time.monotonic() - self._shown_at >= PLAIN_SECONDS:

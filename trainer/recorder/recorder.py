@@ -1,7 +1,6 @@
-"""The run folder as a run writes it: manifest at every change, a row per step, a line per event, hashes at the seal.
+"""Write a run folder: manifest at every change, one row per step, one line per event, hashes at the seal.
 
-A recorder holds its folder for one process and, however the run ends, leaves a manifest that states it. Reading run
-folders is `evidence`'s work.
+A recorder locks its folder, and leaves a manifest with the outcome however the run ends. `evidence` reads run folders.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from evidence.scores.recompute import compute_result
 from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.recorder.failure import failure_of
+from trainer.recorder.failure import describe_failure
 
-MOVED = "it was moved, renamed or removed while the run was writing to it"
+FOLDER_MOVED = "it was moved, renamed or removed while the run was writing to it"
 
 Say = Callable[[str], None]
-"""Shows one line to anyone who watches the run."""
+"""Shows one line to the user."""
 
 NO_RESULT: dict[str, Any] = {
     "first_loss": None,
@@ -42,10 +41,10 @@ NO_RESULT: dict[str, Any] = {
     "stopped_because": None,
 }
 
-NOTHING: Mapping[str, Path] = MappingProxyType({})
+NO_FILES: Mapping[str, Path] = MappingProxyType({})
 
-MOST_OF_AN_ID = 128
-"""Characters of the longest run id that the schemas allow."""
+MAX_RUN_ID = 128
+"""Longest run id in characters."""
 
 
 def now() -> str:
@@ -54,27 +53,26 @@ def now() -> str:
 
 
 def clock_seconds() -> float:
-    """Return the seconds of a clock that is never set, from a beginning of its own, to the millisecond."""
+    """Return the time of a monotonic clock in seconds, to the millisecond."""
     return round(time.monotonic(), 3)
 
 
 class Recorder:
     """Writes one run folder.
 
-    Used as a context manager: leaving it by an exception seals the run as failed or cancelled and raises a
-    `ProblemError` that states why, so that no folder is left stating `running`. Rows are in the file as soon as they
-    are made.
+    Use it as a context manager: an exception seals the run as failed or cancelled and becomes a `ProblemError`, so that
+    no folder is left with status `running`. Rows are written immediately.
     """
 
     def __init__(self, folder: Path, *, say: Say) -> None:
-        """Take a new folder; see `claim`."""
+        """Prepare to write an empty folder; see `claim`."""
         self.folder = folder
         self.run_id = folder.resolve().name
         self.manifest: dict[str, Any] = {}
         self.metric_rows: list[dict[str, Any]] = []
         self.chain = Chain()
         self.before_seal: list[Callable[[], None]] = []
-        """What writes files of the run beside it, to be ended before they are hashed."""
+        """Callbacks that finish files of the run before they are hashed."""
         self._say = say
         self._lock = RunLock(folder)
         self._metrics: RowWriter
@@ -98,10 +96,10 @@ class Recorder:
             self._lock.__exit__(kind, error, trace)
 
     def _fail(self, error: BaseException) -> None:
-        """Seal the run as what the exception makes of it, and raise that as the problems that users meet."""
+        """Seal the run with the outcome of an exception and raise its problems."""
         if isinstance(error, OSError) and not self._lock.holds():
-            error = FileNotFoundError(errno.ENOENT, MOVED, str(self.folder))
-        failure = failure_of(error, file=str(self.folder))
+            error = FileNotFoundError(errno.ENOENT, FOLDER_MOVED, str(self.folder))
+        failure = describe_failure(error, file=str(self.folder))
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
             self.log("error", f"run_{failure.status}", failure.message, **details)
@@ -112,39 +110,35 @@ class Recorder:
                 self.manifest["result"]["stopped_because"] = failure.message
                 self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.message)
         except OSError:
-            # The disk that failed the run fails the seal too. The manifest on it is the last whole one, and the lock
-            # goes with this process, so readers show the run as interrupted.
+            # The disk that failed the run fails the seal too. The last complete manifest remains, and the lock ends
+            # with this process, so readers show the run as interrupted.
             self._say("The manifest could not be updated; it still says running.")
         raise ProblemError(failure.problems, exit_code=failure.exit_code) from error
 
     def start(self, manifest: dict[str, Any]) -> None:
-        """Write the first manifest: everything known before the first step."""
+        """Write the first manifest."""
         self.manifest = manifest
         self.chain = Chain((manifest["parent"] or {}).get("link"))
         self.save()
 
     def set(self, **groups: Any) -> None:
-        """Replace whole groups of the manifest and write it."""
+        """Replace groups of the manifest and write it."""
         self.manifest |= groups
         self.save()
 
     def update(self, group: str, **values: Any) -> None:
-        """Change fields of one group of the manifest and write it."""
+        """Change fields of a group of the manifest and write it."""
         self.manifest[group] |= values
         self.save()
 
     def _path(self, name: str) -> Path:
-        """Return the path of a file of the run, whose folder may have been moved and another made in its place.
-
-        Raises:
-            FileNotFoundError: it was.
-        """
+        """Return the path of a file of the run; raise FileNotFoundError if the folder was moved or replaced."""
         if not self._lock.holds():
-            raise FileNotFoundError(errno.ENOENT, MOVED, str(self.folder))
+            raise FileNotFoundError(errno.ENOENT, FOLDER_MOVED, str(self.folder))
         return self.folder / name
 
     def save(self) -> None:
-        """Write the manifest as it stands."""
+        """Write the manifest."""
         write_json(self._path(layout.MANIFEST), self.manifest)
 
     def document(self, name: str, value: dict[str, Any]) -> None:
@@ -156,25 +150,25 @@ class Recorder:
         write_text(self._path(name), text)
 
     def metric(self, row: dict[str, Any]) -> None:
-        """Append a row to metrics.jsonl, with a clock that cannot be set beside the time of day."""
+        """Append a row to metrics.jsonl, with the time of a monotonic clock."""
         row = row | {"clock_seconds": clock_seconds()}
         self.chain.row(self._metrics.append(row))
         self.metric_rows.append(row)
 
     def rows_so_far(self) -> RowsSoFar:
-        """Return what the next entry of the chain states of the rows before it."""
+        """Return the summary of the rows so far for the next entry of the chain."""
         return self.chain.rows_so_far()
 
     def link(self, **entry: Any) -> None:
-        """Append an entry to chain.jsonl: what the run is at this step; see `Chain.entry`."""
+        """Append an entry to chain.jsonl; see `Chain.entry`."""
         append_rows(self._path(layout.CHAIN), [self.chain.entry(**entry)])
 
     def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append the completions of a roll-out to rollouts.jsonl."""
+        """Append completions to rollouts.jsonl."""
         append_rows(self._path(layout.ROLLOUTS), rows)
 
     def answers(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append answers of a model that is being trained to answers_over_steps.jsonl."""
+        """Append held-out answers to answers_over_steps.jsonl."""
         append_rows(self._path(layout.ANSWERS_OVER_STEPS), rows)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
@@ -183,24 +177,24 @@ class Recorder:
         self._say(message)
 
     def note(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Append an event to log.jsonl whose message was shown before."""
+        """Append an event to log.jsonl without showing it."""
         head = {"time": now(), "clock_seconds": clock_seconds()}
         self._log.append(head | {"level": level, "event": event, "message": message, "fields": fields})
 
     def sync(self) -> None:
-        """Put every row on the disk itself; called at checkpoints."""
+        """Flush rows to the disk; called at checkpoints."""
         self._metrics.sync()
         self._log.sync()
 
     def record_result(self, **measured: Any) -> None:
-        """Put the result into the manifest: what follows from the rows, and what only the run itself measured."""
+        """Write the result into the manifest: figures computed from the rows, and those measured by the run."""
         self.update("result", **compute_result(self.metric_rows), **measured)
 
     def seal(self, status: str, *, exit_code: int, error: str | None = None, message: str | None = None) -> None:
-        """End the run: its status, then the log's last line with the manifest's hash, then the hash of every file.
+        """Seal the run: set the status, log the manifest's hash, then write the manifest with the hash of every file.
 
-        Manifest and log vouch for each other, so a change of one value in either shows. The status reaches the disk
-        with the hashes, in one rename: a run that states `succeeded` has them all.
+        Manifest and log confirm each other, so a change in either is found. Status and hashes reach the disk in one
+        rename, so a run with status `succeeded` has all of them.
         """
         for end in self.before_seal:
             end()
@@ -214,28 +208,28 @@ class Recorder:
         self.save()
 
 
-def artifacts_of(folder: Path, *, instead: Mapping[str, Path] = NOTHING) -> list[dict[str, Any]]:
-    """Return the manifest's artifact list: every evidence file that is there, with size, hash and role.
+def artifacts_of(folder: Path, *, instead: Mapping[str, Path] = NO_FILES) -> list[dict[str, Any]]:
+    """Return the artifact list of the manifest: every evidence file with size, hash and role.
 
     Args:
-        folder: of the run.
-        instead: files that will take the place of those with these names.
+        folder: Run folder.
+        instead: Files to list under these names in place of those in the folder.
     """
-    there = [(name, role, instead.get(name, folder / name)) for name, role in layout.ROLES.items()]
+    files = [(name, role, instead.get(name, folder / name)) for name, role in layout.ROLES.items()]
     states = sorted((folder / layout.STATES).glob("*.safetensors"))
-    there += [(f"{layout.STATES}/{path.name}", "other", path) for path in states]
+    files += [(f"{layout.STATES}/{path.name}", "other", path) for path in states]
     return [
         {"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path), "role": role}
-        for name, role, path in there
+        for name, role, path in files
         if path.is_file()
     ]
 
 
 def claim(folder: Path) -> None:
-    """Make the run's folder, which must not exist or be empty, and see that it can be written.
+    """Create the folder of a new run, or take an empty one, and check that it is writable.
 
     Raises:
-        ProblemError: exit code 2; see `refuse_folder`, or it cannot be made.
+        ProblemError: exit code 2; see `refuse_folder`.
     """
     refuse_folder(folder)
     probe = folder / ".writable.tmp"
@@ -248,11 +242,10 @@ def claim(folder: Path) -> None:
 
 
 def refuse_folder(folder: Path) -> None:
-    """Refuse a folder that can be no new run's, before anything is spent.
+    """Check that a folder can become a run folder.
 
     Raises:
-        ProblemError: exit code 2; its name cannot be a run's id, it holds a run or other files, or it cannot be written
-            or locked.
+        ProblemError: exit code 2; its name is not a valid run id, it is not empty, or it cannot be written or locked.
     """
     problems = unfit_name(folder, "--output")
     try:
@@ -268,23 +261,23 @@ def refuse_folder(folder: Path) -> None:
 
 
 def unfit_name(folder: Path, flag: str) -> list[Problem]:
-    """Return the problem of a folder whose name cannot be the id of its run, if it has it; `flag` named the folder."""
+    """Return a problem if the name of a folder, given with `flag`, is not a valid run id."""
     name = folder.resolve().name
     if re.search(schema("types")["$defs"]["run_id"]["pattern"], name):
         return []
-    like_it = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MOST_OF_AN_ID] or "run"
+    suggestion = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MAX_RUN_ID] or "run"
     problem = problem_of(
         "TP032",
         file=str(folder),
         what=f"The folder's name {name!r} cannot be the id of a run.",
-        expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MOST_OF_AN_ID}",
-        next=f"Give {flag} a folder with such a name, for example {like_it}.",
+        expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MAX_RUN_ID}",
+        next=f"Give {flag} a folder with such a name, for example {suggestion}.",
     )
     return [problem]
 
 
 def unwritable(folder: Path, error: OSError) -> Problem:
-    """Return the problem of a folder that cannot be made or written."""
+    """Return the problem of a folder that cannot be created or written."""
     return problem_of("TP030", file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None)
 
 

@@ -1,10 +1,7 @@
-"""What can be measured of a machine: memory, processors, accelerators. A sensor that is missing gives None, by name.
+"""Sample memory, processor load and GPU sensors of the machine into system.jsonl while a run trains.
 
-NVIDIA's figures come from NVML (nvidia-ml-py, the extra `sensors`), a TPU's duty cycle from libtpu's monitoring library
-(docs.cloud.google.com/tpu/docs/tpu-monitoring-library), memory of both from JAX. Nothing here touches an array.
-
-It reads counters and writes a file of its own; the training thread never waits for it. What is written stays when the
-run is killed.
+NVIDIA's figures come from NVML (`nvidia-ml-py`, the extra `sensors`), device memory from JAX. A background thread takes
+the samples; the training thread never waits for it.
 """
 
 from __future__ import annotations
@@ -15,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
@@ -24,25 +20,21 @@ from evidence import layout
 from evidence.writing import RowWriter
 from trainer.recorder.recorder import Recorder, clock_seconds, now
 
-NVML, LIBTPU = "pynvml", "libtpu.sdk.tpumonitoring"
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+JOIN_SECONDS = 5.0
+"""Longest wait for a sample in progress when the run ends."""
+
 Figures = dict[str, list[float | None]]
+"""One figure per device by field of system.jsonl; an empty list if it is not measured."""
 
-UTILISATION, TEMPERATURE, POWER = "device_utilisation_percent", "device_temperature_celsius", "device_power_watts"
-
-
-class Sensor(Protocol):
-    """Tells figures of the devices, one for each, in their order."""
-
-    not_told: str
-    """What it cannot measure, and why, as a sentence; may be empty."""
-
-    def read(self) -> Figures:
-        """Return the figures by their names in a row of system.jsonl; an empty list where none is measured."""
+NO_FIGURES: Figures = {
+    "device_utilisation_percent": [],
+    "device_temperature_celsius": [],
+    "device_power_watts": [],
+}
 
 
 class HostSensor:
-    """Load of the processors since the last reading, and memory of the host and of this process."""
+    """Measures memory of host and process, and processor load since the last reading."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -50,7 +42,7 @@ class HostSensor:
         self._process.cpu_percent()
 
     def read(self) -> dict[str, float]:
-        """Return memory in bytes and load in percent; of the process it is of one processor."""
+        """Return memory in bytes and load in percent; the load of the process is relative to one core."""
         memory = psutil.virtual_memory()
         return {
             "host_memory_used_bytes": memory.total - memory.available,
@@ -61,136 +53,91 @@ class HostSensor:
         }
 
 
-class NoSensor:
-    """Nothing measures utilisation, temperature and power."""
+class GpuSensor:
+    """Reads utilization, temperature and power of NVIDIA GPUs; without NVML it returns empty lists.
 
-    def __init__(self, not_told: str) -> None:
-        self.not_told = not_told
+    Attributes:
+        missing: Why the figures are not available, as a sentence, or an empty string.
+    """
 
-    def read(self) -> Figures:
-        """Return empty lists."""
-        return {UTILISATION: [], TEMPERATURE: [], POWER: []}
-
-
-class Nvidia:
-    """NVIDIA's cards by NVML."""
-
-    not_told = ""
-
-    def __init__(self, nvml: ModuleType, numbers: Sequence[int], visible: str | None) -> None:
-        """Find the cards.
+    def __init__(self, devices: Sequence[Any], environment: Mapping[str, str] = os.environ) -> None:
+        """Find the GPUs.
 
         Args:
-            nvml: the module pynvml, initialised.
-            numbers: of the devices as JAX counts those that it sees.
-            visible: what CUDA_VISIBLE_DEVICES states; numbers or ids of cards. None: all are seen.
+            devices: JAX devices of the run.
+            environment: Environment variables; `CUDA_VISIBLE_DEVICES` maps JAX's numbers to cards.
         """
-        self._nvml = nvml
-        names = visible.split(",") if visible else [str(number) for number in range(max(numbers, default=0) + 1)]
-        self._cards = [self._card(names[number].strip()) for number in numbers]
+        self.missing = ""
+        self._cards: list[Any] = []
+        if devices[0].platform != "gpu":
+            return
+        try:
+            self._nvml = import_module("pynvml")
+        except ImportError:
+            self.missing = (
+                'GPU utilization, temperature and power are not recorded; run `pip install "trainproof[sensors]"`.'
+            )
+            return
+        numbers = [device.local_hardware_id for device in devices]
+        visible = environment.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else [str(number) for number in range(max(numbers) + 1)]
+        try:
+            self._nvml.nvmlInit()
+            self._cards = [self._card(names[number].strip()) for number in numbers]
+        except (self._nvml.NVMLError, IndexError) as error:
+            self.missing = f"GPU utilization, temperature and power are not recorded: NVML reports {error}."
 
     def read(self) -> Figures:
-        """Return utilisation in percent, temperature in degrees Celsius, power in watts."""
+        """Return utilization in percent, temperature in degrees Celsius and power in watts."""
+        if not self._cards:
+            return dict(NO_FIGURES)
         nvml = self._nvml
+        queries: tuple[Callable[[Any], float], ...] = (
+            lambda card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
+            lambda card: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU),
+            lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
+        )
         return {
-            UTILISATION: [
-                self._asked(lambda card: nvml.nvmlDeviceGetUtilizationRates(card).gpu, c) for c in self._cards
-            ],
-            TEMPERATURE: [
-                self._asked(lambda card: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU), c)
-                for c in self._cards
-            ],
-            POWER: [self._asked(lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000, c) for c in self._cards],
+            name: [self._query(query, card) for card in self._cards]
+            for name, query in zip(NO_FIGURES, queries, strict=True)
         }
 
     def _card(self, name: str) -> Any:
-        by_id = not name.isdigit()
-        return self._nvml.nvmlDeviceGetHandleByUUID(name) if by_id else self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        if name.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
+        return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
-    def _asked(self, ask: Any, card: Any) -> float | None:
+    def _query(self, query: Callable[[Any], float], card: Any) -> float | None:
         try:
-            return float(ask(card))
+            return float(query(card))
         except self._nvml.NVMLError:
-            return None  # this card has no such sensor
-
-
-class Tpu:
-    """A TPU's chips by libtpu's monitoring library; it does not measure temperature and power."""
-
-    not_told = "Temperature and power of a TPU are not told: libtpu has no such figures."
-
-    def __init__(self, monitoring: ModuleType, count: int) -> None:
-        self._monitoring = monitoring
-        self._count = count
-
-    def read(self) -> Figures:
-        """Return the share of time in which each chip worked, in percent."""
-        try:
-            told = [float(value) for value in self._monitoring.get_metric("duty_cycle_pct").data()]
-        except (RuntimeError, ValueError):
-            told = []
-        return {UTILISATION: list(told) if len(told) == self._count else [], TEMPERATURE: [], POWER: []}
-
-
-def sensor_of(devices: Sequence[Any], environment: Mapping[str, str] = os.environ) -> Sensor:
-    """Return what measures utilisation, temperature and power of these devices."""
-    platform = devices[0].platform
-    if platform == "cpu":
-        return NoSensor("")
-    if platform == "tpu":
-        monitoring = _module(LIBTPU)
-        if monitoring is None:
-            return NoSensor("Utilisation of the TPU is not told: this libtpu has no monitoring library.")
-        return Tpu(monitoring, len(devices))
-    nvml = _module(NVML)
-    if nvml is None:
-        return NoSensor(
-            'Utilisation, temperature, power of the GPU are not told; `pip install "trainproof[sensors]"` is for them.'
-        )
-    try:
-        nvml.nvmlInit()
-        return Nvidia(nvml, [device.local_hardware_id for device in devices], environment.get(VISIBLE))
-    except (nvml.NVMLError, IndexError) as error:
-        return NoSensor(f"Utilisation, temperature and power of the GPU are not told: NVML says {error}.")
+            return None  # this card lacks the sensor
 
 
 def device_memory(devices: Sequence[Any]) -> Figures:
-    """Return the bytes in use and the limit of each device, as JAX reports them; of a CPU empty lists."""
+    """Return bytes in use and limit of each device as JAX reports them, or empty lists for CPUs."""
     stats = [device.memory_stats() or {} for device in devices]
-    if not any(stats):
-        return {"device_memory_used_bytes": [], "device_memory_limit_bytes": []}
     return {
-        "device_memory_used_bytes": [each.get("bytes_in_use") for each in stats],
-        "device_memory_limit_bytes": [each.get("bytes_limit") for each in stats],
+        "device_memory_used_bytes": [each.get("bytes_in_use") for each in stats] if any(stats) else [],
+        "device_memory_limit_bytes": [each.get("bytes_limit") for each in stats] if any(stats) else [],
     }
 
 
-def _module(name: str) -> ModuleType | None:
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
-
-
-JOIN_SECONDS = 5.0
-"""Longest wait for a reading that is under way when the run ends."""
-
-
 class DataWait:
-    """How long the training thread has waited for batches; the loop adds, the sampling thread reads."""
+    """Time that the training thread waited for batches; the loop adds to it, the sampling thread reads it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.steps = 0
 
     def add(self, seconds: float) -> None:
-        """Count the wait for the batch of one step."""
+        """Record the wait for the batch of one step."""
         self.seconds += seconds
         self.steps += 1
 
 
 class SystemWatch:
-    """Samples from `start` to `stop`, at intervals and at the end."""
+    """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end."""
 
     def __init__(
         self,
@@ -198,25 +145,25 @@ class SystemWatch:
         *,
         every_seconds: float,
         devices: Sequence[Any],
-        sensor: Sensor,
+        sensor: GpuSensor,
         wait: DataWait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read the counters for the first time.
 
         Args:
-            folder: of the run.
-            every_seconds: between rows.
-            devices: of the run.
-            sensor: of these devices.
-            wait: for batches.
-            clock: in seconds; shares are of its time.
+            folder: Run folder.
+            every_seconds: Interval between rows.
+            devices: JAX devices of the run.
+            sensor: Sensor of these devices.
+            wait: Waiting time of the training thread.
+            clock: Clock in seconds.
         """
         self.error: OSError | None = None
-        """Why no further row could be written. None: all were."""
+        """Why the rows end early, or None."""
         self._every_seconds = every_seconds
         self._devices, self._sensor, self._wait, self._clock = devices, sensor, wait, clock
-        self._processors = HostSensor()
+        self._host = HostSensor()
         self._before = (clock(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
         self._rows: RowWriter
@@ -224,7 +171,7 @@ class SystemWatch:
         self._thread = threading.Thread(target=self._sample, name="system", daemon=True)
 
     def start(self) -> None:
-        """Make the file and begin to sample in a thread."""
+        """Create the file and start sampling."""
         self._rows = RowWriter(self._file)
         self._thread.start()
 
@@ -238,7 +185,7 @@ class SystemWatch:
             self._rows.close()
 
     def row(self) -> dict[str, Any]:
-        """Return the sensors' figures now; loads and shares are since the last row."""
+        """Return a row of system.jsonl; loads and fractions cover the time since the last row."""
         at, waited, steps = self._clock(), self._wait.seconds, self._wait.steps
         began, waited_before, steps_before = self._before
         self._before = (at, waited, steps)
@@ -246,7 +193,7 @@ class SystemWatch:
         return {
             "time": now(),
             "clock_seconds": clock_seconds(),
-            **self._processors.read(),
+            **self._host.read(),
             **device_memory(self._devices),
             **self._sensor.read(),
             "data_wait_fraction": min((waited - waited_before) / (at - began), 1.0) if is_training else None,
@@ -254,7 +201,7 @@ class SystemWatch:
 
     def _sample(self) -> None:
         try:
-            # Loads are since the row before, so the first row comes with the first interval, or with the end.
+            # Loads cover the time since the row before, so the first row comes after the first interval.
             while not self._ended.wait(self._every_seconds):
                 self._rows.append(self.row())
             self._rows.append(self.row())
@@ -263,19 +210,19 @@ class SystemWatch:
 
 
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
-    """Begin to watch the machine until the run is sealed, and return what the loop counts its waiting in.
+    """Start sampling until the run is sealed, and return the counter for the loop's waiting time.
 
     Args:
-        recorder: of the run; its log states what no sensor measures.
-        every_seconds: between rows. None: nothing is watched.
-        devices: of the run.
+        recorder: Recorder of the run.
+        every_seconds: Interval between rows, or None to record no samples.
+        devices: JAX devices of the run.
     """
     wait = DataWait()
     if every_seconds is None:
         return wait
-    sensor = sensor_of(devices)
-    if sensor.not_told:
-        recorder.log("info", "not_told", sensor.not_told)
+    sensor = GpuSensor(devices)
+    if sensor.missing:
+        recorder.log("info", "not_told", sensor.missing)
     system = SystemWatch(recorder.folder, every_seconds=every_seconds, devices=devices, sensor=sensor, wait=wait)
 
     def end() -> None:

@@ -1,7 +1,6 @@
-"""Time stamps of a run while it runs: of its start before the first step, and of its manifest after its seal.
+"""Request time stamps of a run's start, before the first step, and of its sealed manifest.
 
-An authority that cannot be reached costs at most ten seconds and never the run: its answer, or why it did not answer,
-is kept in stamps.json.
+A failing authority costs at most ten seconds and never the run; its answer or the failure is kept in stamps.json.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ from trainer.recorder.recorder import Recorder
 
 
 def refuse_authority(authority: str | None) -> None:
-    """Refuse an authority that can never answer before anything is spent; None is accepted.
-
-    Raises:
-        ProblemError: Exit code 2: it is not an address, or `rfc3161-client` is not installed.
-    """
+    """Raise `ProblemError` with exit code 2 for an invalid address, or if `rfc3161-client` is not installed."""
     if authority is None:
         return
     if not is_http_url(authority):
@@ -36,7 +31,7 @@ def refuse_authority(authority: str | None) -> None:
 
 
 def stamp_start(recorder: Recorder, authority: str | None) -> None:
-    """Have an authority attest that configuration, data and plan existed before the first step, and log the result."""
+    """Request a time stamp of configuration, data and plan before the first step, and log the result."""
     if authority is None:
         return
     message = start_message(recorder.folder, recorder.manifest)
@@ -49,10 +44,7 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
 
 
 def stamp_end(folder: Path, authority: str | None) -> str | None:
-    """Have an authority attest that the sealed manifest exists.
-
-    Return what came of it, or None if no authority is named.
-    """
+    """Request a time stamp of the sealed manifest and return the result as text, or None without an authority."""
     if authority is None:
         return None
     failure = _stamp(folder, "manifest", (folder / layout.MANIFEST).read_bytes(), authority)

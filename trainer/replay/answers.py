@@ -10,9 +10,9 @@ from evidence import layout
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.problems import ProblemError
 from trainer.data.rows import RowFile
-from trainer.evaluation.given_again import given_again, items_group
-from trainer.evaluation.regenerate import RepeatedAnswer, set_of
-from trainer.evaluation.sampler import sampler_of
+from trainer.evaluation.answers import Sampler
+from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items, verify_answers
+from trainer.evaluation.recorded import recorded_items
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.loop.trained_params import kept_params
@@ -32,22 +32,22 @@ class RegeneratedAnswers:
     """Answers of the trained model that the run states."""
     untrained_of: int = 0
     """Those of the model before training."""
-    trained: list[RepeatedAnswer] = field(default_factory=list)
-    untrained: list[RepeatedAnswer] = field(default_factory=list)
+    trained: list[VerifiedAnswer] = field(default_factory=list)
+    untrained: list[VerifiedAnswer] = field(default_factory=list)
 
     @property
-    def found(self) -> list[RepeatedAnswer]:
+    def found(self) -> list[VerifiedAnswer]:
         """All that were looked at."""
         return [*self.untrained, *self.trained]
 
     @property
-    def different(self) -> list[RepeatedAnswer]:
+    def different(self) -> list[VerifiedAnswer]:
         """Those that the model does not give."""
         return [each for each in self.found if each.verdict == "different"]
 
     def document(self) -> dict[str, Any]:
         """Return the receipt's group `items`."""
-        return items_group(self.trained, self.untrained)
+        return receipt_items(self.trained, self.untrained)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def answered_again(
     data: Data,
     asked: EvaluationItems,
     progress: Callable[[int, int], None],
-) -> tuple[RepeatedAnswer, ...]:
+) -> tuple[VerifiedAnswer, ...]:
     """Return how the stated answers compare with those that parameters give here.
 
     Args:
@@ -80,8 +80,8 @@ def answered_again(
     """
     if not stated:
         return ()
-    sampler = sampler_of(task, data, asked.scoring)
-    return given_again(sampler, params, stated, asked.items, anew=anew, progress=progress)
+    sampler = Sampler.for_task(task, form=data.form, scoring=asked.scoring, tokenizer=data.tokenizer)
+    return verify_answers(sampler, params, stated, asked.items, regenerate=anew, progress=progress)
 
 
 def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
@@ -93,7 +93,7 @@ def items_asked(run: RecordedRun, data: Data) -> EvaluationItems | None:
         return EvaluationItems(items=data.items.file, scoring=data.scoring)
     if run.summary is None:
         return None
-    return EvaluationItems(items=set_of(run.summary, run.answers), scoring=read_scoring(run.summary))
+    return EvaluationItems(items=recorded_items(run.summary, run.answers), scoring=read_scoring(run.summary))
 
 
 def trained_params(run: RecordedRun, states: States, ended: TrainState | None) -> tuple[Params | None, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems import ProblemError, problem_of
-from trainer.evaluation.held_out import held_out_of
+from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.kept_states import kept_steps, write_state
 from trainer.loop.programs import compiled_steps
 from trainer.loop.rollouts import rollouts_of
@@ -102,7 +102,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Callable
             steps=compiled_steps(place.task, place.data.source.lengths_in_use),
             source=place.data.source,
             rollouts=rollouts_of(place.task, place.data),
-            held_out=held_out_of(place.task, place.data),
+            held_out=build_held_out(place.task, place.data),
             states=states,
             stop=StopRequest(max_minutes=None),
             is_exact=place.fitness.is_exact,

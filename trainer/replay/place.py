@@ -19,16 +19,14 @@ from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
 from trainer.data.conversations import rendered_at
 from trainer.data.rows import RowFile
-from trainer.evaluation.evaluate import stated_scoring
-from trainer.evaluation.regenerate import set_of
+from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
 from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import environment
-from trainer.recorder.processor import NATIVE, Level, level_of
+from trainer.recorder.environment import NATIVE, Level, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 
 DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -184,7 +182,7 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
-    version = (stated_scoring(run.folder) or read_scoring(run.summary)).version
+    version = (logged_scoring(run.folder) or read_scoring(run.summary)).version
     data = replace(data, scoring=replace(data.scoring, version=version))
     return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
 
@@ -214,7 +212,7 @@ def repeated_set(run: RecordedRun) -> RowFile | None:
         return None
     stated = run.summary["eval_set"]
     return (
-        replace(set_of(run.summary, run.answers), sha256=stated["sha256"])
+        replace(recorded_items(run.summary, run.answers), sha256=stated["sha256"])
         if stated["name"] == Path(name).name
         else None
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.order import BatchSource
-from trainer.evaluation.held_out import HeldOut
+from trainer.evaluation.evaluate import HeldOut
 from trainer.loop.checkpoint_format import state_sha256, to_stored
 from trainer.loop.programs import Steps
 from trainer.loop.rollouts import Rollouts

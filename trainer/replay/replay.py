@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.evaluation.held_out import held_out_of
+from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.base import refuse_other_base
 from trainer.loop.programs import compiled_steps
 from trainer.loop.rollouts import rollouts_of
@@ -16,7 +16,7 @@ from trainer.loop.segments import Segment, parts_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.recorder.failure import explain_full_device
-from trainer.recorder.receipt import receipt_of
+from trainer.recorder.manifest import build_receipt
 from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
 from trainer.replay.draw import Draw, draw_segments, drawn_items
 from trainer.replay.place import REFUSED, ReplaySetup, place_of
@@ -64,7 +64,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         "items": found.answers.document(),
         **({"draw": drew} if (drew := found.draw_document()) else {}),
     }
-    receipt = receipt_of(
+    receipt = build_receipt(
         request.folder,
         "replay",
         device=place.devices.document(),
@@ -108,7 +108,7 @@ def carried_out(
         steps=steps,
         source=data.source,
         rollouts=rollouts_of(task, data),
-        held_out=held_out_of(task, data),
+        held_out=build_held_out(task, data),
         states=states,
         stop=stop,
         is_exact=place.fitness.is_exact,

@@ -11,8 +11,7 @@ from evidence.effective import flatten
 from schemas.formats import format_value
 from schemas.validate import read_document
 from trainer.data.answers import scoring_document
-from trainer.evaluation.evaluate import generation_of
-from trainer.evaluation.sampler import sampler_of
+from trainer.evaluation.answers import Sampler
 from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
@@ -55,7 +54,9 @@ def start_differences(
     ]
     if run.summary is not None and data.items is not None:
         here = {
-            "generation": generation_of(sampler_of(task, data, data.scoring)),
+            "generation": Sampler.for_task(
+                task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer
+            ).document(),
             "scoring": scoring_document(data.scoring),
         }
         said += [

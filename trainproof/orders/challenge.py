@@ -13,7 +13,7 @@ from evidence.proof.receipts import save_receipt
 from evidence.writing import write_error, write_json
 from schemas.problems import ProblemError, problem_of
 from schemas.render import as_dicts
-from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.recorder.progress import Watch
 
 QUESTIONS = 50

@@ -23,7 +23,7 @@ def evaluate(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("evaluate"):
-        from trainer.evaluate_run import evaluate_run
+        from trainer.evaluation.late import evaluate_run
         from trainer.recorder.progress import Watch
 
         with Watch(quiet=as_json) as watch:

@@ -20,7 +20,7 @@ from trainer.data.encode import encode_rows, encode_prompt
 from trainer.data.conversations import PromptForm, infer_form, row_texts
 from trainer.data.rows import read_dataset
 from trainer.data.conversations import special_token_problems
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch

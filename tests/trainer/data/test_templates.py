@@ -13,7 +13,7 @@ from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfi
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
 from trainer.data.conversations import PromptForm, infer_form, render_row
-from trainer.evaluation.evaluate import stated_form
+from trainer.evaluation.recorded import logged_form
 from trainer.model.files.source import resolve
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
@@ -136,7 +136,7 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
 def test_the_form_is_read_back_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
     written(tmp_path, [record], "log.jsonl")
-    assert stated_form(tmp_path) == form
+    assert logged_form(tmp_path) == form
 
 
 def test_the_setting_is_read_from_yaml(tmp_path: Path):

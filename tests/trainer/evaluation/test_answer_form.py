@@ -20,7 +20,6 @@ from evidence.hashes import sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, describe_run_gain
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -32,9 +31,10 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.evaluate_run import evaluate_run
-from trainer.evaluation.evaluator import in_words
-from trainer.evaluation.regenerate import other_scores
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.evaluate import describe_summary
+from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.reanswer import changed_score
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.comparisons import as_text
@@ -116,7 +116,7 @@ def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
     summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
     gain = "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
     assert describe_run_gain(summary) == gain
-    assert in_words(summary, "words").endswith(f"before training 0.000); {gain}")
+    assert describe_summary(summary, "words").endswith(f"before training 0.000); {gain}")
     series = Tail(made / layout.METRICS).series()
     [figure] = [each for each in headline.figures(None, summary, None, series) if each.label == "Exact match"]
     assert figure.detail == "34.2–100.0 %, n = 2; untrained 0.0 %; leniently 100.0 %, untrained 100.0 %"
@@ -192,8 +192,8 @@ def test_a_judges_questions_are_read_in_the_same_way(made: Path, tmp_path: Path)
 
 def test_an_answer_scored_by_another_reader_is_named(made: Path):
     row = next(rows(made, layout.PREDICTIONS))
-    assert other_scores(row, Scoring(answer="whole")) == ""
-    assert other_scores(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
+    assert changed_score(row, Scoring(answer="whole")) == ""
+    assert changed_score(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
 
 
 @pytest.mark.slow

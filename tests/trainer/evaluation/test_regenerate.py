@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from evidence.scores.reading import Scoring
-from trainer.evaluation.one_pass import AnswerTrace
-from trainer.evaluation.regenerate import RepeatedAnswer, judge
-from trainer.evaluation.tolerance import MARGINS, allowed_margin
+from trainer.evaluation.reanswer import MARGINS, AnswerTrace, VerifiedAnswer, allowed_margin, compare_answer
 
-STATES = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
 TEXT = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
 ROW: dict[str, Any] = {
     "id": "one",
@@ -32,21 +29,25 @@ ELSEWHERE = ROW | {"output_text": "5"}
 """What the model wrote here."""
 
 
-def verdict(stated: dict[str, Any], *, margin: float = 0.0, platforms=("cpu",)) -> RepeatedAnswer:
+def judged(stated: dict[str, Any], found: dict[str, Any] | None, traces=(), platforms=("cpu",)) -> VerifiedAnswer:
+    return compare_answer(stated, found, traces, allowed=allowed_margin("float32", platforms), scoring=Scoring())
+
+
+def verdict(stated: dict[str, Any], *, margin: float = 0.0, platforms=("cpu",)) -> VerifiedAnswer:
     margins = np.full(40, margin, np.float32)
-    passed = AnswerTrace(states=STATES, margins=margins, losses=margins)
-    return judge(stated, ELSEWHERE, [passed], platforms, Scoring())
+    passed = AnswerTrace(margins=margins, losses=margins)
+    return judged(stated, ELSEWHERE, [passed], platforms)
 
 
 def test_the_same_bits_are_identical():
-    found = judge(ROW, dict(ROW), (), (), Scoring())
+    found = judged(ROW, dict(ROW))
     assert (found.verdict, found.why) == ("identical", "")
     without = {key: value for key, value in ROW.items() if key != "output_token_ids"}
-    assert judge(without, ROW, (), (), Scoring()).verdict == "identical"  # an earlier run states less
+    assert judged(without, ROW).verdict == "identical"  # an earlier run states less
 
 
 def test_a_fingerprint_of_an_earlier_version_is_not_compared():
-    assert judge(ROW | {"fingerprint": "AAAA"}, dict(ROW), (), (), Scoring()).verdict == "identical"
+    assert judged(ROW | {"fingerprint": "AAAA"}, dict(ROW)).verdict == "identical"
 
 
 def test_products_of_fewer_bits_are_expected_of_an_accelerator_alone():
@@ -81,7 +82,7 @@ def test_what_was_edited_is_named(change: dict[str, Any], why: str):
 
 
 def test_an_item_that_the_set_does_not_have_is_named():
-    assert judge(ROW, None, (), (), Scoring()).why == "The evaluation set has no item of this id."
+    assert judged(ROW, None).why == "The evaluation set lacks an item with this id."
 
 
 def test_fewer_bits_allow_more():

@@ -19,7 +19,6 @@ from evidence.hashes import sha256_file
 from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 from schemas.problems import ProblemError
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.load import load_config
 from trainer.config.tree import (
     BatchConfig,
@@ -31,7 +30,8 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.evaluation.bundled_params import shipped_params
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
@@ -183,7 +183,7 @@ def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     task = Task.of(config, resolve("tiny-gpt2"), build_mesh(devices.list))
     sampler = sampler_of(made, config, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())
-    params = shipped_params(made, task, manifest, stated_sha256=None).params
+    params = load_run_params(made, task, manifest, sha256=None).params
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}
     whole = dict(zip(prompts, sampler.answer(params, prompts), strict=True))
     [alone] = sampler.answer(params, {"green": prompts["green"]})
@@ -194,7 +194,7 @@ def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     other = replace(sampler, seed=8)
     [elsewhere] = other.answer(params, {"green": prompts["green"]})
     assert [each.tokens for each in elsewhere] != [each.tokens for each in alone]
-    keys = sampler.keys_of(["red", "blue"])
+    keys = sampler.sample_keys(["red", "blue"])
     assert keys.shape == (2, SAMPLES)
     assert len({tuple(each) for each in jax.random.key_data(keys).reshape(-1, 2).tolist()}) == 2 * SAMPLES
 

@@ -15,7 +15,8 @@ from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConf
 from trainer import first_config as story
 from trainer.first_config import base_config, choose, measure
 from trainer.first_config import ModelAndData
-from trainer.first_config import Order, WrittenConfig, make
+from trainer.first_config import Order, WrittenConfig
+from trainer import first_config
 from trainer.first_config import run_name
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
@@ -29,7 +30,7 @@ def model(tmp_path_factory) -> str:
 
 def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> WrittenConfig:
     given = {"eval_set": None, "on": None} | fields
-    return make(Order(model=model, data=str(data), output=output, force=force, **given))
+    return first_config(Order(model=model, data=str(data), output=output, force=force, **given))
 
 
 def refused(*arguments, **fields) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.problems import ProblemError
-from trainer.generate.language_model import generate, load_model
+from trainer.generate.api import generate, load_model
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 
@@ -113,4 +113,4 @@ def test_more_tokens_than_a_table_of_positions_has_are_refused():
 
 
 def test_a_built_in_model_has_no_parameters_to_load():
-    assert refused(lambda: load_model("demo")) == ("TP064", "demo is a built-in model, which has no parameters.")
+    assert refused(lambda: load_model("demo")) == ("TP064", "demo is a built-in model without parameters.")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.generate.sampling import Sampling, draw_tokens, kept_logits, least_by_halving
+from trainer.generate.sampling import Sampling, draw_tokens, mask_logits, top_p_threshold
 
 CHANCES = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
 
@@ -49,11 +49,11 @@ def test_the_bisection_keeps_what_a_sort_keeps(share):
     logits = jax.random.normal(jax.random.key(1), (7, 1000)) * 3
     chances = -np.sort(-np.asarray(jax.nn.softmax(logits, axis=-1)), axis=-1)
     wanted = np.sum(np.cumsum(chances, axis=-1) - chances < share, axis=-1)
-    kept = np.sum(np.asarray(logits) >= np.asarray(least_by_halving(logits, share))[:, None], axis=-1)
+    kept = np.sum(np.asarray(logits) >= np.asarray(top_p_threshold(logits, share))[:, None], axis=-1)
     # A sum in another order may fall on the other side of the share, by one token.
     assert np.max(np.abs(kept - wanted)) <= (1 if share > 0.99 else 0)
 
 
 def test_a_small_share_keeps_the_likeliest_token_alone():
-    kept = kept_logits(jnp.asarray([[0.0, 1.0, 3.0]]), Sampling(top_p=1e-6))
+    kept = mask_logits(jnp.asarray([[0.0, 1.0, 3.0]]), Sampling(top_p=1e-6))
     np.testing.assert_array_equal(np.isfinite(kept), [[False, False, True]])

@@ -14,7 +14,7 @@ from evidence.hashes import link_of
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import saving
 from trainer.loop.checkpoint_format import HASH

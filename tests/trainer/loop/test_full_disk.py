@@ -28,7 +28,7 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config
-from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import saving
 from trainer.loop.saving import Checkpoints

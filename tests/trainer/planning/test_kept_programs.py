@@ -84,7 +84,7 @@ def test_another_processor_or_version_has_another_folder(tmp_path: Path, monkeyp
     for features, release in (("", "1"), (" avx512f", "1"), ("", "2"), ("", "1")):
         info = tmp_path / "cpuinfo"
         info.write_text(INFO.format(features).replace("1200", str(1200 + len(found))))
-        monkeypatch.setattr("trainer.recorder.processor.PROCESSORS", info)
+        monkeypatch.setattr("trainer.recorder.environment.PROCESSORS", info)
         monkeypatch.setattr(kept_programs, "versions", lambda release=release: {"jaxlib": release})
         found.append(machine_key())
     assert len(set(found)) == 3

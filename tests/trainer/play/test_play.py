@@ -222,10 +222,10 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
     def loaded(*given: object, **named: object) -> None:
         pytest.fail("parameters were loaded")
 
-    here = player_module.devices_here
+    here = player_module.available_devices
     small = {"memory_bytes": 1000, "memory_source": "of a test"}
-    monkeypatch.setattr(player_module, "devices_here", lambda *given: replace(here(*given), **small))
-    for name in ("shipped_params", "initial_params"):
+    monkeypatch.setattr(player_module, "available_devices", lambda *given: replace(here(*given), **small))
+    for name in ("load_run_params", "initial_params"):
         monkeypatch.setattr(entrant_module, name, loaded)
     from trainproof.orders.play import PlayFlags, play_on
 

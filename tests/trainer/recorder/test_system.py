@@ -1,10 +1,11 @@
-"""What is sampled of the machine: held against the system's own words, a stand-in for NVML, and the bits of a run.
+"""Samples of the machine, compared with the system's own figures and a fake NVML; they do not change a run's bits.
 
 NVML is stood in for by a module with the functions of nvidia-ml-py that are used; no card is asked here.
 """
 
 import json
 import resource
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,7 @@ from evidence.run import read_run
 from evidence.writing import RowWriter
 from schemas.reading import read_rows
 from trainer.loop.stopwatch import TimedSource
-from trainer.recorder import sensors
-from trainer.recorder.sensors import DataWait, HostSensor, NoSensor, Nvidia, SystemWatch, Tpu, sensor_of
+from trainer.recorder.sensors import DataWait, GpuSensor, HostSensor, SystemWatch
 
 
 class NoAnswerError(Exception):
@@ -50,34 +50,26 @@ def nvml_of(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
 
 def test_cards_are_those_that_cuda_shows(monkeypatch: pytest.MonkeyPatch):
     nvml = nvml_of({"0": (1, 2, 3000), "2": (97, 61, 70_500), "GPU-7": (50, 40, None)})
-    monkeypatch.setattr(sensors, "_module", lambda name: nvml)
-    devices = [SimpleNamespace(platform="gpu", local_hardware_id=number) for number in (0, 1)]
-    told = sensor_of(devices, {"CUDA_VISIBLE_DEVICES": "2, GPU-7"}).read()
-    assert told == {
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+    def gpus(*numbers: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(platform="gpu", local_hardware_id=number) for number in numbers]
+
+    assert GpuSensor(gpus(0, 1), {"CUDA_VISIBLE_DEVICES": "2, GPU-7"}).read() == {
         "device_utilisation_percent": [97.0, 50.0],
         "device_temperature_celsius": [61.0, 40.0],
         "device_power_watts": [70.5, None],
     }
-    assert Nvidia(nvml, [0, 2], None).read()["device_utilisation_percent"] == [1.0, 97.0]
+    assert GpuSensor(gpus(0, 2), {}).read()["device_utilisation_percent"] == [1.0, 97.0]
+    assert "NVML reports" in GpuSensor(gpus(0, 1), {"CUDA_VISIBLE_DEVICES": "2"}).missing
 
 
-def test_without_nvml_a_run_says_what_is_not_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sensors, "_module", lambda name: None)
-    gpu = sensor_of([SimpleNamespace(platform="gpu", local_hardware_id=0)], {})
-    tpu = sensor_of([SimpleNamespace(platform="tpu")], {})
-    assert gpu.not_told == (
-        'Utilisation, temperature, power of the GPU are not told; `pip install "trainproof[sensors]"` is for them.'
-    )
-    assert tpu.not_told == "Utilisation of the TPU is not told: this libtpu has no monitoring library."
+def test_a_run_without_nvml_tells_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    gpu = GpuSensor([SimpleNamespace(platform="gpu", local_hardware_id=0)], {})
+    assert 'pip install "trainproof[sensors]"' in gpu.missing
     assert gpu.read()["device_power_watts"] == []
-
-
-def test_a_tpu_tells_the_duty_cycle_of_each_chip():
-    told = SimpleNamespace(
-        get_metric=lambda name: SimpleNamespace(data=lambda: {"duty_cycle_pct": ["45.5", "0"]}[name])
-    )
-    assert Tpu(told, 2).read()["device_utilisation_percent"] == [45.5, 0.0]
-    assert Tpu(told, 8).read()["device_utilisation_percent"] == []
+    assert GpuSensor([SimpleNamespace(platform="tpu")], {}).missing == ""
 
 
 def test_memory_of_the_process_is_what_the_system_says():
@@ -96,7 +88,7 @@ def test_the_share_of_waiting_by_hand(tmp_path: Path):
         tmp_path,
         every_seconds=5,
         devices=jax.devices()[:1],
-        sensor=NoSensor(""),
+        sensor=GpuSensor(jax.devices()),
         wait=wait,
         clock=lambda: next(clock),
     )
@@ -118,8 +110,15 @@ def test_waiting_is_counted_and_batches_are_the_same():
     assert wait.seconds >= 0.06
 
 
+def watching(folder: Path) -> SystemWatch:
+    devices = jax.devices()[:1]
+    return SystemWatch(folder, every_seconds=0.1, devices=devices, sensor=GpuSensor(devices), wait=DataWait())
+
+
 def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path: Path):
-    watch = SystemWatch(tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=NoSensor(""), wait=DataWait())
+    watch = SystemWatch(
+        tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=GpuSensor(jax.devices()), wait=DataWait()
+    )
     watch.start()
     file = tmp_path / layout.SYSTEM
     until = time.monotonic() + 20
@@ -133,7 +132,9 @@ def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path: Path):
 
 
 def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    watch = SystemWatch(tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=NoSensor(""), wait=DataWait())
+    watch = SystemWatch(
+        tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=GpuSensor(jax.devices()), wait=DataWait()
+    )
 
     def full(self: RowWriter, row: object) -> None:
         raise OSError(28, "No space left on device")

@@ -22,7 +22,6 @@ from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -34,6 +33,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     RecordingConfig,
 )
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.kept_states import kept_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states

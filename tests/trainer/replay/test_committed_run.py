@@ -11,7 +11,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.rewards import logged_rollout_steps
 from evidence.run import read_run
-from trainer.recorder.processor import NATIVE, ask_for, level_of
+from trainer.recorder.environment import NATIVE, level_of, request_level
 
 ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "submission_runs" / "demo-smoke"
@@ -42,7 +42,7 @@ def test_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert done.returncode == 0, done.stderr
     receipt = json.loads(done.stdout)
     there = json.loads((SMOKE / layout.MANIFEST).read_text())["environment"].get("processor", {})
-    ask_for("x86-64-v3")
+    request_level("x86-64-v3")
     if there.get("compiled_for") == level_of("x86-64-v3").name != NATIVE:
         assert receipt["result"] == "identical"
     elif receipt["result"] != "identical":

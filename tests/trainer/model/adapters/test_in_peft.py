@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from our_adapters import METHODS, MODELS, write
 
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.families import FAMILIES
 
 OURS = Path(__file__).parents[3] / "cases" / "our_adapters"

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from schemas.problems import ProblemError
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.adapters.merging import merge, merge_named
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.adapters.writing import write_adapter

@@ -1,6 +1,6 @@
-"""A model in a script or a notebook: `load_model` reads one, `model(ids)` gives logits, `generate` continues texts.
+"""Python API for scripts and notebooks: `load_model`, `model(ids)` for logits, and `generate`.
 
-Everything here takes and gives token ids; no tokenizer is needed. The public names are in `trainproof`.
+Everything takes and returns token ids; no tokenizer is needed. The names are exported by `trainproof`.
 """
 
 from __future__ import annotations
@@ -33,26 +33,22 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A decoder with its parameters, to be called."""
+    """A decoder and its parameters."""
 
     graphdef: nnx.GraphDef[Decoder]
-    """The decoder's structure."""
-
     params: Params
-    """Arrays by name, as `trainer.model.params` names them."""
-
+    """Arrays by name."""
     spec: ModelSpec
-    """What the model is."""
 
     def __call__(self, ids: ArrayLike) -> Float[Array, "batch seq vocab"]:
         """Return the logits of the next token at every position, in float32.
 
         Args:
-            ids: `[batch seq]`, or `[seq]`, which is a batch of one.
+            ids: Token ids, `[batch seq]`, or `[seq]` for a batch of one.
 
         Raises:
-            ProblemError: ids that the model has no row for, more of them than it has positions, or rows of several
-                lengths.
+            ProblemError: An id is outside the vocabulary, a text is longer than the model's positions, or the rows
+                differ in length.
         """
         try:
             tokens = np.atleast_2d(np.asarray(ids))
@@ -61,18 +57,13 @@ class LanguageModel:
             then = "Call the model once for each text, or use `generate`, which takes several lengths."
             raise ProblemError([problem_of("TP065", file="ids", what=what, next=then)], exit_code=2) from error
         self.check(tokens)
-        # A GPU would multiply float32 in fewer bits, unless told.
+        # GPUs and TPUs multiply float32 in lower precision by default.
         with jax.default_matmul_precision("highest"):
             found: Array = logits(self.graphdef, self.params, jnp.asarray(tokens, jnp.int32))
             return found
 
     def check(self, tokens: NDArray[Any], further: int = 0) -> None:
-        """Refuse token ids that the model cannot take.
-
-        Args:
-            tokens: `[batch seq]`.
-            further: tokens that are to follow.
-        """
+        """Raise `ProblemError` for token ids that the model cannot process, with `further` new tokens behind them."""
         what = then = None
         length = tokens.shape[-1] + further
         if tokens.dtype.kind in "US":
@@ -96,19 +87,19 @@ class LanguageModel:
 
 
 def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str | Path | None = None) -> LanguageModel:
-    """Return a model from its files, on the first device.
+    """Load a model onto the first device.
 
     Args:
-        path_or_name: a folder with config.json and safetensors, a GGUF file, or a name on the Hugging Face hub.
-        dtype: of parameters and matrix products; norms, softmax and logits are float32 in any case.
-        adapter: a folder that PEFT or `trainproof` wrote a LoRA adapter into. None: none.
+        path_or_name: Folder with config.json and safetensors, GGUF file, or model name on the Hugging Face Hub.
+        dtype: Dtype of parameters and matrix products; norms, softmax and logits are always float32.
+        adapter: Folder of a LoRA adapter in PEFT's format, or None.
 
     Raises:
-        ProblemError: there is no such model or adapter, its files cannot be used, or it is of a kind not computed here.
+        ProblemError: There is no such model or adapter, or it cannot be used.
     """
     source = resolve(str(path_or_name))
     if source.weights == "builtin":
-        what = f"{path_or_name} is a built-in model, which has no parameters."
+        what = f"{path_or_name} is a built-in model without parameters."
         raise ProblemError([problem_of("TP064", file=str(path_or_name), what=what)], exit_code=2)
     chosen: dict[str, Any] = {"params_dtype": dtype, "compute_dtype": dtype, "remat": "none"}
     graphdef, wanted = flatten(abstract(source.spec, **chosen))
@@ -130,19 +121,19 @@ def generate(
     max_new_tokens: int = 12,
     stop_token_id: int | None = None,
 ) -> NDArray[np.int32]:
-    """Return the tokens that most likely follow, one after the other, without the given ones.
+    """Continue texts greedily and return the new tokens.
 
     Args:
-        model: from `load_model`.
-        ids: one text, `[seq]`, or several, which may differ in length.
-        max_new_tokens: how many tokens are written, at least 1.
-        stop_token_id: what follows this token in a row is that token again. None: nothing ends a row.
+        model: Model from `load_model`.
+        ids: Token ids of one text, `[seq]`, or of several, which may differ in length.
+        max_new_tokens: New tokens per text, at least 1.
+        stop_token_id: Token after which a row is filled with that token, or None.
 
     Returns:
         `[max_new_tokens]` for one text, `[batch max_new_tokens]` for several.
 
     Raises:
-        ProblemError: as `model(ids)`, and for numbers that the other arguments cannot be.
+        ProblemError: As for `model(ids)`, or another argument is out of range.
     """
     if type(max_new_tokens) is bool or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
         what = f"max_new_tokens is {max_new_tokens!r}; it is a whole number from 1 on."
@@ -163,7 +154,7 @@ def generate(
     stop = jnp.asarray(-1 if stop_token_id is None else stop_token_id, jnp.int32)
     with jax.default_matmul_precision("highest"):
         written = decode_under()(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
-    rows = np.array(jax.device_get(written.tokens))
+    rows = np.array(jax.device_get(written))
     if stop_token_id is not None:
         stopped = np.cumsum(rows == stop_token_id, axis=1) > 0
         rows[stopped] = stop_token_id
@@ -174,6 +165,6 @@ def generate(
 def logits(
     graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Int[Array, "batch seq"]
 ) -> Float[Array, "batch seq vocab"]:
-    """Return the logits at every position."""
+    """Return the logits at every position, float32."""
     decoder = bind(graphdef, params)
     return decoder.logits(decoder.hidden(tokens))

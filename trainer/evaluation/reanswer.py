@@ -1,0 +1,453 @@
+"""Verify recorded answers against the parameters that are said to have given them.
+
+Generating an answer takes one step per token; teacher forcing scores all of its tokens in a single forward pass. All
+answers are scored that way, and only a sample is generated again for equal bits. The same program on the same kind of
+machine gives the same bits. On other hardware two nearly equally likely tokens may swap, and the rest of an answer with
+them; then each token of the recorded answer must be one that the model could have chosen, within the rounding
+differences that were measured between kinds of hardware. An answer that fails the forward pass is generated again
+before it is called different.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int, Key
+from numpy.typing import NDArray
+
+from evidence.scores.reading import Scoring, accepted_answers
+from evidence.scores.recompute import iter_answers, majority_fields
+from trainer.data.rows import RowFile
+from trainer.evaluation.answers import Sampler, answer_items, item_fields, unanswered_row
+from trainer.generate.decode import padded
+from trainer.generate.sampling import DrawKeys, Sampling, gumbel_noise, mask_logits
+from trainer.model.decoder import Decoder
+from trainer.model.params import Params, bind
+from trainer.recorder.environment import CompilerOptions
+
+MAX_DIFFERENCES = 20
+"""Differences that a receipt lists."""
+
+MARGINS: Mapping[str, float] = {"float32": 0.001, "bfloat16": 0.1, "float16": 0.02}
+"""Largest accepted gap between the largest logit and the logit of a recorded token, by dtype of the matrix products.
+
+At least twice what the same weights showed on other hardware (`benchmarks/results/fingerprints.json`); an edited token
+was never less than 1.7 below. See docs/decisions/fingerprints.md.
+"""
+
+MATMUL_DTYPES: Mapping[str, str] = {"gpu": "float16", "tpu": "bfloat16"}
+"""Precision of float32 matrix products by default: TF32 on GPUs, whose mantissa is float16's, and bfloat16 on TPUs."""
+
+Verdict = Literal["identical", "within tolerance", "followed", "different"]
+"""Result for one answer; `followed`: not generated again, but the model could have chosen each token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedAnswer:
+    """Result for one recorded answer."""
+
+    id: str
+    verdict: Verdict
+    why: str = ""
+    """The difference in a sentence, or empty."""
+    expected: str
+    stated_text: str
+    """Output according to the run."""
+    found_text: str
+    """Output of the model now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerTrace:
+    """Teacher-forced pass over one answer."""
+
+    margins: NDArray[np.float32]
+    """`[tokens]`: gap between the largest logit and the answer token's; 0 where it is the largest. For sampled
+    answers, of the logits with the noise of each draw."""
+    losses: NDArray[np.float32]
+    """`[tokens]`: loss of each token, in nats."""
+
+
+def verify_answers(
+    sampler: Sampler,
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    items: RowFile,
+    *,
+    regenerate: Collection[str],
+    platforms: Collection[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[VerifiedAnswer, ...]:
+    """Return the result for each recorded answer, in order.
+
+    Args:
+        sampler: Sampler of the run.
+        params: Parameters by name.
+        stated: Prediction rows of the run.
+        items: The whole evaluation set.
+        regenerate: Ids of answers to generate again, for equal bits.
+        platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
+        progress: Called with answers done and answers in all.
+    """
+    by_id = {item["id"]: item for item in items.rows}
+    prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
+    allowed = allowed_margin(sampler.compute_dtype, platforms)
+    found: dict[str, VerifiedAnswer] = {}
+    scored = []
+    for row in stated:
+        if row["id"] in regenerate or row["id"] not in prompts:
+            continue
+        item, prompt = by_id[row["id"]], prompts[row["id"]]
+        if not sampler.has_room(prompt):
+            if is_same(row, unanswered_row(item, len(prompt), sampler)):
+                found[row["id"]] = _followed(row)
+        elif not _changed_item(row, item_fields(item)) and not changed_score(
+            row, sampler.scoring, sampler.settings.stop
+        ):
+            scored.append(row)
+    traces = trace_answers(scored, prompts, sampler, params)
+    for row in scored:
+        if row["id"] in traces and not _improbable_token(traces[row["id"]], allowed):
+            found[row["id"]] = _followed(row)
+            progress(len(found), len(stated))
+    left, before = [row for row in stated if row["id"] not in found], len(found)
+    if left:
+        again = regenerate_answers(
+            sampler,
+            params,
+            left,
+            items,
+            platforms=platforms,
+            progress=lambda done, _: progress(before + done, len(stated)),
+        )
+        found |= {each.id: each for each in again}
+    return tuple(found[row["id"]] for row in stated)
+
+
+def _followed(row: Mapping[str, Any]) -> VerifiedAnswer:
+    return VerifiedAnswer(
+        id=row["id"],
+        verdict="followed",
+        expected=row["expected"],
+        stated_text=row["output_text"],
+        found_text=row["output_text"],
+    )
+
+
+def regenerate_answers(
+    sampler: Sampler,
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    items: RowFile,
+    *,
+    platforms: Collection[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[VerifiedAnswer, ...]:
+    """Generate answers again and compare each with the recorded one, in the order of `stated`.
+
+    Args:
+        sampler: Sampler of the run.
+        params: Parameters by name.
+        stated: Prediction rows of the run, all or some.
+        items: The whole evaluation set, which decides the compiled program.
+        platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
+        progress: Called with items done and items in all.
+    """
+    by_id = {item["id"]: item for item in items.rows}
+    prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
+    ids = list(dict.fromkeys(row["id"] for row in stated if row["id"] in prompts))
+    found: dict[str, dict[str, Any]] = {}
+    for row in answer_items(
+        sampler, params, [by_id[each] for each in ids], [prompts[each] for each in ids], like=list(prompts.values())
+    ):
+        found[row["id"]] = row
+        progress(len(found), len(stated))
+    others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
+    traces = trace_answers(others, prompts, sampler, params)
+    return tuple(
+        compare_answer(
+            row,
+            found.get(row["id"]),
+            traces.get(row["id"], ()),
+            allowed=allowed_margin(sampler.compute_dtype, platforms),
+            scoring=sampler.scoring,
+            stop=sampler.settings.stop,
+        )
+        for row in stated
+    )
+
+
+def compare_answer(
+    stated: dict[str, Any],
+    found: dict[str, Any] | None,
+    traces: Sequence[AnswerTrace],
+    *,
+    allowed: float,
+    scoring: Scoring,
+    stop: str | None = None,
+) -> VerifiedAnswer:
+    """Compare a recorded answer with the one generated now.
+
+    Args:
+        stated: Prediction row of the run.
+        found: Prediction row of now, or None if the set lacks the item.
+        traces: Pass over each recorded sample; empty if the rows are the same or the text cannot be the model's tokens.
+        allowed: Largest accepted logit gap; see `allowed_margin`.
+        scoring: How answers are read.
+        stop: Text that ends an answer.
+    """
+    verdict: Verdict = "identical"
+    why = ""
+    if found is None or not is_same(stated, found):
+        if found is None:
+            why = "The evaluation set lacks an item with this id."
+        else:
+            why = _changed_item(stated, item_fields(found)) or changed_score(stated, scoring, stop)
+        if not why and not traces:
+            why = "The stated answer is not one that the model's tokens can be."
+        why = why or _improbable_token(traces, allowed)
+        verdict = "different" if why else "within tolerance"
+    return VerifiedAnswer(
+        id=stated["id"],
+        verdict=verdict,
+        why=why,
+        expected=stated["expected"],
+        stated_text=stated["output_text"],
+        found_text="" if found is None else found["output_text"],
+    )
+
+
+def is_same(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return whether two rows agree in all fields that the recorded one has."""
+    return all(stated[key] == value for key, value in found.items() if key in stated)
+
+
+def _changed_item(stated: Mapping[str, Any], item: Mapping[str, Any]) -> str:
+    for key, value in item.items():
+        if stated.get(key) != value:
+            return f"The set states {key} {value!r}, and the run {stated.get(key)!r}."
+    return ""
+
+
+def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = None) -> str:
+    """Return how the recorded verdicts differ from the verdicts on the recorded text, or an empty string."""
+    if stated["error"] is not None:
+        return f"The run states an error ({stated['error']}), and the model answers."
+    answers, accepted = list(iter_answers(stated)), accepted_answers(stated)
+    verdicts = [scoring.verdict(each["output_text"], each["finish_reason"], accepted, stop=stop) for each in answers]
+    for answer, verdict in zip(answers, verdicts, strict=True):
+        for key, value in verdict.items():
+            if key in answer and answer[key] != value:
+                return f"By its text, {key} is {value!r}; the run states {answer[key]!r}."
+    majority = majority_fields([each["extracted_answer"] for each in verdicts], scoring, accepted)
+    for key, value in majority.items() if len(answers) > 1 else ():
+        if stated.get(key) != value:
+            return f"By its samples, {key} is {value!r}; the run states {stated.get(key)!r}."
+    return ""
+
+
+def _improbable_token(traces: Sequence[AnswerTrace], allowed: float) -> str:
+    """Return which token the model would not have chosen, or an empty string."""
+    for trace in traces:
+        at, worst = int(trace.margins.argmax()), float(trace.margins.max())
+        if worst > allowed:
+            return (
+                f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
+                f"largest; other hardware gives at most {allowed:g}."
+            )
+    return ""
+
+
+def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
+    """Return the largest logit gap that other hardware explains.
+
+    Args:
+        dtype: Dtype of the matrix products.
+        platforms: Where the answers were given and where they are checked: cpu, gpu or tpu.
+    """
+    names = {dtype, *(MATMUL_DTYPES[each] for each in platforms if dtype == "float32" and each in MATMUL_DTYPES)}
+    return max(MARGINS[name] for name in names)
+
+
+def trace_answers(
+    rows: Sequence[dict[str, Any]], prompts: Mapping[str, list[int]], sampler: Sampler, params: Params
+) -> dict[str, list[AnswerTrace]]:
+    """Return the traces of all samples of each row, by item.
+
+    Rows with another number of samples than configured, or with a text that cannot be the model's tokens, are left out.
+    """
+    vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
+    answers: dict[str, list[list[int]]] = {}
+    for row in rows:
+        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in iter_answers(row)]
+        known = [each for each in tokens if each is not None]
+        if len(known) == len(tokens) == samples and sampler.has_room(prompts[row["id"]]):
+            answers[row["id"]] = known
+    drawing = None
+    if sampler.sampling is not None and answers:
+        drawing = DrawKeys(keys=sampler.sample_keys(list(answers)).reshape(-1, 1), sampling=sampler.sampling)
+    traces = trace_texts(
+        sampler.graphdef,
+        params,
+        [(prompts[each], tokens) for each, samples in answers.items() for tokens in samples],
+        batch_size=sampler.settings.batch_size,
+        drawing=drawing,
+        options=sampler.options,
+    )
+    return {each: [next(traces) for _ in range(samples)] for each in answers}
+
+
+def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> list[int] | None:
+    """Return the tokens of a recorded answer, or None if they cannot be the tokens of such an answer.
+
+    A finished answer has the end token last and nowhere else; a truncated one has `max_new_tokens` tokens; decoded,
+    they give the recorded text. Rows of earlier versions have no tokens; their text is encoded.
+    """
+    if row["error"] is not None:
+        return None
+    end, ended = sampler.stop_token_id, row["finish_reason"] == "stop"
+    if "output_token_ids" in row:
+        tokens = [int(each) for each in row["output_token_ids"].split()]
+    else:
+        tokens = [*sampler.tokenizer.encode(row["output_text"], add_special_tokens=False), *[end] * ended]
+    if not tokens or max(tokens) >= vocab or len(tokens) != row["output_tokens"]:
+        return None
+    stopped = sampler.tokens_to_stop(tokens)
+    if ended and end not in tokens:
+        complete = stopped == len(tokens)
+    elif ended:
+        complete = tokens.index(end) == len(tokens) - 1 and stopped in (None, len(tokens))
+    else:
+        complete = end not in tokens and len(tokens) == sampler.settings.max_new_tokens and stopped is None
+    return tokens if complete and sampler.decode_answer(tokens) == row["output_text"] else None
+
+
+def trace_texts(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+    *,
+    batch_size: int,
+    drawing: DrawKeys | None = None,
+    options: CompilerOptions = (),
+) -> Iterator[AnswerTrace]:
+    """Yield the teacher-forced pass over each prompt and answer, in order; all use one compiled program.
+
+    Args:
+        graphdef: Structure of the model, from `params.flatten`.
+        params: Parameters by name; may be sharded.
+        texts: Token ids of each prompt and answer, neither empty, together within the model's positions.
+        batch_size: Texts at a time.
+        drawing: Sampling parameters and one key per text (`[texts 1]`) if the answers were sampled.
+        options: Compiler options.
+    """
+    width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))
+    longest = padded(max((len(answer) for _, answer in texts), default=1))
+    spec = bind(graphdef, params).spec
+    width = min(width, spec.max_positions) if spec.learned_positions else width
+    rows, call = min(batch_size, len(texts)), _trace_jit(options)
+    for start in range(0, len(texts), batch_size):
+        batch = texts[start : start + batch_size]
+        tokens, places = np.zeros((rows, width), np.int32), np.zeros((rows, longest), np.int32)
+        answers = np.zeros((rows, longest), np.int32)
+        for row, (prompt, answer) in enumerate(batch):
+            tokens[row, : len(prompt) + len(answer)] = [*prompt, *answer]
+            places[row, : len(answer)] = np.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
+            answers[row, : len(answer)] = answer
+        arrays, settings = [*map(jnp.asarray, (tokens, places, answers))], {}
+        if drawing is not None:
+            arrays.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(texts) - 1), 0])
+            settings["sampling"] = drawing.sampling
+        margins, losses = jax.device_get(call(graphdef, params, *arrays, **settings))
+        for row, (_, answer) in enumerate(batch):
+            yield AnswerTrace(margins=margins[row, : len(answer)], losses=losses[row, : len(answer)])
+
+
+def trace_batch(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    tokens: Int[Array, "batch seq"],
+    places: Int[Array, "batch new"],
+    answers: Int[Array, "batch new"],
+    keys: Key[Array, " batch"] | None = None,
+    *,
+    sampling: Sampling | None = None,
+) -> tuple[Float[Array, "batch new"], Float[Array, "batch new"]]:
+    """Return logit gap and loss of each answer token, which is predicted from the state at its place.
+
+    Logits are computed one row at a time, so that at most `[new vocab]` of them exist. Sampling is the Gumbel-max
+    trick: a sampled token has the largest logit once the noise of its key is added, which is added again here.
+    """
+    decoder = bind(graphdef, params)
+    hidden = jnp.take_along_axis(decoder.hidden(tokens), places[:, :, None], axis=1)
+
+    def trace_row(row: tuple[Array, ...]) -> tuple[Array, Array]:
+        states, chosen, *key = row
+        logits = decoder.logits(states)
+        named = jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
+        losses = jax.nn.logsumexp(logits, axis=-1) - named
+        if sampling is None:
+            return jnp.max(logits, axis=-1) - named, losses
+        return _sampled_margins(logits, chosen, key[0], sampling), losses
+
+    found: tuple[Array, Array] = jax.lax.map(trace_row, (hidden, answers) if keys is None else (hidden, answers, keys))
+    return found
+
+
+def _sampled_margins(
+    logits: Float[Array, "new vocab"], chosen: Int[Array, " new"], key: Key[Array, ""], sampling: Sampling
+) -> Float[Array, " new"]:
+    """Return the gap between the largest noisy logit and that of each token.
+
+    A token outside top-k or top-p is also at least as far off as its logit is below the smallest one inside.
+    """
+    scaled = logits / jnp.float32(sampling.temperature)
+    noise = jax.vmap(lambda number: gumbel_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
+    kept = mask_logits(scaled, sampling)
+
+    def logit(values: Array) -> Array:
+        taken: Array = jnp.take_along_axis(values, chosen[:, None], axis=-1)[:, 0]
+        return taken
+
+    least = jnp.min(jnp.where(jnp.isfinite(kept), kept, jnp.inf), axis=-1)
+    behind = jnp.max(kept + noise, axis=-1) - logit(scaled + noise)
+    margins: Array = jnp.maximum(behind, least - logit(scaled)) * jnp.float32(sampling.temperature)
+    return margins
+
+
+@cache
+def _trace_jit(options: CompilerOptions) -> Any:
+    return jax.jit(trace_batch, static_argnames=("graphdef", "sampling"), compiler_options=dict(options) or None)
+
+
+def receipt_items(trained: Sequence[VerifiedAnswer], untrained: Sequence[VerifiedAnswer] = ()) -> dict[str, Any]:
+    """Return the group `items` of a receipt.
+
+    `drawn` counts the answers that were generated again, `different` all that differ; each of those was generated
+    again.
+    """
+    both = [*untrained, *trained]
+    verdicts = Counter(each.verdict for each in both)
+    group: dict[str, Any] = {
+        "drawn": len(both) - verdicts["followed"],
+        "identical": verdicts["identical"],
+        "within_tolerance": verdicts["within tolerance"],
+        "different": verdicts["different"],
+        "trained": sum(each.verdict != "followed" for each in trained),
+        "given_again": {
+            "trained": sum(each.verdict != "different" for each in trained),
+            "untrained": sum(each.verdict != "different" for each in untrained),
+        },
+    }
+    if verdicts["different"]:
+        others = [each for each in both if each.verdict == "different"]
+        group["differences"] = [{"id": each.id, "why": each.why} for each in others[:MAX_DIFFERENCES]]
+    return group

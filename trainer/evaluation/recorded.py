@@ -1,0 +1,252 @@
+"""Read what a finished run recorded, to evaluate, challenge, export or play it: settings, answers, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from evidence import layout
+from evidence.run import read_existing_run
+from evidence.scores.reading import Scoring, read_scoring
+from schemas.catalog import EVAL_SETS, MODELS
+from schemas.formats import size
+from schemas.problems import ProblemError, problem_of
+from schemas.reading import read_rows
+from schemas.validate import read_document
+from trainer.config.load import load_config
+from trainer.config.tree import Config
+from trainer.data.answers import SCORING, infer_scoring
+from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE
+from trainer.data.conversations import FORM, PromptForm, infer_form
+from trainer.data.rows import RowFile, read_eval_set
+from trainer.evaluation.answers import item_fields
+from trainer.evaluation.evaluate import EVALUATED
+from trainer.loop.base import other_base
+from trainer.loop.restoring import latest_step, no_checkpoint, restored_state
+from trainer.loop.state import initial_params, some_params, with_shardings
+from trainer.loop.task import Task, without_reference
+from trainer.loop.trained_params import kept_params, params_bytes
+from trainer.methods.method import combine
+from trainer.model.adapters.config import modules
+from trainer.model.adapters.reading import read_adapter
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import ModelSource, of_somebody_else, resolve
+from trainer.model.lora import lora_names
+from trainer.model.params import Params, params_sha256
+from trainer.objectives.data import read_training_rows
+from trainer.recorder.failure import explain_full_device
+
+
+def read_config(folder: Path) -> Config:
+    """Return the configuration of a run folder."""
+    read_existing_run(folder)
+    return load_config(folder / layout.CONFIG)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a run folder.
+
+    Raises:
+        ProblemError: exit code 2; it is missing or not valid.
+    """
+    read = read_document(folder / layout.MANIFEST, "run_manifest")
+    if read.value is None or any(problem.severity == "error" for problem in read.problems):
+        raise ProblemError(read.problems, exit_code=2)
+    return read.value
+
+
+def require_checkpoint(folder: Path) -> None:
+    """Raise `ProblemError` with exit code 2 if a run folder lacks a checkpoint."""
+    if latest_step(folder) is None:
+        raise ProblemError([no_checkpoint(folder)], exit_code=2)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return eval_summary.json, empty if it is not a JSON object, or None if the file does not exist."""
+    document = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
+    return document.value or {} if (folder / layout.EVAL_SUMMARY).exists() else None
+
+
+def is_evaluated(folder: Path) -> bool:
+    """Return whether a run has an evaluation that may not be replaced.
+
+    A partial one may be completed, unless the log already states its score, which the completed one would contradict.
+    """
+    summary = read_summary(folder)
+    if summary is None:
+        return False
+    return summary.get("status") != "partial" or bool(_logged(folder, EVALUATED))
+
+
+def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the summary of a run's evaluation and its prediction rows.
+
+    Raises:
+        ProblemError: exit code 2; the evaluation is missing or not valid.
+    """
+    if not (folder / layout.EVAL_SUMMARY).is_file():
+        raise ProblemError([problem_of("TP083", file=str(folder), what="The run was not evaluated.")], exit_code=2)
+    summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
+    rows = read_rows(folder / layout.PREDICTIONS, "prediction_row")
+    errors = [each for each in (*summary.problems, *rows.problems) if each.severity == "error"]
+    if summary.value is None or errors:
+        raise ProblemError(errors, exit_code=2)
+    return summary.value, list(rows.values)
+
+
+def read_form(folder: Path, config: Config) -> PromptForm:
+    """Return how prompts were rendered in training, from the run's log or else from its training rows."""
+    return logged_form(folder) or infer_form(read_training_rows(config)[1], config.data.template)
+
+
+def logged_form(folder: Path) -> PromptForm | None:
+    """Return how prompts were rendered according to the run's log, or None if the log does not say."""
+    if not (logged := _logged(folder, FORM)):
+        return None
+    conversation, system = logged[-1].get("conversation") is True, logged[-1].get("system")
+    template = logged[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
+    thinks = logged[-1].get("thinks")
+    return PromptForm(
+        conversation=conversation,
+        system=system if isinstance(system, str) else None,
+        template=template if isinstance(template, str) else AS_WRITTEN,
+        thinks=thinks if isinstance(thinks, bool) else None if conversation else False,
+    )
+
+
+def logged_scoring(folder: Path) -> Scoring | None:
+    """Return how answers are read according to the run's log, or None if the log does not say."""
+    logged = _logged(folder, SCORING)
+    return read_scoring({"scoring": logged[-1]}) if logged else None
+
+
+def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Scoring:
+    """Return how answers are read: from the run's log, else from its configuration and training rows."""
+    if (logged := logged_scoring(folder)) is not None:
+        return logged
+    rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
+    return infer_scoring(config.evaluation, rows, () if items is None else items.rows)
+
+
+def _logged(folder: Path, event: str) -> list[dict[str, Any]]:
+    return [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == event]
+
+
+def recorded_items(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
+    """Return the evaluation set of a run: the built-in one, or the items that its prediction rows repeat."""
+    name = summary["eval_set"]["name"]
+    if name in EVAL_SETS:
+        return read_eval_set(name)
+    items = tuple({key: value for key, value in item_fields(row).items() if value is not None} for row in rows)
+    lines = tuple(range(1, len(items) + 1))
+    return RowFile(name=name, path=Path(layout.PREDICTIONS), rows=items, lines=lines, sha256="", warnings=())
+
+
+def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
+    """Return the model files of a run: a given folder, the run's own export, or the model that it was trained from.
+
+    Raises:
+        ProblemError: exit code 2; the files are missing or cannot be read.
+    """
+    exported = folder / layout.EXPORT
+    if model is not None:
+        return resolve(model, with_weights=False)
+    if config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
+        return resolve(str(exported), with_weights=False)
+    try:
+        return resolve(config.model.name, config.model.revision, with_weights=False)
+    except ProblemError as error:
+        raise of_somebody_else(error) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParams:
+    """Parameters read from a run folder."""
+
+    params: Params
+    where: str
+    """File or folder of the run."""
+
+
+def load_run_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sha256: str | None) -> RunParams:
+    """Load the parameters that gave a run's answers.
+
+    Args:
+        folder: Run folder or an unpacked bundle.
+        task: What the run trained.
+        manifest: Manifest of the run.
+        sha256: Hash of the parameters according to the evaluation, or None to accept the first that are found.
+
+    Raises:
+        ProblemError: exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
+            parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
+            of memory.
+    """
+    others = []
+    with explain_full_device(str(folder)):
+        for where, read in param_readers(folder, task):
+            params = read()
+            found = params_sha256(params)
+            if sha256 in (None, found):
+                return RunParams(params=params, where=where)
+            others.append(f"{where} has {found[:12]}…")
+    if not others:
+        raise missing_params(folder, task)
+    if task.model.frozen and "frozen_sha256" not in manifest["model"]:
+        # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
+        found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
+        if found != stated:
+            raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=3)
+    what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
+    raise ProblemError([problem_of("TP058", file=str(folder), what=what)], exit_code=1)
+
+
+def missing_params(folder: Path, task: Task) -> ProblemError:
+    """Return the error for a run folder without parameters."""
+    what = (
+        f"The run folder lacks parameters: it contains no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, "
+        f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(params_bytes(task.model.trained))}."
+    )
+    return ProblemError([problem_of("TP057", file=str(folder), what=what)], exit_code=3)
+
+
+def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:
+    """Yield each file or folder of a run that holds its parameters with a function that loads it, smallest first."""
+    adapter, exported = folder / layout.ADAPTER, folder / layout.EXPORT
+    if (folder / layout.TRAINED_PARAMS).is_file():
+        yield layout.TRAINED_PARAMS, lambda: _with_frozen(kept_params(folder, task), task)
+    if task.model.adapters and adapter.is_dir():
+        yield f"{layout.ADAPTER}/", lambda: _with_frozen(_adapter_params(adapter, task), task)
+    if not task.model.adapters and exported.is_dir():
+        yield f"{layout.EXPORT}/", lambda: load_params(resolve(str(exported)), with_shardings(task.model.base, task))
+    if latest_step(folder) is not None:
+        yield f"{layout.CHECKPOINTS}/", lambda: _checkpoint_params(folder, task)
+
+
+def _with_frozen(trained: Params | None, task: Task) -> Params:
+    frozen = some_params(task, lambda name: not task.model.method.is_trained(name)) if task.model.frozen else {}
+    return combine(trained or {}, frozen)
+
+
+def _adapter_params(folder: Path, task: Task) -> Params:
+    """Load an adapter in PEFT's format; where one module holds several projections, split it into theirs."""
+    read = read_adapter(folder, task.model.source).params
+    found: Params = {}
+    for projections in modules(task.model.source).values():
+        before = 0
+        for name in (name for name in projections if name in task.model.adapters):
+            rank, (first, second) = task.model.adapters[name].rank, lora_names(name)
+            start = before if first in read and read[first].shape[1] != rank else 0
+            found |= {first: read[first][:, start : start + rank]} if first in read else {}
+            found |= {second: read[second][start : start + rank]} if second in read else {}
+            before += rank
+    return {name: jnp.asarray(value) for name, value in found.items()}
+
+
+def _checkpoint_params(folder: Path, task: Task) -> Params:
+    [state], frozen = restored_state(folder, task)
+    return combine(state.trained, without_reference(frozen))
