@@ -40,9 +40,9 @@ from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data import countdown
-from trainer.data.countdown import task_row
-from trainer.data.source import HostBatch
+from trainer.data.builtin import countdown
+from trainer.data.builtin.countdown import task_row
+from trainer.data.order import HostBatch
 from trainer.generate.decode import pad_left
 from trainer.generate.groups import row_keys
 from trainer.inputs import read_inputs

@@ -24,7 +24,7 @@ BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
     "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},
     "tiny-gpt2": {"family": "gpt2", "parameters": 169_728, "weights": "random"},
 }
-_DATA = Path(__file__).parents[1] / "trainer" / "data"
+_DATA = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"
 _LARGEST_DATASET = 64 * 2**20
 """Size of the largest file of rows that is read."""

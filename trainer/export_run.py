@@ -14,7 +14,7 @@ from evidence.hashes import sha256_file
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.data.encode import end_token_id
+from trainer.data.conversations import end_token_id
 from trainer.evaluation.recorded import logged_form, read_config, require_checkpoint
 from trainer.generate.api import LanguageModel, generate, load_model
 from trainer.loop.checkpoints import restored_state

@@ -10,9 +10,9 @@ from trainer.loop.layout import cannot_stack, is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.model import read_model
-from trainer.objectives import objective_of
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import Devices, element_types_of, refuse_absent_types
 from trainer.planning.remat import with_remat
 
@@ -40,10 +40,10 @@ def read_inputs(
             an element type of the run.
     """
     refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
-    if problems := [*contradictions(config), *refused]:
+    if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
-    objective = objective_of(config)
+    objective = build_objective(config)
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(
         config, model, objective, problems, devices=len(devices.list), asked=asked, rendered_at=rendered_at

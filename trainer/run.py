@@ -17,8 +17,8 @@ from schemas.problems import ProblemError, collect_problems
 from schemas.render import as_dicts, as_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
-from trainer.data.chat_template import rendered_at
-from trainer.data.source import batch_size_of
+from trainer.data.conversations import rendered_at
+from trainer.data.order import global_batch_size
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.chain import describe_saved_artifacts, save_trained_params, select_kept_states
@@ -32,8 +32,8 @@ from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, without_reference
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
-from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import Devices, as_target, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
 from trainer.planning.step_work import ideal_seconds
@@ -173,7 +173,7 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     Raises:
         ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are reported first.
     """
-    config, problems = request.config, contradictions(request.config)
+    config, problems = request.config, find_contradictions(request.config)
     with collect_problems(problems):
         refuse_folder(request.folder)
     with collect_problems(problems):
@@ -193,7 +193,7 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     if parent is not None and request.resume is not None and parent["step"] >= config.limits.steps:
         step = int(restore(request.resume, state_shapes(task), lambda _: None).step)
         parent = parent_of(request.resume, config, step=step)
-    refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
+    refuse_other_rows(request.resume, data.document(), batch_size=global_batch_size(config, devices=len(devices.list)))
     return RunInputs(
         parent=parent, devices=devices, memory=memory, task=task, data=data, rollouts=build_rollouts(task, data)
     )

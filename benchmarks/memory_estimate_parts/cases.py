@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evidence.targets import load_target
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, description_of
 
 ADAFACTOR = "optimizer.name=adafactor precision.compute=bfloat16"
@@ -30,7 +30,7 @@ class Case:
     program: str = "train"
     chips: Chips | Cards | None = V5E_1
     """None: this CPU."""
-    asked: Asked | None = None
+    asked: EvalShape | None = None
     attention: Literal["plain", "splash", "blockwise"] = "plain"
     """`memory.attention`: plain, where the sums have most to say."""
 
@@ -51,7 +51,7 @@ class Case:
 
 ANSWER = "evaluation.max_new_tokens=160 evaluation.batch_size=32"
 LONG_ANSWER = "evaluation.max_new_tokens=512 evaluation.batch_size=96"
-HUNDRED = Asked(prompts=100, longest_tokens=64)
+HUNDRED = EvalShape(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
 IN_CHUNKS = "memory.mlp_chunk_tokens=2048 memory.loss_chunk_tokens=256"
 ADAPTERS = f"method.kind=lora method.rank=16 precision.compute=bfloat16 {BF16} {IN_CHUNKS}"
@@ -65,7 +65,9 @@ TPU_CASES = (
     Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)}"),
     Case(model="gemma-2b", settings=f"{ADAFACTOR} {shaped(512, 1)}"),
     Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}", program="start"),
-    Case(model="gemma-2b", settings=f"{FREE} {ANSWER}", program="decode", asked=Asked(prompts=100, longest_tokens=64)),
+    Case(
+        model="gemma-2b", settings=f"{FREE} {ANSWER}", program="decode", asked=EvalShape(prompts=100, longest_tokens=64)
+    ),
     Case(model="gemma-2b/6", settings=f"{FREE} {shaped(2048, 16)}"),
     Case(model="gemma-2b/6", settings=f"{FREE} {shaped(2048, 24)}"),
     Case(model="gemma-2b/3", settings=f"{ADAFACTOR} {shaped(2048, 16)}"),
@@ -82,7 +84,7 @@ TPU_CASES = (
         model="llama-3.2-1b/4",
         settings=f"{FREE} {BF16} evaluation.max_new_tokens=512 evaluation.batch_size=96",
         program="decode",
-        asked=Asked(prompts=256, longest_tokens=512),
+        asked=EvalShape(prompts=256, longest_tokens=512),
     ),
     Case(model="qwen2.5-0.5b/6", settings=f"precision.compute=bfloat16 {shaped(2048, 22)}"),
     Case(model="qwen2.5-1.5b/6", settings=f"{ADAFACTOR} {BF16} {shaped(1024, 80)}"),
@@ -123,7 +125,7 @@ TPU_CASES = (
         settings=f"{ADAFACTOR} {LONG_ANSWER}",
         program="decode",
         chips=V5E_8,
-        asked=Asked(prompts=256, longest_tokens=512),
+        asked=EvalShape(prompts=256, longest_tokens=512),
     ),
     # Chips that do not divide the parameters share the prompts all the same.
     Case(
@@ -131,7 +133,7 @@ TPU_CASES = (
         settings=f"{ADAFACTOR} {BF16} mesh.shard_params=false evaluation.max_new_tokens=512 evaluation.batch_size=256",
         program="decode",
         chips=V5E_8,
-        asked=Asked(prompts=1024, longest_tokens=512),
+        asked=EvalShape(prompts=1024, longest_tokens=512),
     ),
     Case(model="llama-3.2-1b", settings=f"{FREE} {shaped(8192, 1)}", attention="splash"),
     Case(model="llama-3.2-1b", settings=f"{FREE} {BF16} {shaped(8192, 1)}", attention="splash"),
@@ -196,7 +198,7 @@ CPU_CASES = tuple(
         ("tiny-gpt2", SMALL, "train", None),
         ("tiny-gpt2", f"{SMALL} memory.loss_chunk_tokens=null", "train", None),
         ("gpt2", shaped(256, 2), "train", None),
-        ("demo", ANSWER, "decode", Asked(prompts=100, longest_tokens=60)),
-        ("gpt2", "evaluation.batch_size=8", "decode", Asked(prompts=8, longest_tokens=128)),
+        ("demo", ANSWER, "decode", EvalShape(prompts=100, longest_tokens=60)),
+        ("gpt2", "evaluation.batch_size=8", "decode", EvalShape(prompts=8, longest_tokens=128)),
     )
 )

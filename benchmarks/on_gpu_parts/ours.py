@@ -133,7 +133,7 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from trainer.data.prompts import Asked
+    from trainer.data.answers import EvalShape
     from trainer.generate.decode import generate
     from trainer.loop.state import initial_params
     from trainer.planning.estimate.programs import estimates
@@ -152,7 +152,9 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     took = timed(answered, seconds=1 if tiny else 10)
     planned = {
         part.name: part.bytes
-        for part in estimates(task, platform=chosen.platform, asked=Asked(prompts=rows, longest_tokens=width))["decode"]
+        for part in estimates(task, platform=chosen.platform, asked=EvalShape(prompts=rows, longest_tokens=width))[
+            "decode"
+        ]
         if part.name != "opt_state"
     }
     observed = (chosen.memory_stats() or {}).get("peak_bytes_in_use")

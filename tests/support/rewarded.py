@@ -12,10 +12,10 @@ from synthetic import seal, write_rows, write_run
 
 from evidence import layout, registry
 
-ROWS = [json.loads(line) for line in Path("trainer/data/countdown-v1.jsonl").read_text("utf-8").splitlines()]
+ROWS = [json.loads(line) for line in Path("trainer/data/builtin/countdown-v1.jsonl").read_text("utf-8").splitlines()]
 SOLVED = {
     tuple(row["prompt"].split()[-2:] + sorted(row["prompt"].split()[1:4])): row["completion"]
-    for row in map(json.loads, Path("trainer/data/countdown-solved-v1.jsonl").read_text("utf-8").splitlines())
+    for row in map(json.loads, Path("trainer/data/builtin/countdown-solved-v1.jsonl").read_text("utf-8").splitlines())
 }
 
 Written = tuple[str, float, bool]

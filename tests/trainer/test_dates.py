@@ -17,7 +17,7 @@ from trainer.config.tree import CheckpointConfig, Config, DataConfig, Evaluation
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.planning.devices import choose_devices
-from trainer.play.entrant import trained_entrant
+from trainer.play import trained_entrant
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import write_states
 from trainer.replay.place import place_of

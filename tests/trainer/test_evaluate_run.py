@@ -18,7 +18,7 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, EvaluationConfig
-from trainer.data.render import FORM
+from trainer.data.conversations import FORM
 from trainer.evaluation import late as addition
 from trainer.evaluation import late as module
 from trainer.evaluation.answers import Sampler

@@ -28,7 +28,7 @@ from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import MAX_FAILED, Rollouts, build_rollouts, draw_numbers
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives.settings import find_contradictions
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import Repetition
@@ -355,7 +355,7 @@ def test_a_row_that_stands_twice_in_a_step_draws_twice():
 def test_settings_that_cannot_be_meant(changed: dict, code: str, rewarded: Config):
     [(group, settings)] = changed.items()
     config = replace(rewarded, **{group: replace(getattr(rewarded, group), **settings)})
-    assert code in {problem.code for problem in contradictions(config)}
+    assert code in {problem.code for problem in find_contradictions(config)}
 
 
 def test_a_prompt_without_room_is_named_with_its_line(rewarded: Config):
@@ -369,4 +369,4 @@ def test_a_prompt_without_room_is_named_with_its_line(rewarded: Config):
 
 def test_a_plain_configuration_is_not_told_of_rewards(config: Config):
     stray = replace(config, objective=replace(config.objective, rewards="exact"))
-    assert [problem.code for problem in contradictions(stray)] == ["TP078"]
+    assert [problem.code for problem in find_contradictions(stray)] == ["TP078"]

@@ -1,15 +1,17 @@
-"""How the answers of an evaluation are read, as set or inferred from the rows, and what could not be read.
+"""Evaluation items: their prompts as token ids, how answers are read, and items that cannot be answered or be right.
 
-The reader itself is `evidence.scores.reading`.
+`evidence.scores.reading` reads and compares answers; here its settings are inferred from the training rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from evidence.hashes import sha256_json
+from evidence.rules.plausibility import describe_repeated_prompts
 from evidence.scores.forms import is_choice, parse_number
 from evidence.scores.reading import (
     Answer,
@@ -25,93 +27,221 @@ from evidence.scores.reading import (
 from evidence.scores.recompute import iter_answers
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, problem_of, truncate_problems
-from trainer.config.tree import EvaluationConfig
-from trainer.data.render import learned_text
+from trainer.config.tree import Config, EvaluationConfig
+from trainer.data.conversations import PromptForm, Tokenizer, learned_text, render_each
+from trainer.data.encode import SpecialTokens, describe_difference, encode_prompt
 from trainer.data.rows import RowFile
 
 SCORING = "scoring"
-"""Event of the log that states how answers are read."""
-
-MOST_ROWS = 1_000
+"""Log event with the settings of answer reading."""
+MAX_ROWS = 1_000
 """Training rows from which the form of answers is inferred."""
-SHOWN = 3
-"""Outputs that a warning shows."""
-LONGEST_SHOWN = 40
-MOST_EXPECTED = 200
-"""Expected answers, and training rows, that are held against each other."""
+MAX_EXPECTED = 200
+"""Expected answers and training rows that are compared with each other."""
+SHOWN_OUTPUTS = 3
+SHOWN_CHARACTERS = 40
 
 USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
-"""How answers of some readers are compared unless it is set; those of others exactly, in boxes as the items expect."""
+"""Default comparison by reader; exact for all others, and inferred from the items for boxed answers."""
 
 
-def refused_readers(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
-    """Return what is wrong with the settings of the evaluation alone.
+@dataclass(frozen=True, kw_only=True)
+class EvalShape:
+    """Shape of the prompts of an evaluation, which determines its memory."""
+
+    prompts: int
+    longest_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items:
+    """An evaluation set with its prompts."""
+
+    file: RowFile
+    prompts: list[list[int]]
+    """Token ids of each item's prompt."""
+    warnings: tuple[Problem, ...]
+    """Warnings about the items, and about training rows that cannot teach their answers."""
+
+
+def read_items(
+    config: Config,
+    file: RowFile,
+    rows: Sequence[dict[str, Any]],
+    form: PromptForm,
+    tokenizer: Tokenizer,
+    scoring: Scoring,
+    problems: list[Problem],
+    *,
+    max_positions: int,
+) -> Items:
+    """Tokenize the prompts of an evaluation set and check its items.
 
     Args:
-        settings: of the evaluation.
-        file: the configuration, for messages.
-        keep_best: by which measure a checkpoint is kept. None: by none.
+        config: The run.
+        file: The evaluation set.
+        rows: Training rows.
+        form: Form of the prompts.
+        tokenizer: The model's tokenizer.
+        scoring: How answers are read.
+        problems: Receives errors that concern all items, and expected answers that cannot be read.
+        max_positions: Positions of the model.
+
+    Raises:
+        ProblemError: Exit code 2; the chat template refuses items.
     """
-    problems: list[tuple[str, str, str]] = []
+    prompts = encode_items(file, form, tokenizer)
+    problems += check_prompt_room(config, file, prompts, max_positions=max_positions)
+    problems += (unreadable := unreadable_items(file, scoring))
+    name, stop = config.data.dataset, config.evaluation.stop
+    unlearned = [] if unreadable else check_learned_form(rows, scoring, file, file=name, stop=stop)
+    room = max_positions - config.evaluation.max_new_tokens
+    warnings = (*check_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room), *unlearned)
+    return Items(file=file, prompts=prompts, warnings=warnings)
+
+
+def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
+    """Tokenize the prompt of each item in the form of the training rows.
+
+    Raises:
+        ProblemError: Exit code 2; the chat template refuses items.
+    """
+    texts = render_each(
+        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
+    )
+    templated = form.templated(tokenizer)
+    return [encode_prompt(text, tokenizer, templated=templated) for _, text in texts]
+
+
+def check_prompt_room(
+    config: Config, items: RowFile, prompts: Sequence[Sequence[int]], *, max_positions: int
+) -> list[Problem]:
+    """Return a problem if no prompt has a token, or if outputs leave no room for any prompt.
+
+    A single prompt without a token or without room is an error of its row; the others are answered.
+    """
+    lengths = [len(prompt) for prompt in prompts if prompt]
+    if not lengths:
+        what = f"The model's tokenizer finds no token in any prompt of {items.name}."
+        return [problem_of("TP063", file=str(items.path), what=what)]
+    model, max_new_tokens, shortest = config.model.name, config.evaluation.max_new_tokens, min(lengths)
+    if shortest + max_new_tokens <= max_positions:
+        return []
+    for_one, for_all = max_positions - shortest, max_positions - max(lengths)
+    fix = "Use an evaluation set with shorter prompts, or a model with more positions."
+    if for_one > 0:
+        fix = f"Set evaluation.max_new_tokens to at most {for_one}"
+        fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    what = (
+        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
+        f"{shortest} tokens; {model} has {max_positions} positions."
+    )
+    return [problem_of("TP062", file=model, pointer="/evaluation/max_new_tokens", what=what, next=fix)]
+
+
+def check_items(
+    items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
+) -> tuple[Problem, ...]:
+    """Return warnings about special tokens in prompts, and items that cannot be answered or be right."""
+    special, file = SpecialTokens(tokenizer), str(items.path)
+    for index, item in enumerate(items.rows):
+        special.add(index, [("/prompt", item["prompt"], False)])
+    found = [*items.warnings, *special.problems(file, items.lines)]
+    skipped = [place for place, prompt in enumerate(prompts) if not 0 < len(prompt) <= max_prompt_tokens]
+    if skipped:
+        longest = max(map(len, prompts))
+        why = f": the longest has {longest:,} tokens, and {max_prompt_tokens:,} leave room for an output."
+        what = f"{len(skipped):,} of {len(prompts):,} items cannot be answered and count as wrong"
+        what += why if longest > max_prompt_tokens else ": the tokenizer finds no token in them."
+        found.append(problem_of("TP457", file=file, line=items.lines[skipped[0]], what=what))
+    if repeated := describe_repeated_prompts(items.rows):
+        found.append(problem_of("TP458", file=file, what=repeated))
+    if unwritable := unwritable_items(items.rows, tokenizer, scoring):
+        [(place, expected, decoded), *_] = unwritable
+        what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer changes: "
+        what += describe_difference(expected, decoded)
+        found.append(problem_of("TP459", file=file, line=items.lines[place], what=what))
+    return tuple(found)
+
+
+def unwritable_items(
+    items: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, scoring: Scoring
+) -> list[tuple[int, str, str]]:
+    """Return index, expected answer and decoded answer of items that no output of the tokenizer can answer."""
+    found = []
+    for place, item in enumerate(items):
+        accepted = accepted_answers(item)
+        # Some tokenizers encode the first word of a text differently than the same word after a space.
+        decoded = [
+            str(tokenizer.decode(tokenizer.encode(prefix + each, add_special_tokens=False))).strip()
+            for each in accepted
+            for prefix in ("", " ")
+        ]
+        if not any(scoring.is_right(each, accepted) for each in decoded):
+            found.append((place, accepted[0], decoded[0]))
+    return found
+
+
+def check_evaluation_settings(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
+    """Return problems of the evaluation settings: an invalid pattern, and settings without effect.
+
+    Args:
+        settings: The settings.
+        file: The configuration, for messages.
+        keep_best: Measure that selects a checkpoint, or None.
+    """
+    default = EvaluationConfig()
+    found: list[tuple[str, str, str, str | None]] = []
     if settings.answer == "regex":
         try:
             compile_pattern(settings.answer_regex or "")
         except PatternError as error:
-            said = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
-            missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
-            problems.append(("TP007", "answer_regex", missing if settings.answer_regex is None else said))
+            what = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
+            missing = "evaluation.answer is regex, but evaluation.answer_regex is not set."
+            found.append(
+                ("TP007", "/evaluation/answer_regex", missing if settings.answer_regex is None else what, None)
+            )
     elif settings.answer_regex is not None:
-        what = (
-            "evaluation.answer_regex is set, and evaluation.answer is "
-            f"{format_value(settings.answer)}, which does not use it."
-        )
-        problems.append(("TP009", "answer_regex", what))
+        what = "evaluation.answer_regex is set, but evaluation.answer is "
+        what += f"{format_value(settings.answer)}, which does not use it."
+        found.append(("TP009", "/evaluation/answer_regex", what, None))
     compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
-    if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
-        what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
-        problems.append(("TP009", "tolerance", what))
+    if settings.tolerance != default.tolerance and compare not in ("numeric", None):
+        what = f"evaluation.tolerance is {settings.tolerance:g}, but the comparison of answers is {compare}."
+        found.append(("TP009", "/evaluation/tolerance", what, None))
     for key in ("temperature", "top_k", "top_p") if settings.samples == 1 else ():
-        if (value := getattr(settings, key)) != getattr(EvaluationConfig(), key):
-            what = f"evaluation.{key} is {value:g}, and evaluation.samples is 1: the likeliest tokens are taken."
-            problems.append(("TP009", key, what))
-    return [
-        *(problem_of(code, file=file, pointer=f"/evaluation/{key}", what=what) for code, key, what in problems),
-        *refused_measures(settings, keep_best, file),
-    ]
-
-
-def refused_measures(settings: EvaluationConfig, keep_best: str | None, file: str) -> list[Problem]:
-    """Return what is wrong with the settings of what is measured during training."""
-    wrong = []
+        if (value := getattr(settings, key)) != getattr(default, key):
+            what = f"evaluation.{key} is {value:g}, but evaluation.samples is 1: decoding is greedy."
+            found.append(("TP009", f"/evaluation/{key}", what, None))
     if settings.every_steps and settings.eval_set is None:
-        what = f"evaluation.every_steps is {settings.every_steps}, and evaluation.eval_set names no items."
-        wrong.append(("/evaluation/every_steps", what, "Name a set, or leave it out."))
+        what = f"evaluation.every_steps is {settings.every_steps}, but evaluation.eval_set is not set."
+        found.append(("TP009", "/evaluation/every_steps", what, "Name a set, or leave it out."))
     elif not settings.every_steps:
-        then = "Leave it out, or set evaluation.every_steps."
-        if settings.during_items != EvaluationConfig().during_items:
-            what = f"evaluation.during_items is {settings.during_items}, and evaluation.every_steps is 0."
-            wrong.append(("/evaluation/during_items", what, then))
+        fix = "Leave it out, or set evaluation.every_steps."
+        if settings.during_items != default.during_items:
+            what = f"evaluation.during_items is {settings.during_items}, but evaluation.every_steps is 0."
+            found.append(("TP009", "/evaluation/during_items", what, fix))
         if keep_best is not None:
-            what = f"checkpoint.keep_best is {keep_best}, and evaluation.every_steps is 0: nothing is measured."
-            wrong.append(("/checkpoint/keep_best", what, then))
-    return [problem_of("TP009", file=file, pointer=pointer, what=what, next=then) for pointer, what, then in wrong]
+            what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
+            found.append(("TP009", "/checkpoint/keep_best", what, fix))
+    return [problem_of(code, file=file, pointer=pointer, what=what, next=fix) for code, pointer, what, fix in found]
 
 
-def scoring_from(
+def infer_scoring(
     settings: EvaluationConfig, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
 ) -> Scoring:
-    """Return how answers are read and compared: as set, and what is not set as the rows show.
+    """Return how answers are read and compared; settings that are not configured are inferred.
 
-    Tags or boxes are read where most rows hold them. Else the whole output is the answer, unless the items expect
-    numbers or letters of choices that most rows only end with (`#### 42`). The stop text ends a row, too.
+    Tags or boxes are read if most rows have them. Otherwise the whole output is the answer, unless the items expect
+    numbers or letters of choices with which most rows only end (`#### 42`). Rows are cut at the stop text.
 
     Args:
-        settings: of the evaluation.
-        rows: training rows, of which the first are looked at.
-        items: of the evaluation set; none where nothing is evaluated yet.
+        settings: Evaluation settings.
+        rows: Training rows, of which the first are used.
+        items: Evaluation items, perhaps none.
     """
     answer = settings.answer or infer_answer(learned_texts(rows, settings.stop), items)
-    is_numeric = answer == "boxed" and kind_expected(items) is is_number
+    is_numeric = answer == "boxed" and find_answer_type(items) is is_number
     return Scoring(
         answer=answer,
         answer_regex=settings.answer_regex,
@@ -121,105 +251,101 @@ def scoring_from(
 
 
 def learned_texts(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
-    """Return what the first rows teach to write before the stop text; a task teaches nothing."""
-    texts = [text for text in map(learned_text, islice(rows, MOST_ROWS)) if text]
+    """Return the learned texts of the first rows up to the stop text, without tasks."""
+    texts = [text for text in map(learned_text, islice(rows, MAX_ROWS)) if text]
     return [text.partition(stop)[0] for text in texts] if stop else texts
 
 
 def scoring_document(scoring: Scoring) -> dict[str, Any]:
-    """Return how answers are read as `eval_summary.json` states it, with the hash that comparisons hold."""
-    stated = scoring.document()
-    return stated | {"sha256": sha256_json(stated)}
+    """Return the scoring as `eval_summary.json` records it, with a hash for comparisons."""
+    document = scoring.document()
+    return document | {"sha256": sha256_json(document)}
 
 
 def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
-    """Return how answers are read, from the texts that are learned."""
+    """Infer the reader of answers from learned texts."""
     marked: tuple[tuple[Answer, Callable[[str], str | None]], ...] = (("tags", extract_answer), ("boxed", last_boxed))
     for answer, read in marked:
         if 2 * sum(read(text) is not None for text in texts) > len(texts):
             return answer
-    of_kind = kind_expected(items)
+    has_type = find_answer_type(items)
     candidates: tuple[Answer, ...] = ("whole", "last_number", "choice")
-    if of_kind is None:
-        return "whole"
-    for answer in candidates:
+    for answer in candidates if has_type else ():
         found = [Scoring(answer=answer).read(text) for text in texts]
-        if 2 * sum(one is not None and of_kind(one) for one in found) > len(texts):
+        if has_type and 2 * sum(one is not None and has_type(one) for one in found) > len(texts):
             return answer
     return "whole"
 
 
-def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
-    """Return what shows the kind of text that all items expect, numbers or letters of choices; None for any other."""
+def find_answer_type(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
+    """Return the predicate that all expected answers fulfil, `is_number` or `is_choice`, or None."""
     expected = [one for item in items for one in accepted_answers(item)]
-    kinds = (is_number, is_choice)
-    return next((of_kind for of_kind in kinds if expected and all(map(of_kind, expected))), None)
+    return next((each for each in (is_number, is_choice) if expected and all(map(each, expected))), None)
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number and nothing else."""
+    """Return whether a text is just a number."""
     return parse_number(text) is not None
 
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
-    """Return a problem for each of the first items whose expected answers no output could be read as."""
-    return list(truncate_problems(_unreadable(items, scoring)))
+    """Return a problem for each of the first items whose expected answer cannot be read from any output."""
 
+    def find() -> Iterator[Problem]:
+        for line, item in zip(items.lines, items.rows, strict=True):
+            for one in accepted_answers(item):
+                if reason := _why_unreadable(one, scoring):
+                    what = f"{item['id']} expects {format_value(one_line(one))}, which {reason}."
+                    yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
 
-def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
-    for line, item in zip(items.lines, items.rows, strict=True):
-        for one in accepted_answers(item):
-            if not (why := _why_unreadable(one, scoring)):
-                continue
-            what = f"{item['id']} expects {format_value(one_line(one))}, which {why}."
-            yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
+    return list(truncate_problems(find()))
 
 
 def _why_unreadable(expected: str, scoring: Scoring) -> str:
     if not expected.strip():
         return "is blank"
     if not scoring.can_compare(expected):
-        return "is no number, and answers are compared as numbers"
+        return "is not a number, although answers are compared as numbers"
     if scoring.answer == "tags":
-        return "holds a tag, and the answer is what stands between tags" if "<answer>" in expected else ""
+        return "contains a tag, although answers are read between tags" if "<answer>" in expected else ""
     if scoring.answer == "boxed":
-        return "holds a box, and the answer is what stands in it" if "\\boxed" in expected else ""
+        return "contains a box, although answers are read from boxes" if "\\boxed" in expected else ""
     if scoring.answer == "regex":
         pattern = scoring.answer_regex or ""
-        read = scoring.compare != "exact" or can_capture(pattern, expected)
-        return "" if read else f"evaluation.answer_regex {format_value(pattern)} never reads"
+        is_readable = scoring.compare != "exact" or can_capture(pattern, expected)
+        return "" if is_readable else f"evaluation.answer_regex {format_value(pattern)} never reads"
     if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
     return ""
 
 
-def rows_of_another_form(
+def check_learned_form(
     rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
-    """Return the warning that no training row could be scored right.
+    """Return a warning if no training row would be scored right.
 
-    None has an answer of the form that is read or of the kind that is expected; or a tenth of them end with an answer
-    that an item expects, and none is read as one.
+    Either no row has an answer that can be read and has the type of the expected answers, or a tenth of the rows end
+    with an expected answer but none is read as one.
 
     Args:
-        rows: training rows, of which the first are looked at.
-        scoring: how answers are read.
-        items: of the evaluation set.
-        file: the dataset, for messages.
-        stop: the text that ends an output.
+        rows: Training rows, of which the first are used.
+        scoring: How answers are read.
+        items: The evaluation set.
+        file: The dataset, for messages.
+        stop: Text that ends an output.
     """
-    of_kind, texts = kind_expected(items.rows), learned_texts(rows, stop)
+    has_type, texts = find_answer_type(items.rows), learned_texts(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
     if not texts:
         return []
-    kind = " of the kind that the items expect" if answers else ""
-    if any(scoring.can_compare(one) and (of_kind is None or of_kind(scoring.unboxed_number(one))) for one in answers):
-        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_answers(item)))[:MOST_EXPECTED]
-        few = texts[:MOST_EXPECTED]
+    kind = " of the type that the items expect" if answers else ""
+    if any(scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers):
+        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_answers(item)))[:MAX_EXPECTED]
+        few = texts[:MAX_EXPECTED]
         ending = [text for text in few if scoring.verdict(text, "stop", expected)["lenient_correct"]]
         if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
             return []
-        kind = f" that an item expects, and {len(ending):,} of the first {len(few):,} end with one"
+        kind = f" that an item expects, although {len(ending):,} of the first {len(few):,} end with one"
     what = (
         f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one{kind}. "
         f"The first teaches {format_value(one_line(texts[0]))}."
@@ -228,31 +354,25 @@ def rows_of_another_form(
 
 
 def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str) -> list[Problem]:
-    """Return the warning that no output had an answer of the form that is read, with what outputs looked like.
-
-    Args:
-        rows: of predictions.
-        scoring: how they were read.
-        file: that holds them.
-    """
+    """Return a warning with examples if no answer could be read from any of these predictions."""
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = join_words([format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
-    what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as {examples}."
-    return [problem_of("TP088", file=file, what=what)]
+    examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN_OUTPUTS]
+    what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as "
+    return [problem_of("TP088", file=file, what=f"{what}{join_words(examples, last='and')}.")]
 
 
 def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
-    """Return the warning that no output holds the stop text."""
+    """Return a warning if no output contains the stop text."""
     texts = [answer["output_text"] for row in rows if row["error"] is None for answer in iter_answers(row)]
     if not stop or not texts or any(stop in text for text in texts):
         return []
-    what = f"evaluation.stop is {format_value(stop)}, and none of {len(texts):,} outputs holds it."
+    what = f"evaluation.stop is {format_value(stop)}, but none of {len(texts):,} outputs contains it."
     return [problem_of("TP752", file=file, what=what)]
 
 
 def one_line(text: str) -> str:
-    """Return a text of one line, its end where it is long: there the answer would stand."""
+    """Return a text as one line; of a long text the end, where the answer would be."""
     plain = " ".join(text.split())
-    return plain if len(plain) <= LONGEST_SHOWN else "…" + plain[1 - LONGEST_SHOWN :]
+    return plain if len(plain) <= SHOWN_CHARACTERS else "…" + plain[1 - SHOWN_CHARACTERS :]

@@ -1,84 +1,140 @@
-"""From text to the arrays the train step takes, and the counts that show what is really learned.
+"""Rows as token ids, batches as arrays, and the counts of `first_examples.json`.
 
-Failures that no one notices in a loss curve are refused here: a row whose answer is not supervised, because it was cut
-off or the tokenizer does not know it, and rows none of which has a supervised end token, after which a model never
-learns to stop.
+Mistakes that no loss curve shows are refused: a row whose answer is not in the loss because it was cut off or the
+tokenizer does not know it, and an end token inside a completion, after which the model would learn to stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+import re
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int, Int32
 
-from schemas.problems import Problem, ProblemError
-from trainer.data.chat_template import ChatTokenizer, each_rendered
-from trainer.data.files.encoded import EncodedRow, Span, TokenFile
-from trainer.data.render import Example, PromptForm, form_of, render_sides, texts_of
-from trainer.data.row_problems import (
-    Where,
-    cut_examples,
-    lost_answers,
-    no_end_token,
-    unknown_answers,
-    untaught_tasks,
-    written_otherwise,
+from evidence.rules.plausibility import describe_truncation
+from schemas.catalog import VERSION
+from schemas.formats import format_value, join_words, quantity
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
+from trainer.config.tree import DataConfig
+from trainer.data.conversations import (
+    MAX_SHOWN_ROWS,
+    Example,
+    PromptForm,
+    Tokenizer,
+    end_token_id,
+    infer_form,
+    render_each,
+    render_question,
+    render_sides,
+    row_texts,
 )
-from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
+from trainer.data.files import LazySequence
+from trainer.data.rows import find_template, split_sides
 
 CONTEXT_CHARACTERS = 64
-"""Of the text before another one, as many as can change the other's first token."""
+"""Characters before a text that can influence its first token."""
+CONTEXT_SHOWN = 12
+"""Characters that a message shows before two texts differ."""
+Span = tuple[int, int]
+"""First place and the place after the last."""
 
 
-class Tally:
-    """The counts of `first_examples.json`, taken row by row.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedRow:
+    """Token ids of a row, without padding."""
+
+    token_ids: Int32[np.ndarray, " tokens"]
+    spans: tuple[Span, ...]
+    """Places of the tokens in the loss: completions with their end tokens."""
+    truncated: bool
+    row: int = 0
+    """Number of the row that it is, or is a part of."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def learned(self) -> list[int]:
+        """Tokens in the loss."""
+        return [token for first, last in self.spans for token in self.token_ids[first:last].tolist()]
+
+    @property
+    def learned_count(self) -> int:
+        """Number of tokens in the loss."""
+        return sum(last - first for first, last in self.spans)
+
+    def ends_with(self, token: int) -> bool:
+        """Return whether the last token is this one, and in the loss."""
+        return bool(self.spans) and self.spans[-1][1] == len(self) and bool(self.token_ids[-1] == token)
+
+
+def collate(
+    sequences: Sequence[Sequence[EncodedRow]], length: int
+) -> tuple[Int32[np.ndarray, "batch seq"], Bool[np.ndarray, "batch seq"], Int32[np.ndarray, "batch seq"]]:
+    """Return token ids, loss mask and segments of sequences of one or several rows, padded on the right.
+
+    The mask is true on completions and end tokens, and false on prompts, padding and the first token of a row, which
+    nothing predicts. Segments count the rows of a sequence from 1; padding is 0. The rows `[7, 8, 9]` and `[5, 6]` with
+    one prompt token each give, at length 6, `[7, 8, 9, 5, 6, 0]`, `[0, 1, 1, 0, 1, 0]` and `[1, 1, 1, 2, 2, 0]`.
+    """
+    tokens = np.zeros((len(sequences), length), np.int32)
+    loss_mask = np.zeros((len(sequences), length), np.bool_)
+    segments = np.zeros((len(sequences), length), np.int32)
+    for index, rows in enumerate(sequences):
+        place = 0
+        for number, row in enumerate(rows, start=1):
+            tokens[index, place : place + len(row)] = row.token_ids
+            segments[index, place : place + len(row)] = number
+            for first, last in row.spans:
+                loss_mask[index, place + max(first, 1) : place + last] = True
+            place += len(row)
+    return tokens, loss_mask, segments
+
+
+class TokenFile(LazySequence[EncodedRow]):
+    """Encoded rows in an unnamed temporary file, which is memory-mapped; about 40 bytes a row are in memory.
 
     Args:
-        end_id: the token that ends a completion.
+        rows: Rows, which are read one by one.
     """
 
-    def __init__(self, *, end_id: int) -> None:
-        self._end_id = end_id
-        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
+    def __init__(self, rows: Iterable[EncodedRow]) -> None:
+        self._starts, self._spans, self._span_starts = array("q", [0]), array("q"), array("q", [0])
+        self._rows, self._truncated = array("q"), array("b")
+        with tempfile.TemporaryFile() as file:  # a mapped file stays after it is closed
+            for row in rows:
+                file.write(row.token_ids.tobytes())
+                self._starts.append(self._starts[-1] + len(row))
+                for span in row.spans:
+                    self._spans.extend(span)
+                self._span_starts.append(len(self._spans))
+                self._rows.append(row.row)
+                self._truncated.append(row.truncated)
+            file.flush()
+            shape = (self._starts[-1],)
+            mapped = np.memmap(file, np.int32, "r", shape=shape) if self._starts[-1] else np.zeros(0, np.int32)
+        self._tokens = mapped.view(np.ndarray)
+        super().__init__(len(self._rows), self._load)
 
-    def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
-        """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
-        self._tokens += sum(map(len, parts))
-        self._supervised += sum(len(part.supervised) for part in parts)
-        if last := parts if is_pair else parts[-1:]:
-            truncated = any(part.truncated for part in last)
-            self._truncated += truncated
-            self._whole += not truncated
-            self._ended += not truncated and all(part.ends_with(self._end_id) for part in last)
+    def _load(self, number: int) -> EncodedRow:
+        spans = self._spans[self._span_starts[number] : self._span_starts[number + 1]]
+        return EncodedRow(
+            token_ids=self._tokens[self._starts[number] : self._starts[number + 1]],
+            spans=tuple(zip(spans[::2], spans[1::2], strict=True)),
+            truncated=bool(self._truncated[number]),
+            row=self._rows[number],
+        )
 
-    def counts(self, *, rows: int) -> dict[str, int | bool]:
-        """Return the counts; where every row was cut, no end is ever learned."""
-        return {
-            "rows": rows,
-            "prompt_tokens": self._tokens - self._supervised,
-            "supervised_tokens": self._supervised,
-            "truncated_rows": self._truncated,
-            "rows_without_answer": 0,  # they are refused
-            "end_token_supervised": 0 < self._whole == self._ended,
-        }
-
-
-@runtime_checkable
-class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
-    """What encoding needs of a tokenizer."""
-
-    eos_token_id: int | None
-    unk_token_id: int | None
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the token ids of a text."""
-
-    def decode(self, token_ids: Any, **options: Any) -> Any:
-        """Return the text of token ids."""
+    @property
+    def lengths(self) -> Int[np.ndarray, " rows"]:
+        """Tokens of each row."""
+        return np.diff(np.frombuffer(self._starts, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +142,20 @@ class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
     encoded: Sequence[Any]
-    """Each an `EncodedRow`, or what the objective makes of several, such as a pair."""
+    """Examples: each an `EncodedRow` or a pair of them."""
     lengths: Int[np.ndarray, " examples"]
-    """Tokens of each."""
+    """Tokens of each example."""
     widths: Int[np.ndarray, " examples"]
-    """Tokens of the longest sequence of each."""
+    """Tokens of the longest sequence of each example."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
-    """What is odd about the rows. An error keeps a run from beginning, and no run from being continued or repeated."""
+    """An error among them keeps a new run from starting, but not a run from being resumed or replayed."""
+
+
+def row_lines(rows: int, lines: Sequence[int | None] | None) -> Sequence[int | None]:
+    """Return the line of each row, None for generated rows after those of the file. Without lines, one row a line."""
+    known: Sequence[int | None] = range(1, rows + 1) if lines is None else lines
+    return LazySequence(rows, lambda number: known[number] if number < len(known) else None)
 
 
 def encode_rows(
@@ -102,223 +164,456 @@ def encode_rows(
     *,
     max_length: int,
     file: str,
-    lines: Sequence[int] | None = None,
+    lines: Sequence[int | None] | None = None,
     max_positions: int | None = None,
+    form: PromptForm | None = None,
     every_turn: bool = False,
     template: str | None = None,
 ) -> EncodedData:
-    """Return rows as token ids, at most `max_length` each; of a pair both sides, one behind the other.
+    """Tokenize rows in one pass; a pair becomes two sequences, the chosen answer first.
 
     Args:
-        rows: rows of any shape that `dataset_row.schema.json` allows; they are gone through several times.
-        tokenizer: the model's tokenizer; the end token of the rows' form closes every completion.
-        max_length: tokens per row; longer rows are cut, longer texts taken in several parts.
-        file: what messages call the dataset.
-        lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
-        max_positions: the model's, beyond which no `max_length` helps. None: not known.
-        every_turn: all turns of the assistant are learned, not only the last.
-        template: how plain prompts are written. None: as by default those of each row's shape.
+        rows: Converted rows.
+        tokenizer: The model's tokenizer. Every completion is followed by the end token of the form.
+        max_length: Most tokens of a sequence. Longer rows are cut; longer texts become several sequences.
+        file: Name of the dataset in messages.
+        lines: Lines of the rows that are from the file; further rows were generated.
+        max_positions: Positions of the model, or None if unknown.
+        form: Form of prompts, or None to infer it.
+        every_turn: Learn all assistant turns, not only the last.
+        template: Template of plain prompts, or None for the default of each kind.
 
     Raises:
-        ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
-            a row, an end token stands inside a completion, or cutting took a row's answer. That most rows are cut is
-            an error among the warnings, which refuses a run that begins.
+        ProblemError: Exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
+            a row, a completion contains an end token, or a row lost its answer. If most rows are cut, there is an error
+            among the warnings.
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
-    places = Places(len(rows), lines)
-    where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
-    form = form_of(rows)
-    learned, ends = partial(texts_of, every_turn=every_turn), (form.end_token(tokenizer), tokenizer.eos_token)
-    special = special_token_problems(rows, learned, tokenizer, file=file, lines=places, ends=ends)
-    if any(problem.severity == "error" for problem in special):
-        raise ProblemError(special, exit_code=2)
+    form, lines = form or infer_form(rows), row_lines(len(rows), lines)
     end_id = end_token_id(tokenizer, form)
-    lost, tally = UntaughtRows(tokenizer), Tally(end_id=end_id)
+    special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
+    checks = _RowChecks(tokenizer, end_id, max_length=max_length, max_positions=max_positions, file=file, lines=lines)
 
-    render = partial(render_sides, tokenizer=tokenizer, every_turn=every_turn, template=template)
-    rendered = each_rendered(rows, render, file=file, lines=places)
+    def render(row: dict[str, Any]) -> tuple[dict[str, Any], list[Example]]:
+        return row, render_sides(row, tokenizer, every_turn=every_turn, template=template)
 
-    def each() -> Iterator[EncodedRow]:
-        for index, examples in rendered:
+    def encode() -> Iterator[EncodedRow]:
+        for index, (row, examples) in render_each(rows, render, file=file, lines=lines):
+            special.add(index, row_texts(row, every_turn=every_turn))
             found: list[EncodedRow] = []
             for example in examples:
-                whole, spans = ids_of(example, tokenizer, end_id)
-                parts = cut_to_length(example, whole, spans, max_length, row=index)
-                lost.add(index, example, parts, whole=whole, spans=spans)
+                ids, spans = tokenize(example, tokenizer, end_id)
+                parts = cut_to_length(example, ids, spans, max_length, row=index)
+                checks.add(index, example, parts, ids, spans)
                 found += parts
-            tally.add(found, is_pair=len(examples) > 1)
+            checks.count(found, is_pair=len(examples) > 1)
             yield from found
 
-    encoded = TokenFile(each())
-    lost.refuse(where)
-    counts = tally.counts(rows=len(rows)) | lost.counts()
-    if lost.other_rows:
-        special.append(written_otherwise(*lost.first_other, lost.other_rows, where))
-    warnings, lengths = (*special, *cut_examples(counts, where)), encoded.lengths
-    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
+    problems: list[Problem] = []
+    with collect_problems(problems):
+        encoded = TokenFile(encode())
+    warnings = special.problems(file, lines)
+    if any(each.severity == "error" for each in warnings):
+        problems = [*warnings, *problems]
+    problems = problems or checks.errors()
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    lengths, counts = encoded.lengths, checks.counts(len(rows))
+    warnings += checks.warnings(counts)
+    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
 
 
-class UntaughtRows:
-    """What would not be learned of rows: answers that are cut off or that the tokenizer does not know or keep.
+def no_end_token(file: str) -> Problem:
+    """Build the problem of a tokenizer without an end token."""
+    what = "The model's tokenizer has no end token."
+    return problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
+
+
+class SpecialTokens:
+    """Finds the text of special tokens in what a user wrote, which the tokenizer reads as these tokens.
+
+    An end token in a completion would teach the model to stop there, so it is an error. Other special tokens may be
+    intended, as in prompts written for this model, so they are a warning.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: The model's tokenizer.
+        ends: Tokens that end an output, if the rows are learned.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._cut: set[int] = set()
-        self._unknown: dict[int, str] = {}
-        self._tasks: list[int] = []
-        self._lost = self._longest = 0
-        self.other_rows: set[int] = set()
-        """Rows that the tokenizer writes otherwise."""
-        self.first_other = ("", "")
-        """A text of the first of them, and what the tokenizer makes of it."""
+    def __init__(self, tokenizer: Tokenizer, *, ends: Sequence[str | None] = ()) -> None:
+        added = tokenizer.added_tokens_decoder.values()
+        texts = {token.content for token in added if token.special or token.content in ends}
+        longest_first = sorted(texts, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if texts else None
+        self._ends = ends
+        self._early: list[tuple[int, str, str]] = []
+        self._others: dict[int, None] = {}
+        self._tokens: set[str] = set()
+
+    def add(self, index: int, texts: Iterable[tuple[str, str, bool]]) -> None:
+        """Look at the texts of a row: pointer, text, and whether it is learned."""
+        if self._pattern is None:
+            return
+        for pointer, text, learned in texts:
+            for token in sorted(set(self._pattern.findall(text))):
+                if learned and token in self._ends:
+                    self._early.append((index, pointer, token))
+                else:
+                    self._others[index] = None
+                    self._tokens.add(token)
+
+    def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
+        """Return an error for each of the first rows with an end token, and a warning about other tokens."""
+        problems = [
+            problem_of(
+                "TP023",
+                file=file,
+                line=lines[index],
+                pointer=pointer,
+                what=f"Row {index} has {token} in the text to be learned; the tokenizer reads it as the end token.",
+                why="The model would learn to stop there. The end token is appended to every completion anyway.",
+                next=f"Remove {token} from the row.",
+            )
+            for index, pointer, token in self._early[:MAX_SHOWN_ROWS]
+        ]
+        if rest := self._early[MAX_SHOWN_ROWS:]:
+            token = " or ".join(sorted({token for _, _, token in rest}))
+            what, fix = f"{len(rest)} further texts to be learned contain {token}.", f"Remove {token} from them."
+            problems.append(problem_of("TP023", file=file, what=what, next=fix, why=None))
+        if self._others:
+            have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
+            what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
+            problems.append(problem_of("TP024", file=file, line=lines[min(self._others)], what=what))
+        return problems
+
+
+@dataclass(kw_only=True)
+class _Counts:
+    tokens: int = 0
+    learned: int = 0
+    truncated: int = 0
+    whole: int = 0
+    ended: int = 0
+    lost: int = 0
+    longest_cut: int = 0
+
+
+@dataclass
+class _RowChecks:
+    """Counts tokens, and finds rows whose answer is cut off, unknown to the tokenizer or changed by it."""
+
+    tokenizer: Tokenizer
+    end_id: int
+    max_length: int = field(kw_only=True)
+    max_positions: int | None = field(kw_only=True)
+    file: str = field(kw_only=True)
+    lines: Sequence[int | None] = field(kw_only=True)
+    totals: _Counts = field(default_factory=_Counts)
+    cut: set[int] = field(default_factory=set)
+    unknown: dict[int, str] = field(default_factory=dict)
+    tasks: list[int] = field(default_factory=list)
+    changed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Rows that the tokenizer changes; the first with a text and its decoded tokens."""
+
+    def count(self, parts: Sequence[EncodedRow], *, is_pair: bool) -> None:
+        """Count the sequences of a row: parts of a text, or two answers."""
+        totals = self.totals
+        totals.tokens += sum(map(len, parts))
+        totals.learned += sum(part.learned_count for part in parts)
+        if last := parts if is_pair else parts[-1:]:
+            truncated = any(part.truncated for part in last)
+            totals.truncated += truncated
+            totals.whole += not truncated
+            totals.ended += not truncated and all(part.ends_with(self.end_id) for part in last)
 
     def add(
-        self, index: int, example: Example, parts: Sequence[EncodedRow], *, whole: Sequence[int], spans: Sequence[Span]
+        self, index: int, example: Example, parts: Sequence[EncodedRow], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """Look at a row, what it became (a blank text: nothing), and its ids and supervised spans before it was cut."""
-        if not parts:
+        """Check an example, given its sequences and its ids and learned spans before it was cut."""
+        if not parts:  # a blank text
             return
         if parts[-1].truncated:
-            self._longest = max(self._longest, len(whole))
-            self._lost += sum(last - first for first, last in spans) - len(parts[-1].supervised)
+            self.totals.longest_cut = max(self.totals.longest_cut, len(ids))
+            self.totals.lost += sum(last - first for first, last in spans) - parts[-1].learned_count
         if not example.completion:
-            self._tasks.append(index)
+            self.tasks.append(index)
             return
         for (first, last), text in zip(spans, example.learned, strict=True):
-            made = str(self._tokenizer.decode(whole[first : last - 1], clean_up_tokenization_spaces=False))
-            if made.strip() != text.strip():
-                self.first_other = self.first_other if self.other_rows else (text, made)
-                self.other_rows.add(index)
-        if any(has_its_answer(example, part, self._tokenizer) for part in parts):
+            decoded = str(self.tokenizer.decode(ids[first : last - 1], clean_up_tokenization_spaces=False))
+            if decoded.strip() != text.strip():
+                self.changed.setdefault(index, ("", "") if self.changed else (text, decoded))
+        if any(has_answer(example, part, self.tokenizer) for part in parts):
             return
         if parts[-1].truncated:
-            self._cut.add(index)
+            self.cut.add(index)
         else:
-            self._unknown[index] = text_of(parts[-1], self._tokenizer)
+            self.unknown[index] = decode_learned(parts[-1], self.tokenizer)
 
-    def counts(self) -> dict[str, int | bool]:
-        """Return the counts of `first_examples.json` that are stated where they are not 0."""
-        cut = {"supervised_tokens_lost": self._lost, "longest_row_tokens": self._longest} if self._longest else {}
-        return cut | ({"rows_written_otherwise": len(self.other_rows)} if self.other_rows else {})
+    def counts(self, rows: int) -> dict[str, int | bool]:
+        """Return the counts of `first_examples.json`; if every row was cut, no end is learned."""
+        totals = self.totals
+        counts: dict[str, int | bool] = {
+            "rows": rows,
+            "prompt_tokens": totals.tokens - totals.learned,
+            "supervised_tokens": totals.learned,
+            "truncated_rows": totals.truncated,
+            "rows_without_answer": 0,  # they are refused
+            "end_token_supervised": 0 < totals.whole == totals.ended,
+        }
+        if totals.longest_cut:
+            counts |= {"supervised_tokens_lost": totals.lost, "longest_row_tokens": totals.longest_cut}
+        return counts | ({"rows_written_otherwise": len(self.changed)} if self.changed else {})
 
-    def refuse(self, where: Where) -> None:
-        """Refuse tasks, and rows that lost their answer."""
-        problems = untaught_tasks(self._tasks, where)
-        problems += [*lost_answers(self._cut, self._longest, where), *unknown_answers(self._unknown, where)]
-        if problems:
-            raise ProblemError(problems, exit_code=2)
+    def errors(self) -> list[Problem]:
+        """Return problems of tasks, and of rows that lost their answer."""
+        problems = []
+        if self.tasks:
+            more = f"; so are {len(self.tasks) - 1:,} more" if len(self.tasks) > 1 else ""
+            what = f"Row {self.tasks[0]} is a task{more}."
+            problems.append(problem_of("TP908", file=self.file, line=self.lines[self.tasks[0]], what=what))
+        if self.cut:
+            names = [f"row {row}" for row in sorted(self.cut)[:MAX_SHOWN_ROWS]]
+            names += ["others"] * (len(self.cut) > MAX_SHOWN_ROWS)
+            what = f"data.max_length is {self.max_length}, but {len(self.cut):,} of {len(self.lines):,} examples lose "
+            what += f"their answer at that length: {join_words(names, last='and')}."
+            fix, line = self._fix_length(self.totals.longest_cut), self.lines[min(self.cut)]
+            problems.append(problem_of("TP021", file=self.file, line=line, what=what, next=fix))
+        unknown = (
+            problem_of(
+                "TP025",
+                file=self.file,
+                line=self.lines[index],
+                what=f"The model's tokenizer changes the answer of row {index} to {format_value(text)}.",
+                next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
+            )
+            for index, text in self.unknown.items()
+        )
+        return [*problems, *truncate_problems(unknown)]
+
+    def warnings(self, counts: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield warnings about changed and cut rows; an error if most rows are cut."""
+        if self.changed:
+            first, (text, decoded) = next(iter(self.changed.items()))
+            what = f"{len(self.changed):,} of {quantity(len(self.lines), 'row')} are changed by the tokenizer: "
+            what += describe_difference(text, decoded)
+            yield problem_of("TP456", file=self.file, line=self.lines[first], what=what)
+        if counts["truncated_rows"]:
+            code = "TP026" if 2 * counts["truncated_rows"] > counts["rows"] else "TP455"
+            fix, what = (
+                self._fix_length(counts["longest_row_tokens"]),
+                describe_truncation(dict(counts), self.max_length),
+            )
+            yield problem_of(code, file=self.file, what=what, next=fix)
+
+    def _fix_length(self, tokens: int) -> str:
+        if self.max_positions is None or tokens <= self.max_positions:
+            return f"Set data.max_length to at least {tokens}, or shorten or remove rows."
+        return f"Shorten or remove rows: the longest has {tokens} tokens, the model {self.max_positions} positions."
 
 
-class Places(Sequence[int | None]):
-    """The line of each row, None for those beyond the file's.
-
-    Args:
-        rows: how many there are.
-        lines: of those in the file. None: one on each line.
-    """
-
-    def __init__(self, rows: int, lines: Sequence[int] | None) -> None:
-        self._rows = rows
-        self._lines = range(1, rows + 1) if lines is None else lines
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def __getitem__(self, number: Any) -> Any:
-        """Return the line of a row."""
-        return self._lines[number] if number < len(self._lines) else None
+def describe_difference(text: str, decoded: str) -> str:
+    """Describe how encoding and decoding changes a text, from shortly before the first difference."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, decoded, strict=False)))
+    start = max(0, same - CONTEXT_SHOWN)
+    return f"{format_value(text[start:])} becomes {format_value(decoded[start:])}."
 
 
 def cut_to_length(
-    example: Example, whole: Sequence[int], spans: Sequence[Span], max_length: int, *, row: int = 0
+    example: Example, ids: Sequence[int], spans: Sequence[Span], max_length: int, *, row: int = 0
 ) -> list[EncodedRow]:
-    """Return the token ids of one example, at most `max_length`, the last of a whole one its end token.
+    """Return the sequences of an example, each at most `max_length` tokens.
 
-    Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
-    alone, as it is in evaluation. A plain text comes in several parts if it is longer; each begins with the last token
-    of the part before, so that every token but the first of the text is learned once.
+    A longer plain text becomes several sequences. Each begins with the last token of the previous one, so that every
+    token but the first is learned once.
     """
     if example.is_text and not example.completion.strip():
         return []
+    whole = np.asarray(ids, np.int32)
     if example.is_text:
-        starts = range(0, max(1, len(whole) - 1), max_length - 1)
-        chunks = (tuple(whole[start : start + max_length]) for start in starts)
-        return [EncodedRow(token_ids=ids, spans=((1, len(ids)),), truncated=False, row=row) for ids in chunks]
-    kept = tuple(whole[:max_length])
+        starts = range(0, max(1, len(ids) - 1), max_length - 1)
+        chunks = (whole[start : start + max_length] for start in starts)
+        return [EncodedRow(token_ids=chunk, spans=((1, len(chunk)),), truncated=False, row=row) for chunk in chunks]
+    kept = whole[:max_length]
     inside = tuple((first, min(last, len(kept))) for first, last in spans if first < len(kept))
-    return [EncodedRow(token_ids=kept, spans=inside, truncated=len(whole) > max_length, row=row)]
+    return [EncodedRow(token_ids=kept, spans=inside, truncated=len(ids) > max_length, row=row)]
 
 
-def ids_of(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[int], list[Span]]:
-    """Return the token ids of an example that is not cut, and where the supervised ones stand."""
+def tokenize(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[int], list[Span]]:
+    """Return the token ids of an example, and the spans that are learned.
+
+    Prompt and completion are tokenized separately, so that the prompt has the same tokens in evaluation.
+    """
     ids: list[int] = []
     spans = []
     before = ""
     for number, (prompt, completion, ends) in enumerate([*example.earlier, (example.prompt, example.completion, True)]):
         if number == 0:
-            ids += prompt_ids(prompt, tokenizer, templated=example.templated)
+            ids += encode_prompt(prompt, tokenizer, templated=example.templated)
         else:
-            ids += later_ids(prompt, before, tokenizer)
+            ids += encode_after(prompt, before, tokenizer)
         first = len(ids)
-        ids += later_ids(completion, prompt if example.templated else "", tokenizer)
+        ids += encode_after(completion, prompt if example.templated else "", tokenizer)
         ids += [end_id] if ends else []
         spans.append((first, len(ids)))
         before = completion + str(tokenizer.decode([end_id])) * ends if example.templated else ""
     return ids, spans
 
 
-def later_ids(text: str, before: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the token ids of a text that stands behind another one, where their border is one of tokens too.
+def encode_after(text: str, before: str, tokenizer: Tokenizer) -> list[int]:
+    """Tokenize a text that follows another one, if there is a token boundary between them.
 
-    Some tokenizers begin every text with a space, which the text does not have behind another.
+    Some tokenizers prefix every text with a space, which a text after another one does not have.
     """
     context = before[-CONTEXT_CHARACTERS:]
-    begun = tokenizer.encode(context, add_special_tokens=False) if context else []
+    prefix = tokenizer.encode(context, add_special_tokens=False) if context else []
     both = tokenizer.encode(context + text, add_special_tokens=False)
-    if both[: len(begun)] == begun:
-        return both[len(begun) :]
+    if both[: len(prefix)] == prefix:
+        return both[len(prefix) :]
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
-    """Return a rendered prompt as the model is given it, open at the end.
+def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
+    """Tokenize a rendered prompt as the model is given it.
 
-    A begin token, where the model has one, comes from the tokenizer, unless a chat template wrote the prompt: such a
-    text has all its special tokens already, and is encoded as transformers' `apply_chat_template` does it.
+    The tokenizer adds the begin token, unless a chat template wrote the prompt with all its special tokens.
     """
     ids = tokenizer.encode(prompt, add_special_tokens=not templated)
     if templated or not ids or ids[-1] != tokenizer.eos_token_id:
         return ids
-    # Some tokenizers close every text with the end token; a prompt must stay open. One that is written stays.
-    written = tokenizer.encode(prompt, add_special_tokens=False)
-    return ids if ids.count(ids[-1]) == written.count(ids[-1]) else ids[:-1]
+    # Some tokenizers append the end token to every text; a prompt must stay open. One in the prompt itself stays.
+    plain = tokenizer.encode(prompt, add_special_tokens=False)
+    return ids if ids.count(ids[-1]) == plain.count(ids[-1]) else ids[:-1]
 
 
-def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
-    """Return the token that ends an output of this form; `encode_rows` refuses a tokenizer without one."""
-    text = form.end_token(tokenizer)
-    if text != tokenizer.eos_token:
-        return next(number for number, token in tokenizer.added_tokens_decoder.items() if token.content == text)
-    if tokenizer.eos_token_id is None:
-        message = "a tokenizer without an end token came past encode_rows"
-        raise AssertionError(message)
-    return tokenizer.eos_token_id
-
-
-def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
-    """Return whether the supervised text holds the answer; without a stated one, whether there is any known token."""
+def has_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
+    """Return whether the learned text contains the answer; without a known answer, whether it has any known token."""
     if example.answer is not None:
-        return f"<answer>{example.answer}</answer>" in text_of(row, tokenizer)
+        return f"<answer>{example.answer}</answer>" in decode_learned(row, tokenizer)
     ends = 0 if row.truncated else 1
-    written = (token for first, last in row.spans for token in row.token_ids[first : last - ends])
-    return any(token != tokenizer.unk_token_id for token in written)
+    return any(bool((row.token_ids[first : last - ends] != tokenizer.unk_token_id).any()) for first, last in row.spans)
 
 
-def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
-    """Return what a row teaches to write, letter for letter."""
-    return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
+def decode_learned(row: EncodedRow, tokenizer: Tokenizer) -> str:
+    """Return the learned text of a sequence, without clean-up."""
+    return str(tokenizer.decode(row.learned, clean_up_tokenization_spaces=False))
+
+
+def encode_prompts(
+    rows: Sequence[dict[str, Any]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    max_completion_tokens: int,
+    file: str,
+    lines: Sequence[int | None],
+    template: str | None = None,
+) -> EncodedData:
+    """Tokenize the prompts of rows, to which completions are sampled.
+
+    Args:
+        rows: Converted rows but plain text.
+        tokenizer: The model's tokenizer.
+        max_length: Most tokens of a prompt with its completion.
+        max_completion_tokens: Tokens that are reserved for a completion.
+        file: Name of the dataset in messages.
+        lines: Lines of the rows that are from the file.
+        template: Template of plain prompts, or None for the default of each kind.
+
+    Raises:
+        ProblemError: Exit code 2; the tokenizer has no end token, its chat template refuses a row, or a prompt has no
+            token or no room for a completion.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ProblemError([no_end_token(file)], exit_code=2)
+    lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
+
+    def render(row: dict[str, Any]) -> tuple[dict[str, Any], Example]:
+        return row, render_question(row, tokenizer, template=template)
+
+    def encode() -> Iterator[EncodedRow]:
+        for index, (row, example) in render_each(rows, render, file=file, lines=lines):
+            special.add(index, [each for each in row_texts(row) if not each[2]])
+            ids = np.asarray(encode_prompt(example.prompt, tokenizer, templated=example.templated), np.int32)
+            yield EncodedRow(token_ids=ids, spans=(), truncated=False, row=index)
+
+    encoded = TokenFile(encode())
+    room = max_length - max_completion_tokens
+
+    def unusable() -> Iterator[Problem]:
+        for number, length in enumerate(encoded.lengths.tolist()):
+            if length == 0:
+                what = f"The tokenizer finds no token in the prompt of row {number}."
+                yield problem_of("TP912", file=file, line=lines[number], what=what)
+            elif length > room:
+                what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
+                yield problem_of("TP911", file=file, line=lines[number], what=what)
+
+    if problems := list(truncate_problems(unusable())):
+        raise ProblemError(problems, exit_code=2)
+    counts: dict[str, int | bool] = {
+        "rows": len(rows),
+        "prompt_tokens": int(np.sum(encoded.lengths)),
+        "supervised_tokens": 0,
+        "truncated_rows": 0,
+        "rows_without_answer": 0,
+        "end_token_supervised": False,
+    }
+    lengths, warnings = encoded.lengths, tuple(special.problems(file, lines))
+    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
+
+
+def first_examples(
+    data: EncodedData,
+    order: Sequence[int],
+    tokenizer: Tokenizer,
+    *,
+    run_id: str,
+    rows: Sequence[dict[str, Any]],
+    settings: DataConfig,
+) -> dict[str, Any]:
+    """Build `first_examples.json`: rows as the model sees them, each token with whether it is learned, and the counts.
+
+    Args:
+        data: All encoded rows.
+        order: Examples to show.
+        tokenizer: The model's tokenizer.
+        run_id: Id of the run.
+        rows: All converted rows.
+        settings: Settings with which they were rendered.
+    """
+    chosen = [data.encoded[index] for index in order]
+    sequences = [row for each in chosen for row in ((each,) if isinstance(each, EncodedRow) else each)]
+    return {
+        "schema_version": VERSION,
+        "run_id": run_id,
+        "examples": [_show_row(row, tokenizer) | _show_prompt(row, rows, tokenizer, settings) for row in sequences],
+        "counts": data.counts,
+    }
+
+
+def _show_prompt(
+    encoded: EncodedRow, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, settings: DataConfig
+) -> dict[str, Any]:
+    row, every_turn = rows[encoded.row], settings.supervise == "all"
+    template = find_template(split_sides(row)[0], settings.template)
+    if encoded.spans:
+        example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
+    else:
+        example = render_question(row, tokenizer, template=settings.template)
+    known = {} if template is None else {"template": template}
+    return {**known, "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex()}
+
+
+def _show_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
+    learned = {place for first, last in row.spans for place in range(max(first, 1), last)}
+    ids = row.token_ids.tolist()
+    return {
+        "row": row.row,
+        "text": str(tokenizer.decode(ids)),
+        "tokens": [
+            {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in learned}
+            for place, token in enumerate(ids)
+        ],
+        "truncated": row.truncated,
+    }

@@ -1,24 +1,30 @@
-"""Which rows share a sequence: planned once, from their lengths alone.
+"""Shapes of batches: rows that share a sequence, and lengths to which sequences are padded.
 
-Rows of 37 tokens in sequences of 512 leave 93 % of the work to padding. Packed rows do not see each other (each is a
-segment of its own, its positions start at 0), so who shares a sequence changes nothing but the speed.
+Rows of 37 tokens in sequences of 512 leave 93 % of the work to padding. Packed rows cannot attend to each other (each
+is a segment whose positions start at 0), so packing changes the speed and not the result. Without packing, a few
+lengths (`data.buckets`) save padding: a step uses the shortest one that fits its rows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
+LENGTH_MULTIPLE = 8
+"""All bucket lengths but the largest are multiples of it."""
+BUCKETS = 0x6275_636B
+"""Random stream for the order of batches, independent of the order of rows."""
+
 
 class Sequences:
-    """Rows by number, some in each sequence; two flat arrays, so that millions of rows take megabytes.
+    """Row numbers by sequence, as two flat arrays.
 
     Args:
-        rows: `[rows]`, the rows of the first sequence, then those of the second, and so on.
-        starts: `[sequences]`, where each sequence begins in `rows`.
+        rows: Rows of the first sequence, then those of the second, and so on.
+        starts: Place in `rows` at which each sequence begins.
     """
 
     def __init__(self, rows: Int[np.ndarray, " rows"], starts: Int[np.ndarray, " sequences"]) -> None:
@@ -29,40 +35,38 @@ class Sequences:
         return len(self.starts)
 
     def __getitem__(self, number: int) -> Int[np.ndarray, " rows"]:
-        """Return the rows of a sequence."""
         last = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.rows)
         return self.rows[self.starts[number] : last]
 
-    def tokens(self, lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " sequences"]:
-        """Return the real tokens of each sequence, given those of each row."""
+    def count_tokens(self, lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " sequences"]:
+        """Return the tokens of each sequence without padding, given those of each row."""
         return np.add.reduceat(lengths[self.rows], self.starts)
 
 
 def one_each(rows: int) -> Sequences:
-    """Return a sequence for each row, in the order of the rows."""
+    """Return one sequence for each row."""
     return Sequences(np.arange(rows), np.arange(rows))
 
 
 def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
-    """Return sequences of at most `capacity` tokens; every row is in one of them, whole.
+    """Pack rows into sequences of at most `capacity` tokens; no row is split.
 
     Lengths 5, 3, 2, 4 and a capacity of 7 give the rows [0, 2] and [3, 1]; in order they give [0], [1, 2] and [3].
 
     Args:
-        lengths: tokens of each row, 1 to `capacity`.
-        capacity: tokens of a sequence.
-        in_order: keep the order of the rows: a sequence ends where the next row does not fit. Otherwise longest rows
-            first, each to the fullest sequence that has room (best fit decreasing; Johnson 1973: at most 11/9 of the
-            fewest sequences, plus 4). Rows of one length stay in their order, so equal lengths give equal sequences.
+        lengths: Tokens of each row, 1 to `capacity`.
+        capacity: Tokens of a sequence.
+        in_order: Keep the order of the rows, and start a new sequence when the next row does not fit. Otherwise use
+            best fit decreasing: longest rows first, each into the fullest sequence with room (Johnson 1973: at most
+            11/9 of the fewest sequences, plus 4). Rows of equal length keep their order.
     """
-    found = in_file_order(lengths, capacity) if in_order else best_fit(lengths, capacity)
+    found = _in_order(lengths, capacity) if in_order else _best_fit_decreasing(lengths, capacity)
     sizes = np.array([len(rows) for rows in found])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    return Sequences(np.fromiter(flat(found), np.int64, int(sizes.sum())), starts)
+    return Sequences(np.fromiter((row for rows in found for row in rows), np.int64, int(sizes.sum())), starts)
 
 
-def in_file_order(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
-    """Return sequences of rows that follow each other."""
+def _in_order(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
     found: list[list[int]] = []
     room = 0
     for row, length in enumerate(lengths):
@@ -74,11 +78,11 @@ def in_file_order(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: i
     return found
 
 
-def best_fit(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
-    """Return sequences by best fit decreasing; of equally full ones that which was filled last."""
+def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
+    """Pack rows; among equally full sequences the one filled last is used."""
     found: list[list[int]] = []
     with_room: dict[int, list[int]] = {}
-    rooms: list[int] = []  # the keys of `with_room`, ascending: at most `capacity` of them, however many rows there are
+    rooms: list[int] = []  # sorted keys of `with_room`: at most `capacity`, whatever the number of rows
     for row in np.argsort(-np.asarray(lengths), kind="stable").tolist():
         length = int(lengths[row])
         place = bisect_left(rooms, length)
@@ -99,6 +103,36 @@ def best_fit(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -
     return found
 
 
-def flat(groups: Iterable[Iterable[int]]) -> Iterable[int]:
-    """Return the numbers of all groups, group by group."""
-    return (number for group in groups for number in group)
+def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
+    """Return padded lengths in ascending order: `max_length`, half of it, and so on, rounded up to multiples of 8.
+
+    `bucket_lengths(512, 3)` is (128, 256, 512).
+    """
+    halved = [-(-max_length // 2**times) for times in range(buckets)]
+    return tuple(
+        sorted({max_length, *(min(max_length, -(-each // LENGTH_MULTIPLE) * LENGTH_MULTIPLE) for each in halved)})
+    )
+
+
+def group_by_bucket(
+    order: Int[np.ndarray, " rows"], buckets: Int[np.ndarray, " rows"], *, number: int, batch_size: int, seed: int
+) -> Int[np.ndarray, " rows"]:
+    """Reorder a pass so that rows of one bucket form batches.
+
+    The rows that complete the last batch of the previous pass stay first. The others are sorted by bucket, keep their
+    order within it, and are cut into batches, whose order is drawn from (seed, number). The rest comes last.
+
+    Args:
+        order: Order of the rows in the pass.
+        buckets: Bucket of each row.
+        number: Number of the pass, from 0.
+        batch_size: Rows of a step.
+        seed: Seed of the run.
+    """
+    first = min(-number * len(order) % batch_size, len(order))
+    rest = order[first:]
+    rest = rest[np.argsort(buckets[rest], kind="stable")]
+    batches = len(rest) // batch_size
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64), counter=BUCKETS))
+    whole = rest[: batches * batch_size].reshape(batches, batch_size)[rng.permutation(batches)]
+    return np.concatenate([order[:first], whole.reshape(-1), rest[batches * batch_size :]])

@@ -1,31 +1,444 @@
-"""Reading a dataset or an evaluation set: by built-in name, or from a file or folder.
+"""Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows converted to one form.
 
-A row comes out as the schema describes it, or as plain text; `render.py` turns it into what is learned. Problems in
-rows are reported with their line numbers, all at once. Large files stay on disk: rows are decoded on access.
+Training rows have one of these forms; `schemas/documents/v1/dataset_row.schema.json` describes them:
+
+| file | row |
+|---|---|
+| `messages`, ShareGPT `conversations` | `{"messages": …}`, with `tools` and `chat_template_kwargs` |
+| `prompt` and `completion`, Alpaca `instruction` and `output` | `{"prompt": …, "completion": …}` |
+| `prompt`, `steps` and `final_answer` | the same columns |
+| `prompt` and `task` | the same columns, learned from rewards |
+| `text` | `{"text": …}` |
+| `chosen` and `rejected`, in the layouts of TRL | `{"chosen": row, "rejected": row}` |
+
+Other columns, such as `id` and `source`, are ignored unless their name shows that they change what is learned. Each row
+of a file is parsed and checked once. Problems are reported together, with their lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from schemas.catalog import DATASETS, EVAL_SETS, GYM
-from schemas.formats import join_words
+import numpy as np
+
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
+from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
+from schemas.validate import check_value
 from trainer.config.names import no_dataset, no_eval_set
-from trainer.data.files.columns import RowKind, as_talk, left_aside, other_columns, problems_of, shape_of
-from trainer.data.files.pairs import sides_of
-from trainer.data.files.table import JsonArray, JsonLines, RowTable, table_of
-from trainer.data.reasoning_gym import gym_tasks
+from trainer.data.builtin import FOLDER
+from trainer.data.builtin.reasoning_gym import gym_tasks
+from trainer.data.files import JsonArray, JsonLines, LazySequence, Row, RowTable, open_table
 
-FOLDER = Path(__file__).parent
-LARGEST_IN_MEMORY = 64 << 20
-"""Bytes of a JSON file whose rows are held as objects, which take several times as much."""
+RowKind = Literal["rows", "text", "pairs", "items"]
+"""How a file is read: `data.kind`, pairs of answers, or evaluation items."""
 
-MOST_EXPLAINED = 100
-"""Rows with problems after which no more are looked for."""
+SIDES = ("chosen", "rejected")
+MAX_BYTES_IN_MEMORY = 64 << 20
+"""Largest JSON file whose rows are kept in memory, where they take several times as much."""
+MAX_EXPLAINED_ROWS = 100
+"""Rows with problems after which the rest of a file is not checked."""
+
+_SPEAKERS: Mapping[str, str] = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot"), "assistant"),
+    "system": "system",
+}
+"""Roles by their ShareGPT names."""
+
+_EXPECTED = {
+    "rows": "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations "
+    "(ShareGPT); or instruction and output (Alpaca)",
+    "text": "text, or a .txt file",
+    "pairs": "chosen and rejected, with prompt or with answers that begin alike",
+}
+_OTHER_KIND = {
+    "text": "To learn plain text: --set data.kind=text.",
+    "chosen": "To learn which answer is preferred: --set objective.kind=dpo.",
+}
+"""Advice by a column that belongs to another kind of file."""
+_READ_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
+
+_FLAGS = ("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks")
+_WEIGHTS = ("weight", "weights", "sample_weight", "loss_weight")
+_MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+_CALLS = ("tool_calls", "tool_call_id", "function_call", "reasoning_content", "thinking")
+_QUESTIONS = ("question", "query", "context")
+_REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(_FLAGS, "Remove it: data.supervise says which turns are learned, the last one or all."),
+    **dict.fromkeys(_WEIGHTS, "Remove it: every row counts alike. Repeat rows that should count more."),
+    **dict.fromkeys(_MEDIA, "Only text is read. Remove it, or the rows that make no sense without it."),
+    **dict.fromkeys(_CALLS, "Write it into the content, as the model is to write it, or remove the row."),
+    **dict.fromkeys((*_QUESTIONS, "documents"), "Write it into the prompt, or remove it."),
+    **dict.fromkeys(("system_prompt", "system_message"), "Rename it to system."),
+    **dict.fromkeys(("input_ids", "labels"), "Remove it: the text is tokenized."),
+    **dict.fromkeys(SIDES, f"{_OTHER_KIND['chosen']} To learn the other columns, remove chosen and rejected."),
+    "functions": 'Write it as tools: [{"type": "function", "function": {"name": …}}].',
+    "label": "Keep the rows whose label is true and remove it, or write chosen and rejected answers for DPO.",
+}
+"""Columns and keys of a turn that would change what is learned but are not used, with advice."""
+
+_CONTEXT: Mapping[str, tuple[type[Any], str]] = {
+    "system": (str, "a text"),
+    "history": (list, "a list of turns, or of questions with their answers"),
+    "tools": (list, "a list of objects, or such a list as JSON"),
+    "chat_template_kwargs": (dict, "an object"),
+}
+"""Columns that belong to a conversation, with their type."""
+_TURN_COLUMNS = ("messages", "conversations", "history", "prompt", *SIDES)
+_TURN_KEYS = frozenset({"role", "content", "from", "value"})
+_OWN_METADATA = frozenset({"meta", "trace_version"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Columns that identify a form of row, and its conversion."""
+
+    columns: tuple[str, ...]
+    convert: Callable[[Row], Row]
+    optional: frozenset[str] = frozenset()
+    """Further columns that are used."""
+
+
+def select(*columns: str) -> Callable[[Row], Row]:
+    """Return a conversion that keeps these columns."""
+    return lambda row: {name: value for name, value in row.items() if name in columns}
+
+
+def convert_conversation(row: Row) -> Row:
+    """Convert turns, preceded by the columns `system` and `history`, with tools."""
+    turns, context = normalize_turns(row["messages"] if "messages" in row else row["conversations"]), read_context(row)
+    if not isinstance(turns, list):
+        return {"messages": turns}
+    turns = [*(context.pop("history", None) or []), *turns]
+    system = context.pop("system", None)
+    if system and (not turns or turns[0].get("role") != "system"):
+        turns.insert(0, {"role": "system", "content": system})
+    return {"messages": turns} | context
+
+
+def normalize_turns(turns: Any) -> Any:
+    """Return turns with the keys `role` and `content`; anything but a list of objects is returned unchanged."""
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        return turns
+    found = [(turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))) for turn in turns]
+    pairs = [{"role": _SPEAKERS.get(str(speaker), speaker), "content": content} for speaker, content in found]
+    return [{key: value for key, value in turn.items() if value is not None} for turn in pairs]
+
+
+def read_context(row: Row) -> Row:
+    """Return the non-empty columns that belong to a conversation; one of the wrong type is None."""
+    found: Row = {}
+    for name, (form, _) in _CONTEXT.items():
+        value = row.get(name)
+        if form is not str and isinstance(value, str):
+            with suppress(ValueError):
+                value = json.loads(value)
+        if name == "history" and isinstance(value, list):
+            pairs = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in value]
+            value = normalize_turns([turn for pair in pairs for turn in pair])
+        if value:
+            is_valid = isinstance(value, form) and (form is not list or all(isinstance(one, dict) for one in value))
+            found[name] = value if is_valid else None
+    return found
+
+
+def convert_instruction(row: Row) -> Row:
+    """Convert an Alpaca row; with a system prompt, earlier turns or tools it becomes a conversation."""
+    extra = row.get("input")
+    prompt = f"{row['instruction']}\n\n{extra}" if extra else row["instruction"]
+    if read_context(row):
+        columns = {name: row[name] for name in _CONTEXT if name in row}
+        return convert_conversation({**columns, "messages": to_messages(prompt, row["output"])})
+    return {"prompt": prompt, "completion": row["output"]}
+
+
+def to_messages(prompt: Any, completion: Any) -> list[Row]:
+    """Return a prompt and its answer as two turns."""
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
+
+
+# Pairs of answers, in the layouts of TRL:
+#
+# | `prompt` | `chosen`, `rejected` | the prompt is |
+# |---|---|---|
+# | text | texts | `prompt` |
+# | missing | texts | the common beginning of both, up to the last blank |
+# | turns, or missing | turns | `prompt` and the turns with which both begin |
+# | text | turns | the same, with `prompt` as a user's turn unless they contain it |
+
+
+def is_pair(row: Row) -> bool:
+    """Return whether a row is meant as a pair, even if one answer is missing."""
+    has = [side in row for side in SIDES]
+    return all(has) or (any(has) and not {"messages", "conversations", "completion", "output"} & row.keys())
+
+
+def split_sides(row: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Return both sides of a converted pair, or the row itself."""
+    return (row["chosen"], row["rejected"]) if "chosen" in row else (dict(row),)
+
+
+def pair_columns(row: Row) -> Row:
+    """Return prompt, chosen and rejected of a pair, with normalized turns.
+
+    Without a prompt column it is the instruction, or the conversation before the answers. `messages` that repeat the
+    chosen answer, as in ultrafeedback_binarized, are ignored.
+    """
+    sides = {
+        side: normalize_turns([row[side]] if isinstance(row[side], dict) else row[side])
+        for side in SIDES
+        if side in row
+    }
+    if "prompt" in row:
+        return {"prompt": normalize_turns(row["prompt"])} | sides
+    if "instruction" in row:
+        return {"prompt": convert_instruction({"output": "", **row, **dict.fromkeys(_CONTEXT)})["prompt"]} | sides
+    turns = normalize_turns(row.get("conversations", row.get("messages")))
+    if not isinstance(turns, list) or not turns or turns in sides.values() or not isinstance(turns[-1], dict):
+        return sides
+    answers = {
+        side: [{"role": "assistant", "content": one}] if isinstance(one, str) else one for side, one in sides.items()
+    }
+    return {"prompt": turns[:-1] if turns[-1].get("role") == "assistant" else turns} | answers
+
+
+def convert_pair(row: Row) -> Row:
+    """Convert a pair into two rows, one for each answer."""
+    context = {name: row[name] for name in _CONTEXT if name in row}
+    sides = split_pair(pair_columns(row))
+    return {side: convert_conversation(context | one) if "messages" in one else one for side, one in sides.items()}
+
+
+def split_pair(row: Row) -> Row:
+    """Return two rows of a valid pair; the common beginning of texts without a prompt is called `begun`."""
+    if isinstance(row["chosen"], list):
+        turns = [*prompt_turns(row), *common_turns(row)]
+        return {side: {"messages": [*turns, row[side][-1]]} for side in SIDES}
+    if "prompt" in row:
+        return {side: {"prompt": row["prompt"], "completion": row[side]} for side in SIDES}
+    begun = common_text(row["chosen"], row["rejected"])
+    return {side: {"begun": begun, "completion": row[side][len(begun) :]} for side in SIDES}
+
+
+def common_text(chosen: str, rejected: str) -> str:
+    """Return the common beginning of two texts, up to the blank before the word in which they differ.
+
+    "Sky is blue" and "Sky is black" give "Sky is", so both prompts have the same tokens. The loss of DPO does not
+    depend on where a common beginning ends, since the log-probabilities of shared tokens cancel.
+    """
+    common = "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
+    cut = re.fullmatch(r"(.*\S)?\s+\S*", common, re.DOTALL)
+    return cut[1] or "" if cut else ""
+
+
+def common_turns(row: Row) -> list[Row]:
+    """Return the turns with which both answers begin."""
+    pairs = zip(row["chosen"], row["rejected"], strict=False)
+    return [turn for turn, _ in takewhile(lambda turns: turns[0] == turns[1], pairs)]
+
+
+def prompt_turns(row: Row) -> list[Row]:
+    """Return the prompt as turns; empty if the answers contain it as a turn."""
+    prompt = row.get("prompt", [])
+    if isinstance(prompt, list):
+        return prompt
+    is_repeated = any(turn.get("content") == prompt for turn in common_turns(row))
+    return [] if is_repeated else [{"role": "user", "content": prompt}]
+
+
+def check_pair(row: Row) -> list[Problem]:
+    """Return the problems of the columns prompt, chosen and rejected; they name no file."""
+    if (found := next(find_pair_mistakes(row), None)) is not None:
+        return [problem_of("TP029", file="", pointer=found[0], what=found[1])]
+    if row["chosen"] == row["rejected"]:
+        same = "The answers chosen and rejected are the same."
+        return [problem_of("TP028", file="", pointer="/rejected", what=same)]
+    problems: dict[Problem, None] = {}
+    for side, one in split_pair(row).items():
+        value = {"prompt": one["begun"], "completion": one["completion"]} if "begun" in one else one
+        for problem in check_value("dataset_row", value, file=""):
+            pointer = "/prompt" if problem.pointer == "/prompt" else f"/{side}"
+            problems[replace(problem, pointer=pointer)] = None
+    return list(problems)
+
+
+def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield reasons why two answers cannot be compared, each with a JSON pointer."""
+    for side in SIDES:
+        if side not in row:
+            yield f"/{side}", f"The row has {join_words(row, last='and')}, but no {side} answer."
+    for side in SIDES:
+        if not isinstance(row.get(side), str | list):
+            yield f"/{side}", f"{side} is neither a text nor a list of turns."
+        elif not row[side]:
+            yield f"/{side}", f"The answer {side} is empty."
+    kinds = {type(row[side]) for side in SIDES}
+    if len(kinds) > 1:
+        yield "/rejected", "One answer is a text and the other a list of turns."
+    if list in kinds:
+        yield from find_turn_mistakes(row)
+    elif not isinstance(row.get("prompt", ""), str):
+        yield "/prompt", "The answers are texts, so the prompt must be one."
+    elif "prompt" not in row and row["chosen"] != row["rejected"]:
+        begun = common_text(row["chosen"], row["rejected"])
+        if not begun.strip():
+            yield "/prompt", "The row has no prompt, and its answers have no first words in common."
+        for side in SIDES:
+            if not row[side][len(begun) :].strip():
+                yield f"/{side}", f"{side} has no text after the words with which both answers begin."
+
+
+def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield reasons why two lists of turns are not a pair: each must add one assistant turn to the same turns."""
+    lists = [*(row[side] for side in SIDES), row.get("prompt", [])]
+    if not all(isinstance(turn, dict) for turns in lists if isinstance(turns, list) for turn in turns):
+        yield "/chosen", "A turn is not an object with role and content."
+    if not isinstance(row.get("prompt", ""), str | list):
+        yield "/prompt", "The prompt is neither a text nor a list of turns."
+    common = len(common_turns(row))
+    if len(row["chosen"]) == common == len(row["rejected"]):
+        return  # equal answers are TP028
+    for side in SIDES:
+        added = len(row[side]) - common
+        if added != 1:
+            yield f"/{side}", f"{side} adds {added} turns to those that both answers share; a pair compares one."
+        elif row[side][-1].get("role") != "assistant":
+            yield f"/{side}/{common}/role", f"The last turn of {side} is by the {row[side][-1].get('role')}."
+
+
+_TRACE = ("prompt", "steps", "final_answer")
+_ITEM = tuple(schema("eval_item")["properties"])
+SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
+    "pairs": (Shape(columns=SIDES, convert=convert_pair, optional=frozenset({"prompt", "instruction", "input"})),),
+    "rows": (
+        Shape(columns=("messages",), convert=convert_conversation),
+        Shape(columns=("prompt", "completion"), convert=select("prompt", "completion")),
+        Shape(columns=_TRACE, convert=select(*_TRACE)),
+        Shape(columns=("prompt", "task"), convert=select(*_TRACE, "task"), optional=frozenset({"final_answer"})),
+        Shape(columns=("conversations",), convert=convert_conversation),
+        Shape(columns=("instruction", "output"), convert=convert_instruction, optional=frozenset({"input"})),
+    ),
+    "text": (Shape(columns=("text",), convert=select("text")),),
+    "items": (Shape(columns=(), convert=select(*_ITEM), optional=frozenset(_ITEM)),),
+}
+"""The first shape whose columns a row has is used."""
+
+
+def find_shape(row: Row, *kinds: RowKind) -> tuple[RowKind, Shape] | None:
+    """Return the first of these kinds that fits a row, and its shape, or None."""
+    for kind in kinds:
+        for shape in SHAPES[kind]:
+            if is_pair(row) if kind == "pairs" else all(name in row for name in shape.columns):
+                return kind, shape
+    return None
+
+
+def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
+    """Return the problems of a row; they name no file."""
+    if kind == "items":
+        return check_value("eval_item", shape.convert(row), file="")
+    if problems := list(find_refused_columns(row, kind, shape)):
+        return problems
+    if kind == "pairs":
+        return check_pair(pair_columns(row))
+    converted = shape.convert(row)
+    if kind == "text":
+        is_text = isinstance(converted["text"], str)
+        return [] if is_text else [problem_of("TP019", file="", pointer="/text", what="The text is not a string.")]
+    if not (problems := check_value("dataset_row", converted, file="")) and "messages" in converted:
+        role, pointer = converted["messages"][-1]["role"], f"/messages/{len(converted['messages']) - 1}/role"
+        if role != "assistant":
+            what = f"The last turn is by the {role}."
+            return [problem_of("TP014", file="", pointer=pointer, what=what, expected="assistant")]
+    return problems
+
+
+def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
+    """Yield a problem for each column, or key of a turn, that would change what is learned and is not used."""
+    converted = pair_columns(row) if kind == "pairs" else shape.convert(row)
+    turns = next((one for name, one in converted.items() if isinstance(one, list) and name != "steps"), None)
+    for name, value in row.items():
+        if name not in _REFUSED or name in (*shape.columns, *shape.optional) or not is_effective(name, value, usual=1):
+            continue
+        is_class = name == "label" and (kind != "rows" or not isinstance(value, int | float))
+        is_spare = name in _QUESTIONS and (turns is not None or (name != "context" and "prompt" in row))
+        is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
+        if not (is_class or is_spare or is_metadata):
+            yield refuse_column(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+    for name, value in (read_context(row) if kind != "text" else {}).items():
+        if turns is None:
+            what = f"The row has the column {name}, which a plain prompt cannot use."
+            yield refuse_column(name, what, "Write the row as a conversation, with messages, or remove the column.")
+        elif value is None:
+            yield refuse_column(name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column.")
+        elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
+            what = "The row has two system prompts, one as a column and one as a turn."
+            yield refuse_column(name, what, "Remove one of them.")
+    for name, index, turn in iterate_turns(row, shape):
+        is_assistant = normalize_turns([turn])[0].get("role") == "assistant"
+        is_last = name != "history" and index == len(row[name]) - 1
+        usual = (1 if is_last else None) if is_assistant else 0
+        for key, value in turn.items():
+            if key in _REFUSED and is_effective(key, value, usual=usual):
+                what = f"The turn has the key {key}, which is not used."
+                yield refuse_column(f"{name}/{index}/{key}", what, _REFUSED[key])
+
+
+def refuse_column(pointer: str, what: str, fix: str) -> Problem:
+    """Build the problem of a column or key that cannot be used."""
+    return problem_of("TP181", file="", pointer=f"/{pointer}", what=what, next=fix)
+
+
+def is_effective(name: str, value: Any, *, usual: int | None) -> bool:
+    """Return whether a value would change what is learned: neither empty nor a flag or weight with the usual value."""
+    return value != usual if name in (*_FLAGS, *_WEIGHTS) else value not in (None, "", [], {})
+
+
+def iterate_turns(row: Row, shape: Shape) -> Iterator[tuple[str, int, Row]]:
+    """Yield column, index and original turn of the turns of a row."""
+    for name in [
+        name for name in _TURN_COLUMNS if name in (*shape.columns, *shape.optional, "history") and name in row
+    ]:
+        for index, turn in enumerate(row[name] if isinstance(row[name], list) else ()):
+            if isinstance(turn, dict):
+                yield name, index, turn
+
+
+def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
+    """Yield the columns of a row, and the keys of its turns, that are not learned from."""
+    used = {*shape.columns, *shape.optional, *_OWN_METADATA, *_CONTEXT}
+    if kind == "pairs" and not {"prompt", "instruction"} & row.keys() and "prompt" in pair_columns(row):
+        used |= {"messages", "conversations"}
+    yield from (name for name in row if name not in used)
+    for name, _, turn in iterate_turns(row, shape):
+        yield from (f"{name}[].{key}" for key in turn if key not in _TURN_KEYS)
+
+
+def unknown_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
+    """Build the problem of a row with unknown columns, some of them perhaps because they are null or NaN."""
+    names = join_words(row, last="and") if row else "none"
+    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
+    return problem_of(
+        "TP018",
+        file="",
+        what=f"The row has the columns {names}, which {_READ_AS[kind]} does not recognise.{missing}",
+        expected=_EXPECTED[kind],
+        next=next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None),
+    )
+
+
+# Reading a file.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,211 +446,200 @@ class RowFile:
     """The rows of one file."""
 
     name: str
-    """The built-in name, or the file's name."""
+    """Built-in name, or name of the file."""
     path: Path
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[Row]
     lines: Sequence[int]
-    """On which line each row stands, counted from 1; blank lines are skipped."""
+    """Line of each row, counted from 1."""
     sha256: str
     warnings: tuple[Problem, ...]
-    """What was odd about the file and keeps no one from using it."""
     variables: Mapping[str, int] = field(default_factory=dict)
-    """What rows give the chat template besides turns, such as tools: by name the number of the first such row."""
+    """Variables that rows give to the chat template, such as tools, with the first row that does."""
     generator: dict[str, Any] | None = None
-    """What made the rows, where they stand in no file: package, version, task and its whole configuration."""
+    """Package, version, task and configuration of generated rows."""
 
 
-class ConvertedRows(RowTable):
-    """Rows of a file in one of our shapes, each converted on access.
+class StoredRows(LazySequence[Row]):
+    """Rows that are appended once: a list, or JSON in an unnamed temporary file, which is decoded on access.
 
     Args:
-        table: the rows as they stand in the file; each has a shape.
-        kind: what they are.
-        has_talks: take instructions as conversations, since some of them have turns before.
+        in_memory: Keep the rows in a list.
     """
 
-    def __init__(self, table: RowTable, kind: RowKind, *, has_talks: bool) -> None:
-        super().__init__(table.path)
-        self._table, self._kind, self._has_talks = table, kind, has_talks
+    def __init__(self, *, in_memory: bool) -> None:
+        super().__init__(0, self._load)
+        self._rows: list[Row] | None = [] if in_memory else None
+        self._ends = array("q", [0])
+        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the rows
+        self._bytes: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(self._table)
+    def append(self, row: Row) -> None:
+        """Add a row."""
+        self._length += 1
+        if self._rows is not None:
+            self._rows.append(row)
+        elif self._file is not None:
+            self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
 
-    def row(self, number: int) -> dict[str, Any]:
-        """Return a row as our schema has it."""
-        row = self._table[number]
-        found = shape_of(row, self._kind)
-        assert found is not None, "every row was looked at"
-        taken = found[1].taken(row)
-        if self._has_talks and "instruction" in found[1].columns and "messages" not in taken:
-            return as_talk(taken["prompt"], taken["completion"])
-        return taken
-
-
-class Lines(Sequence[int]):
-    """The line of each row of a table."""
-
-    def __init__(self, table: RowTable) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __getitem__(self, number: Any) -> Any:
-        """Return the line of a row, counted from 1."""
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        if number >= len(self):
-            raise IndexError(number)
-        return self._table.line_of(number)
+    def _load(self, number: int) -> Row:
+        if self._rows is not None:
+            return self._rows[number]
+        if self._bytes is None and self._file is not None:
+            self._file.flush()
+            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
+        assert self._bytes is not None
+        row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
+        return row
 
 
 @dataclass(kw_only=True)
-class Looked:
-    """What the rows of a file are, after each of them was looked at."""
+class RowScan:
+    """Rows of a file, checked and converted."""
 
+    rows: StoredRows
     shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
-    """Kind and deciding columns, with the numbers of the rows that have them."""
+    """Kind and identifying columns, with the rows that have them."""
     problems: list[Problem] = field(default_factory=list)
-    aside: dict[str, None] = field(default_factory=dict)
-    """Columns of which nothing is learned."""
-    has_talks: bool = False
-    """Whether an instruction has turns before, so that it is a conversation."""
+    ignored: dict[str, None] = field(default_factory=dict)
+    """Columns that are not learned from."""
     variables: dict[str, int] = field(default_factory=dict)
-    """What rows give the chat template besides turns: by name the number of the first such row."""
+    instructions: list[int] = field(default_factory=list)
+    """Instructions without turns before them, which become conversations if other rows have such turns."""
+    has_conversations: bool = False
+    """Whether an instruction has turns before it."""
+
+    def add(self, table: RowTable, number: int, kinds: Sequence[RowKind]) -> None:
+        """Check and convert a row.
+
+        Raises:
+            ProblemError: The row cannot be read or used; the problems name its file and line.
+        """
+        row = table[number]
+        found = find_shape(row, *kinds)
+        if found is None:
+            default: RowKind = "rows" if "rows" in kinds else kinds[0]
+            problems = [unknown_columns(row, default, [name for name in table.row(number) if name not in row])]
+        else:
+            problems = check_row(row, *found)
+        if problems or found is None:
+            file, line = table.locate(number)
+            raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
+        kind, shape = found
+        converted = shape.convert(row)
+        self.rows.append(converted)
+        self.shapes.setdefault((kind, shape.columns), []).append(number)
+        self.ignored |= dict.fromkeys(find_ignored(row, kind, shape))
+        if kind == "rows" and "instruction" in row:
+            self.has_conversations |= "messages" in converted
+        if kind == "rows" and "instruction" in shape.columns and "messages" not in converted:
+            self.instructions.append(number)
+        if {"tools", "chat_template_kwargs"} & row.keys():
+            first = split_sides(converted)[0]
+            for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
+                self.variables.setdefault(name, number)
+
+    def converted_rows(self) -> Sequence[Row]:
+        """Return the rows; instructions are conversations if any of them has turns before it."""
+        if not self.has_conversations or not self.instructions:
+            return self.rows
+        plain = frozenset(self.instructions)
+
+        def get(number: int) -> Row:
+            row = self.rows[number]
+            return {"messages": to_messages(row["prompt"], row["completion"])} if number in plain else row
+
+        return LazySequence(len(self.rows), get)
 
 
-def look_through(table: RowTable, *kinds: RowKind) -> Looked:
-    """Look at every row of a file, which is taken for the first of these kinds that it can be."""
-    looked = Looked()
+def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
+    """Check and convert every row of a file, as the first of these kinds that fits."""
+    is_small = isinstance(table, JsonLines | JsonArray) and table.path.stat().st_size <= MAX_BYTES_IN_MEMORY
+    scan = RowScan(rows=StoredRows(in_memory=is_small))
     for number in range(len(table)):
         try:
-            look_at_row(table, number, kinds, looked)
+            scan.add(table, number, kinds)
         except ProblemError as error:
-            looked.problems += error.problems
-        if len(looked.problems) >= MOST_EXPLAINED:
+            scan.problems += error.problems
+        if len(scan.problems) >= MAX_EXPLAINED_ROWS:
             break
-    return looked
-
-
-def look_at_row(table: RowTable, number: int, kinds: Sequence[RowKind], looked: Looked) -> None:
-    """Add what a row is to what is known of its file.
-
-    Raises:
-        ProblemError: what is wrong with the row, where it stands.
-    """
-    row = table[number]
-    found = shape_of(row, *kinds)
-    if found is None:
-        default: RowKind = "rows" if "rows" in kinds else kinds[0]
-        problems = [other_columns(row, default, [name for name in table.row(number) if name not in row])]
-    else:
-        problems = problems_of(row, *found)
-    if problems or found is None:
-        file, line = table.place_of(number)
-        raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
-    kind, shape = found
-    looked.shapes.setdefault((kind, shape.columns), []).append(number)
-    looked.aside |= dict.fromkeys(left_aside(row, kind, shape))
-    if kind == "rows" and not looked.has_talks and "instruction" in row:
-        looked.has_talks = "messages" in shape.taken(row)
-    if {"tools", "chat_template_kwargs"} & row.keys():
-        taken = sides_of(shape.taken(row))[0]
-        for name in (*(["tools"] if "tools" in taken else []), *taken.get("chat_template_kwargs", {})):
-            looked.variables.setdefault(name, number)
+    return scan
 
 
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
-    """Return the training rows of a built-in dataset, or of a file or folder.
+    """Read training rows.
 
     Args:
-        name: built in, a task of reasoning-gym, or a path: JSONL, a JSON array, Parquet, Arrow, plain text, or a folder
-            of them.
-        kind: rows; text, of which only the column `text` is taken; or pairs of answers.
+        name: Built-in dataset, task of reasoning-gym, or path: JSONL, a JSON array, Parquet, Arrow, plain text, or a
+            folder of them.
+        kind: rows; text, of which only the column `text` is used; or pairs of answers.
 
     Raises:
-        ProblemError: exit code 2; the file is missing, empty, has rows of another shape or conversations that do not
-            end with the assistant's turn.
+        ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
+            not end with the assistant's turn.
     """
-    if (absent := no_dataset(name)) is not None:
-        raise ProblemError([absent], exit_code=2)
+    if (missing := no_dataset(name)) is not None:
+        raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
-        gym = gym_tasks(name)
-        return RowFile(name=name, path=Path(name), lines=(), warnings=(), **vars(gym))
+        return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     return read_table(name if name in DATASETS else path.name, path, kind, "dataset")
 
 
 def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
-    """Return the rows of a file after each of them was looked at; those of large files stay on disk.
+    """Read and check a file of rows; `what` is its noun in messages.
 
     Raises:
-        ProblemError: exit code 2; it cannot be read, is empty, or has rows of another shape.
+        ProblemError: Exit code 2; it cannot be read, is empty, or has rows of another form.
     """
-    table = table_of(path)
+    table = open_table(path)
     if not len(table):
-        raise ProblemError([empty(path, what)], exit_code=2)
-    looked = look_through(table, kind)
-    if looked.problems:
-        raise ProblemError(list(truncate_problems(looked.problems)), exit_code=2)
-    rows = ConvertedRows(table, kind, has_talks=looked.has_talks)
-    is_small = isinstance(table, JsonLines | JsonArray) and path.stat().st_size <= LARGEST_IN_MEMORY
+        raise ProblemError([no_rows(path, what)], exit_code=2)
+    scan = scan_rows(table, kind)
+    if scan.problems:
+        raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
+    ignored = [
+        f"{noun}{'s' * (len(names) > 1)} {join_words(names, last='and')}"
+        for noun, names in (("column", scan.ignored), ("file", table.ignored_files))
+        if names
+    ]
+    note = f"Left aside: the {' and the '.join(ignored)}."
+    notes = [problem_of("TP182", file=str(path), what=note, why=None)] if ignored else []
     return RowFile(
         name=name,
         path=path,
-        rows=tuple(rows) if is_small else rows,
-        lines=Lines(table),
+        rows=scan.converted_rows(),
+        lines=LazySequence(len(table), table.line_of),
         sha256=table.sha256,
-        warnings=(*table.warnings, *aside(table, looked)),
-        variables=looked.variables,
+        warnings=(*table.warnings, *notes),
+        variables=scan.variables,
     )
 
 
-def aside(table: RowTable, looked: Looked) -> list[Problem]:
-    """Return the note of what is left aside: columns, and files of a folder."""
-    named = [
-        f"{noun}{'s' * (len(names) > 1)} {join_words(names, last='and')}"
-        for noun, names in (("column", looked.aside), ("file", table.left_aside))
-        if names
-    ]
-    what = f"Left aside: the {' and the '.join(named)}."
-    return [problem_of("TP182", file=str(table.path), what=what, why=None)] if named else []
-
-
 def read_eval_set(name: str) -> RowFile:
-    """Return the items of a built-in evaluation set, or of a file as datasets have, each id once.
+    """Read the items of a built-in evaluation set or of a file.
 
     Raises:
-        ProblemError: exit code 2; the file is missing, empty, has items of another shape or an id twice.
+        ProblemError: Exit code 2; the file is missing or empty, an item has another form, or an id occurs twice.
     """
-    if (absent := no_eval_set(name)) is not None:
-        raise ProblemError([absent], exit_code=2)
+    if (missing := no_eval_set(name)) is not None:
+        raise ProblemError([missing], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
     file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")
-    problems = repeated_ids(file)
+    first_lines: dict[str, int] = {}
+    problems = []
+    for line, item in zip(file.lines, file.rows, strict=True):
+        first = first_lines.setdefault(item["id"], line)
+        if first != line:
+            what, expected = f"The id {item['id']!r} is already used in line {first}.", "an id that no other item has"
+            where: dict[str, Any] = {"file": str(file.path), "line": line, "pointer": "/id"}
+            problems.append(problem_of("TP012", what=what, why=None, expected=expected, **where))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return file
 
 
-def repeated_ids(file: RowFile) -> list[Problem]:
-    """Return a problem for each item whose id stands in an earlier item."""
-    seen: dict[str, int] = {}
-    problems = []
-    for line, item in zip(file.lines, file.rows, strict=True):
-        first = seen.setdefault(item["id"], line)
-        if first != line:
-            what = f"The id {item['id']!r} is already used in line {first}."
-            expected = "an id that no other item has"
-            found = problem_of(
-                "TP012", file=str(file.path), line=line, pointer="/id", what=what, why=None, expected=expected
-            )
-            problems.append(found)
-    return problems
-
-
-def empty(path: Path, what: str) -> Problem:
-    """Return the problem of a file without a single row."""
+def no_rows(path: Path, what: str) -> Problem:
+    """Build the problem of a file without rows."""
     return problem_of(
         "TP011",
         file=str(path),
@@ -246,3 +648,70 @@ def empty(path: Path, what: str) -> Problem:
         expected="at least one line of JSON",
         next="Write one row per line; schemas/documents/v1 describes the shapes.",
     )
+
+
+# Kinds of rows, and how the prompt of each is written.
+
+Kind = Literal["trace", "pair", "conversation", "task", "text", "begun"]
+"""Kind of a converted row; `begun` is an answer whose prompt is the common beginning of a pair."""
+
+AS_WRITTEN = "{prompt}"
+"""Template of prompts that are followed by the completion without a separator."""
+WITH_NEWLINE = "{prompt}\n"
+"""Template of the prompts of traces; up to schema version 1.1, of any plain prompt."""
+
+_KIND_NAMES: Mapping[Kind, str] = {
+    "trace": "reasoning traces",
+    "pair": "prompts with completions",
+    "conversation": "conversations",
+    "task": "tasks",
+    "text": "plain texts",
+    "begun": "answers without a prompt",
+}
+
+
+def row_kind(row: Mapping[str, Any]) -> Kind:
+    """Return the kind of a converted row; for a pair, that of the chosen answer."""
+    row = row.get("chosen", row)
+    columns: tuple[tuple[str, Kind], ...] = (
+        ("messages", "conversation"),
+        ("text", "text"),
+        ("begun", "begun"),
+        ("completion", "pair"),
+        ("task", "task"),
+    )
+    return next((kind for column, kind in columns if column in row), "trace")
+
+
+def default_template(kind: Kind) -> str:
+    """Return the default template of plain prompts of a kind."""
+    return WITH_NEWLINE if kind == "trace" else AS_WRITTEN
+
+
+def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
+    """Return the template that writes the prompt of a row, or None if none does.
+
+    Args:
+        row: A converted row.
+        template: Template of plain prompts, or None for the default of each kind.
+    """
+    kind = row_kind(row)
+    if kind not in ("trace", "pair", "task"):
+        return None
+    return default_template(kind) if template is None else template
+
+
+def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
+    """Count rows of each kind."""
+    return Counter(map(row_kind, rows))
+
+
+def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:
+    """Yield an error if no row uses the configured template, and a warning if rows are of several kinds."""
+    # Runs of earlier versions record WITH_NEWLINE without having been configured so.
+    if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:
+        what = f"data.template is {format_value(template)}, but every row is a conversation, which the chat template "
+        yield problem_of("TP006", file=file, pointer="/data/template", what=f"{what}writes.")
+    if len(kinds) > 1:
+        counts = ", ".join(f"{count:,} {_KIND_NAMES[kind]}" for kind, count in kinds.most_common())
+        yield problem_of("TP027", file=file, what=f"The rows are of several kinds: {counts}.")

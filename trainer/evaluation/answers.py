@@ -20,9 +20,8 @@ from evidence.hashes import sha256_json
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import MORE_SAMPLES, majority_fields
 from trainer.config.tree import EvaluationConfig
-from trainer.data.encode import Tokenizer, end_token_id
-from trainer.data.prompts import prompts_of
-from trainer.data.render import PromptForm
+from trainer.data.answers import encode_items
+from trainer.data.conversations import PromptForm, Tokenizer, end_token_id
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys
@@ -96,7 +95,7 @@ class Sampler:
         Raises:
             ProblemError: exit code 2; the chat template rejects an item.
         """
-        return prompts_of(items, self.form, self.tokenizer)
+        return encode_items(items, self.form, self.tokenizer)
 
     def has_room(self, prompt: Sequence[int]) -> bool:
         """Return whether a prompt has at least one token and leaves room for an answer."""

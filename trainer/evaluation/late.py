@@ -20,9 +20,8 @@ from evidence.writing import RowWriter, write_error, write_json
 from schemas.problems import ProblemError, problem_of
 from schemas.render import as_sentence
 from trainer.config.tree import Config
-from trainer.data.answers import unreadable_items
-from trainer.data.chat_template import rendered_at
-from trainer.data.prompts import odd_items, prompts_of
+from trainer.data.answers import check_items, check_prompt_room, encode_items, unreadable_items
+from trainer.data.conversations import rendered_at
 from trainer.data.rows import read_eval_set
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, describe_summary
@@ -44,8 +43,7 @@ from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import resolve
 from trainer.model.stacks import Params
-from trainer.objectives import objective_of
-from trainer.objectives.items import unanswerable
+from trainer.objectives import build_objective
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.progress import Watch
@@ -80,13 +78,13 @@ def evaluate_run(
     refuse_other_tokenizer(manifest := read_manifest(folder), model.source, file=str(folder))
     items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
     form, scoring = read_form(folder, config), read_run_scoring(folder, config, items)
-    prompts = prompts_of(items, form, tokenizer)
-    problems = unanswerable(config, items, prompts, max_positions=model.source.spec.max_positions)
+    prompts = encode_items(items, form, tokenizer)
+    problems = check_prompt_room(config, items, prompts, max_positions=model.source.spec.max_positions)
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
+    task = Task(config=config, model=model, objective=build_objective(config), mesh=build_mesh(devices.list))
     sampler = Sampler.for_task(task, form=form, scoring=scoring, tokenizer=tokenizer)
-    for problem in odd_items(items, tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
+    for problem in check_items(items, tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # left by a process that was killed

@@ -19,10 +19,9 @@ from schemas.reading import read_rows
 from schemas.validate import read_document
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.answers import SCORING, scoring_from
-from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
-from trainer.data.render import FORM, PromptForm, form_of
-from trainer.data.rows import RowFile, read_eval_set
+from trainer.data.answers import SCORING, infer_scoring
+from trainer.data.conversations import FORM, PromptForm, infer_form
+from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import item_fields
 from trainer.evaluation.evaluate import EVALUATED
 from trainer.loop.base import other_base
@@ -100,7 +99,7 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def read_form(folder: Path, config: Config) -> PromptForm:
     """Return how prompts were rendered in training, from the run's log or else from its training rows."""
-    return logged_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
+    return logged_form(folder) or infer_form(read_training_rows(config)[1], config.data.template)
 
 
 def logged_form(folder: Path) -> PromptForm | None:
@@ -129,7 +128,7 @@ def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Sco
     if (logged := logged_scoring(folder)) is not None:
         return logged
     rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
-    return scoring_from(config.evaluation, rows, () if items is None else items.rows)
+    return infer_scoring(config.evaluation, rows, () if items is None else items.rows)
 
 
 def _logged(folder: Path, event: str) -> list[dict[str, Any]]:

@@ -13,8 +13,7 @@ from evidence.scores.recompute import draw_ids, share_with_interval
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
 from schemas.render import as_sentence
-from trainer.data.files.encoded import EncodedRow
-from trainer.data.render import prompt_of
+from trainer.data.encode import EncodedRow
 from trainer.generate.groups import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState

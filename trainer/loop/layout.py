@@ -13,7 +13,7 @@ from __future__ import annotations
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
 from trainer.model.model import Model
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 
 FEWEST_SAVED = 6
 """Layers that a program must hold less for `auto` to stack them; compiling fewer takes a second or two."""
@@ -28,7 +28,7 @@ def is_scanned(config: Config, model: Model, *, platform: str, devices: int) -> 
         platform: cpu, gpu or tpu.
         devices: how many share the work.
     """
-    if objective_of(config).updates_per_rollout:
+    if build_objective(config).updates_per_rollout:
         return False
     if config.memory.layers != "auto":
         return config.memory.layers == "scanned"

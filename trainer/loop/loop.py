@@ -21,7 +21,7 @@ import numpy as np
 from evidence.layout import PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import quantity
-from trainer.data.source import BatchSource, HostBatch, PrefetchingSource, batch_size_of
+from trainer.data.order import BatchSource, HostBatch, PrefetchingSource, global_batch_size
 from trainer.loop.chain import KeptStates, StateWriter, StateWriterRecorder, chain_interval
 from trainer.loop.checkpoints import Checkpoints
 from trainer.loop.mesh import batch_sharding
@@ -439,7 +439,7 @@ class Loop:
     @cached_property
     def writer(self) -> StateWriter:
         """Writes states to chain, checkpoints and files for judges."""
-        batch_size = batch_size_of(self.task.config, devices=self.task.mesh.size)
+        batch_size = global_batch_size(self.task.config, devices=self.task.mesh.size)
         return StateWriter(
             recorder=self.recorder,
             checkpoints=self.checkpoints,

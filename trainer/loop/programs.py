@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
@@ -135,7 +135,7 @@ def _observe(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
     return replace(program, call=call)
 
 
-def compiled_run(task: Task, lengths: Sequence[int], *, asked: Asked | None, resumed: bool) -> RunPrograms:
+def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None, resumed: bool) -> RunPrograms:
     """Return all programs of a run, compiled for its devices.
 
     Args:
@@ -152,7 +152,7 @@ def compiled_run(task: Task, lengths: Sequence[int], *, asked: Asked | None, res
     )
 
 
-def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
+def programs_of(task: Task, *, asked: EvalShape | None = None) -> dict[str, Program]:
     """Return the programs of a run: `decode` where something is evaluated, `restore` where no files are read.
 
     Where completions are drawn, `rollout` and those that follow it.
@@ -229,7 +229,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     return Program(function=function, arguments=(state, frozen, batch), settings={}, donated=donated)
 
 
-def decode_program(task: Task, asked: Asked) -> Program:
+def decode_program(task: Task, asked: EvalShape) -> Program:
     """Return the answer to one batch of prompts, as `generate` requests it."""
     of, width = task.config.evaluation, padded(asked.longest_tokens)
     over = rows_sharding(task.mesh) if task.mesh.size > 1 else None

@@ -15,7 +15,7 @@ import optax
 
 from evidence.effective import settings_in_manifest
 from trainer.config.tree import Config
-from trainer.data.source import batch_size_of
+from trainer.data.order import global_batch_size
 from trainer.loop import effective
 from trainer.loop.compilation import Compiled
 from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_state_dtype, learning_rate_at
@@ -128,7 +128,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
         "schedule": schedule_of(config),
         "steps_planned": config.limits.steps,
         "steps_done": int(state.step),
-        "batch_size": batch_size_of(config, devices=devices),
+        "batch_size": global_batch_size(config, devices=devices),
         "microbatch_size": config.batch.microbatch_size,
         "accumulation_steps": config.batch.accumulation_steps,
         "tokens_per_step": task.tokens_per_step,

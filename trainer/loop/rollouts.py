@@ -31,9 +31,8 @@ from evidence.rewards import (
 )
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import as_sentence
-from trainer.data.encode import Tokenizer, end_token_id
-from trainer.data.render import prompt_of
-from trainer.data.source import BatchSource, HostBatch, batch_size_of
+from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
+from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion
 from trainer.generate.groups import DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
@@ -89,7 +88,7 @@ def rollout_size(task: Task) -> RolloutSize | None:
     if not isinstance(objective, GroupPolicy):
         return None
     return RolloutSize(
-        prompts=batch_size_of(task.config, devices=task.mesh.size) // objective.sequences_each,
+        prompts=global_batch_size(task.config, devices=task.mesh.size) // objective.sequences_each,
         width=objective.prompt_width,
         group_size=objective.sequences_each,
         new_tokens=objective.settings.max_completion_tokens,
@@ -205,7 +204,7 @@ class Rollouts:
         for number, each in enumerate(drawn):
             row, reason = rows[number // size], each.written.finish_reason
             attempt = Attempt(
-                prompt=prompt_of(self.rows[row]),
+                prompt=row_prompt(self.rows[row]),
                 text=completion_text(each.written, self.tokenizer),
                 row=self.rows[row],
                 finished=reason == "stop",

@@ -9,7 +9,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from trainer.config.tree import Config
-from trainer.data.buckets import lengths_of
+from trainer.data.packing import bucket_lengths
 from trainer.loop.attending import attention_of
 from trainer.loop.layout import is_scanned
 from trainer.model.attention import AttentionKernel, AttentionKind
@@ -17,7 +17,7 @@ from trainer.model.decoder import Decoder
 from trainer.model.model import Model, build_model, partition
 from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
 from trainer.recorder.environment import CompilerOptions, level_of
 
@@ -56,7 +56,7 @@ class Task:
         """
         model = build_model(config, source)
         stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
-        objective = objective_of(config)
+        objective = build_objective(config)
         return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=stacked, platform=platform)
 
     @property
@@ -102,7 +102,7 @@ class Task:
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths that sequences are padded to, ascending: a train step is compiled for each."""
-        return lengths_of(self.config.data.max_length, self.config.data.buckets)
+        return bucket_lengths(self.config.data.max_length, self.config.data.buckets)
 
     @property
     def compiler_options(self) -> CompilerOptions:

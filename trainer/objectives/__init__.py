@@ -1,6 +1,7 @@
-"""Toward what a model is trained: one file an objective, all of them in `OBJECTIVES`.
+"""Training objectives: what a row becomes, what a batch is, and the loss.
 
-A further objective is a file here, an entry below and a value of `objective.kind` in `train_config.schema.json`.
+To add one, write a subclass of `Objective`, register it here, and add its name to `objective.kind` in
+`train_config.schema.json`.
 """
 
 from __future__ import annotations
@@ -8,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainer.config.tree import Config
-from trainer.objectives.grpo import grpo_of
+from trainer.objectives.dpo import DirectPreference
+from trainer.objectives.grpo import GroupPolicy
 from trainer.objectives.objective import Objective
-from trainer.objectives.preference import dpo_of
-from trainer.objectives.supervised import supervised_of
+from trainer.objectives.supervised import SupervisedLoss
 
 OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
-    "supervised": supervised_of,
-    "dpo": dpo_of,
-    "grpo": grpo_of,
+    "supervised": SupervisedLoss.from_config,
+    "dpo": DirectPreference.from_config,
+    "grpo": GroupPolicy.from_config,
 }
-"""By `objective.kind`: what makes the objective of a configuration."""
+"""Constructors by `objective.kind`."""
 
 
-def objective_of(config: Config) -> Objective:
-    """Return the objective that a configuration names."""
+def build_objective(config: Config) -> Objective:
+    """Build the objective of a configuration.
+
+    Raises:
+        ProblemError: Exit code 2; settings have no effect on the objective, or do not fit it.
+    """
     return OBJECTIVES[config.objective.kind](config)

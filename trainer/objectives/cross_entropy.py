@@ -1,8 +1,8 @@
-"""Cross-entropy of the next token, without ever holding `[batch seq vocab]`.
+"""Cross-entropy of the next token without `[batch seq vocab]` in memory.
 
-Logits of a 256,000-word vocabulary are the largest tensor of a small model's step. Here they exist for one chunk of
-positions at a time: the chunk's logits are made, reduced to a sum and thrown away, and made again in the backward
-pass. Chunks run along `seq`, so that a batch split over devices stays split.
+Logits of a 256,000-token vocabulary are the largest tensor of a small model's step. Here they exist for one chunk of
+positions at a time and are recomputed in the backward pass. Chunks run along `seq`, so a batch that is sharded over
+devices stays sharded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LogitsOf = Callable[[Float[Array, "batch seq embed"]], Float[Array, "batch seq v
 def next_token_targets(
     tokens: Int32[Array, "batch seq"], loss_mask: Bool[Array, "batch seq"]
 ) -> tuple[Int32[Array, "batch seq"], Bool[Array, "batch seq"]]:
-    """Return what each position must predict, and where that counts.
+    """Return the target of each position, and where it counts.
 
     Position t predicts token t + 1; the last position predicts nothing. For tokens `[5, 6, 7]` and mask `[0, 1, 1]`
     the targets are `[6, 7, 0]` and the target mask `[1, 1, 0]`.
@@ -41,8 +41,8 @@ def cross_entropies(
     """
     logits = logits.astype(jnp.float32)
     log_total = jax.nn.logsumexp(logits, axis=-1)
-    of_target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return jnp.where(mask, log_total - of_target, jnp.float32(0))
+    target_logits = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return jnp.where(mask, log_total - target_logits, jnp.float32(0))
 
 
 def summed_cross_entropy(
@@ -59,8 +59,8 @@ def cross_entropy_of_sequences(
     return jnp.sum(cross_entropies(logits, targets, mask), axis=1)
 
 
-def in_several_chunks(seq: int, chunk_positions: int | None) -> bool:
-    """Return whether the logits of a sequence come in several chunks, each made again in the backward pass."""
+def is_chunked(seq: int, chunk_positions: int | None) -> bool:
+    """Return whether the logits of a sequence are computed in several chunks, with rematerialisation."""
     return chunk_positions is not None and chunk_positions < seq
 
 
@@ -77,11 +77,11 @@ def chunked_cross_entropy(
     Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions.
 
     Args:
-        hidden: output of the model's last norm.
-        targets: token ids to predict.
-        mask: true where the loss counts.
-        logits_of: from hidden states to logits, position by position.
-        chunk_positions: positions of `seq` per chunk, 1 or more. None: all at once.
+        hidden: Output of the model's last norm.
+        targets: Token ids to predict.
+        mask: True where the loss counts.
+        logits_of: Computes logits from hidden states, position by position.
+        chunk_positions: Positions of `seq` in a chunk, 1 or more, or None for all.
     """
     return over_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions=chunk_positions)
 
@@ -110,20 +110,20 @@ def over_chunks(
     *,
     chunk_positions: int | None,
 ) -> Array:
-    """Return `summed(logits_of(hidden), targets, mask)`, added up over chunks of positions."""
-    if chunk_positions is None or not in_several_chunks(hidden.shape[1], chunk_positions):
+    """Return `summed(logits_of(hidden), targets, mask)`, summed over chunks of positions."""
+    if chunk_positions is None or not is_chunked(hidden.shape[1], chunk_positions):
         return summed(logits_of(hidden), targets, mask)
 
-    # remat: without it the scan would keep every chunk's logits for the backward pass, which is all of them.
+    # Without checkpointing the scan would keep the logits of every chunk for the backward pass.
     @jax.checkpoint
     def add_chunk(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
         hidden_chunk, targets_chunk, mask_chunk = chunk
         return total + summed(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
 
     chunked = tuple(split_chunks(values, chunk_positions) for values in (hidden, targets, mask))
-    of_one = jax.eval_shape(lambda *chunk: summed(logits_of(chunk[0]), *chunk[1:]), *(each[0] for each in chunked))
+    shape = jax.eval_shape(lambda *chunk: summed(logits_of(chunk[0]), *chunk[1:]), *(each[0] for each in chunked))
     total: Array
-    total, _ = jax.lax.scan(add_chunk, jnp.zeros(of_one.shape, jnp.float32), chunked)
+    total, _ = jax.lax.scan(add_chunk, jnp.zeros(shape.shape, jnp.float32), chunked)
     return total
 
 
@@ -140,13 +140,15 @@ def token_log_probs(
     The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
     """
     batch, seq, _ = hidden.shape
-    if chunk_positions is None or not in_several_chunks(seq, chunk_positions):
+    if chunk_positions is None or not is_chunked(seq, chunk_positions):
         return -cross_entropies(logits_of(hidden), targets, mask)
 
     @jax.checkpoint
-    def of_chunk(chunk: tuple[Array, Array, Array]) -> Array:
+    def chunk_log_probs(chunk: tuple[Array, Array, Array]) -> Array:
         hidden_chunk, targets_chunk, mask_chunk = chunk
         return -cross_entropies(logits_of(hidden_chunk), targets_chunk, mask_chunk)
 
-    found = jax.lax.map(of_chunk, tuple(split_chunks(values, chunk_positions) for values in (hidden, targets, mask)))
+    found = jax.lax.map(
+        chunk_log_probs, tuple(split_chunks(values, chunk_positions) for values in (hidden, targets, mask))
+    )
     return jnp.moveaxis(found, 0, 1).reshape(batch, -1)[:, :seq]

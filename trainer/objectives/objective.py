@@ -1,51 +1,88 @@
-"""What training makes small: an objective states what a row becomes, what a batch is, and what is minimised.
-
-Each objective has a file of its own and an entry in `OBJECTIVES` (see `__init__.py`); data, step, plan and manifest
-call it and know none by name. Which parameters learn is a method's question (`trainer/methods`).
-"""
+"""The interface of objectives. Data, step, plan and manifest use it and know no objective by name."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from trainer.data.encode import EncodedData, Tokenizer
-from trainer.data.source import HostBatch
+from schemas.formats import format_value
+from schemas.problems import Problem, problem_of
+from trainer.config.tree import Config, ObjectiveConfig
+from trainer.data.conversations import PromptForm, Tokenizer
+from trainer.data.encode import EncodedData, encode_rows
+from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
+from trainer.objectives.cross_entropy import is_chunked
 
 Microbatch = Mapping[str, Array]
-"""Arrays by name, `[batch …]`, as the objective describes them."""
+"""Arrays by name, `[batch …]`."""
 
 
 class LossSums(NamedTuple):
-    """What one microbatch adds to a step.
+    """Sums and maxima of one microbatch.
 
-    Sums and largest values, so that a step over several microbatches equals one over all their rows, however many
-    tokens or pairs each of them has: sums are added and divided once, by the sum of the weights.
+    Sums are added over microbatches and divided once by the sum of the weights, so gradient accumulation gives the same
+    result as one large batch, whatever the tokens of each microbatch.
     """
 
     loss: Float[Array, ""]
     """Summed loss."""
     weight: Float[Array, ""]
-    """What it is divided by, such as the number of supervised tokens; 0 or more."""
+    """Divisor of the loss, such as the number of tokens; 0 or more."""
     named: dict[str, Float[Array, ""]]
-    """Further sums by name, divided by the weight too. One whose name is a field of a metric row is written there."""
-    means: dict[str, tuple[Float[Array, ""], Float[Array, ""]]] = {}  # noqa: RUF012 - nobody writes into it
-    """Sums by name, each with what it is divided by: a mean over tokens beside a loss over sequences."""
-    largest: dict[str, Float[Array, ""]] = {}  # noqa: RUF012
-    """Figures by name, 0 or more, of which a step has the largest."""
+    """Further sums with the same divisor. Those that are fields of a metric row are recorded."""
+    means: dict[str, tuple[Float[Array, ""], Float[Array, ""]]] = {}  # noqa: RUF012 - never changed
+    """Further sums, each with its own divisor."""
+    largest: dict[str, Float[Array, ""]] = {}  # noqa: RUF012 - never changed
+    """Figures of 0 or more whose maximum over the step is recorded."""
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """What is minimised, and what it needs of rows."""
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """A loss with the rows, batches and models that it needs."""
+
+    max_length: int
+    """Tokens of the longest sequences, with padding."""
+    chunk_positions: int | None
+    """Positions of each sequence whose logits exist at the same time, or None for all."""
+    template: str | None = None
+    """Template of plain prompts, or None for the default of each kind of row."""
+    kind: ClassVar[str]
+    """Name in `objective.kind`."""
+    can_pack: ClassVar[bool] = False
+    """Whether a sequence may hold several examples."""
+    takes_pairs: ClassVar[bool] = False
+    """Whether rows are pairs of answers."""
 
     @property
-    def kind(self) -> str:
-        """The name in `objective.kind`."""
+    def sequences_each(self) -> int:
+        """Sequences of an example: 2 for a pair, the group size for sampled completions."""
+        return 1
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimizer steps on the same sampled completions, or 0 if nothing is sampled."""
+        return 0
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss needs the model before training."""
+        return False
+
+    @property
+    def rematerialised_blocks(self) -> int:
+        """Checkpointed loops over chunks of logits, of the model and of its reference."""
+        return (1 + self.needs_reference) * is_chunked(self.max_length, self.chunk_positions)
+
+    def manifest_entry(self) -> dict[str, Any]:
+        """Return the objective for the manifest, with the keys of the configuration."""
+        return {"kind": self.kind}
 
     def encode(
         self,
@@ -55,76 +92,86 @@ class Objective(Protocol):
         file: str,
         lines: Sequence[int],
         max_positions: int,
+        form: PromptForm | None = None,
+        every_turn: bool = False,
     ) -> EncodedData:
-        """Return rows as examples, each of a kind that `collate` takes, with their counts.
+        """Tokenize rows; see `encode_rows` for arguments and errors."""
+        return encode_rows(
+            rows,
+            tokenizer,
+            max_length=self.max_length,
+            file=file,
+            lines=lines,
+            max_positions=max_positions,
+            form=form,
+            every_turn=every_turn,
+            template=self.template,
+        )
 
-        Args:
-            rows: rows as `dataset_row.schema.json` allows them.
-            tokenizer: the model's.
-            file: what messages call the dataset.
-            lines: where its rows stand in it; rows beyond them were generated.
-            max_positions: the model's.
-
-        Raises:
-            ProblemError: exit code 2, with everything that would not be learned.
-        """
-
-    @property
-    def can_pack(self) -> bool:
-        """Whether a sequence may hold several examples."""
-
-    @property
-    def takes_pairs(self) -> bool:
-        """Whether rows are pairs of answers: an example is then two sequences, and `data.kind` has no effect."""
-
-    @property
-    def sequences_each(self) -> int:
-        """The sequences that an example makes: 2 of a pair, as many as a group has of a prompt."""
-
-    @property
-    def updates_per_rollout(self) -> int:
-        """Optimizer steps on completions that are drawn once. 0: rows are learned as they stand, nothing is drawn."""
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the loss needs the model as it was before training, too."""
-
-    def manifest_entry(self) -> dict[str, Any]:
-        """Return what the manifest states of the objective, under the configuration's own keys."""
-
+    @abstractmethod
     def collate(self, sequences: Sequence[Sequence[Any]], length: int | None = None) -> HostBatch:
-        """Return arrays of `[sequences …]` by name, of the shapes and types that `described` states.
+        """Return the arrays of a batch by name, `[sequences …]`, as described by `described`.
 
         Args:
-            sequences: the examples of each: one, or several where `data.packing` is on. A pair makes two sequences,
-                one behind the other.
-            length: tokens of each sequence, padding included. None: `data.max_length`.
+            sequences: Examples of each sequence: one, or several if rows are packed. A pair makes two sequences.
+            length: Tokens of each sequence with padding, or None for `max_length`.
         """
 
     def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them.
+        """Return shapes and types of a microbatch by name; `tokens` is `[sequences length]`."""
+        shape = (sequences, length or self.max_length)
+        return {"tokens": jax.ShapeDtypeStruct(shape, jnp.int32), "loss_mask": jax.ShapeDtypeStruct(shape, jnp.bool_)}
 
-        Args:
-            sequences: how many.
-            length: tokens of each, padding included. None: `data.max_length`.
-        """
-
+    @abstractmethod
     def loss_fn(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
     ) -> LossSums:
-        """Return the sums of a microbatch.
+        """Compute the sums of a microbatch.
 
         Args:
-            model: with the parameters of this step.
-            batch: its arrays.
-            key: for what is drawn at random in this microbatch, as adapters drop inputs. None: nothing is.
-            reference: the model as it was before training. None: the objective needs none.
+            model: Model with the parameters of this step.
+            batch: Arrays of the microbatch.
+            key: Key for dropout, or None for no dropout.
+            reference: Model before training, if the objective needs it.
         """
 
-    @property
-    def chunk_positions(self) -> int | None:
-        """Positions of each sequence whose logits exist at one time. None: all."""
 
-    @property
-    def rematerialised_blocks(self) -> int:
-        """Blocks of its own that the backward pass computes again; the model's layers are distinguished from them."""
+def common_fields(config: Config) -> dict[str, Any]:
+    """Return the fields that all objectives have; a chunk is at least one position of every sequence."""
+    chunk_tokens = config.memory.loss_chunk_tokens
+    return {
+        "max_length": config.data.max_length,
+        "chunk_positions": None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size),
+        "template": config.data.template,
+    }
+
+
+USED_BY: Mapping[str, tuple[str, ...]] = {
+    "objective.beta": ("dpo",),
+    "objective.label_smoothing": ("dpo",),
+    **{
+        f"objective.{key}": ("grpo",)
+        for key in vars(ObjectiveConfig())
+        if key not in ("kind", "beta", "label_smoothing")
+    },
+    "data.kind": ("supervised",),
+    "data.supervise": ("supervised",),
+    "data.buckets": ("supervised", "dpo"),
+    "memory.layers": ("supervised", "dpo"),
+}
+"""Settings that only some objectives use. Objectives that are not named here use those of `supervised`."""
+
+
+def unused_settings(config: Config) -> list[Problem]:
+    """Return a problem for each setting that is not the default and that the objective does not use."""
+    default, kind = Config(model=config.model), config.objective.kind
+    known = kind if any(kind in kinds for kinds in USED_BY.values()) else "supervised"
+    problems = []
+    for setting, kinds in USED_BY.items():
+        group, key = setting.split(".")
+        value, usual = (getattr(getattr(each, group), key) for each in (config, default))
+        is_default = value == usual or (setting == "memory.layers" and value == "unrolled")
+        if not is_default and known not in kinds:
+            what = f"{setting} is {format_value(value)}, which objective.kind {kind} does not use."
+            problems.append(problem_of("TP078", file=config.name, pointer=f"/{group}/{key}", what=what))
+    return problems

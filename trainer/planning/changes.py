@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.attending import BLOCKWISE_FROM
 from trainer.loop.task import Task
 from trainer.model.model import resolve_remat
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.planning.devices import ALL_TYPES, instead
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
@@ -58,7 +58,7 @@ def smaller_runs(config: Config, element_types: Collection[str] | None = None) -
 
 
 def savings(
-    task: Task, *, platform: str, asked: Asked | None = None, element_types: Collection[str] | None = None
+    task: Task, *, platform: str, asked: EvalShape | None = None, element_types: Collection[str] | None = None
 ) -> list[tuple[str, int]]:
     """Return single settings and the bytes that each saves on each device by the closed form, the cheapest first.
 
@@ -78,7 +78,7 @@ def savings(
 
 def fewest_sequences(config: Config) -> int:
     """Return the smallest microbatch: one sequence, or a pair where the objective compares two."""
-    return 2 if objective_of(config).takes_pairs else 1
+    return 2 if build_objective(config).takes_pairs else 1
 
 
 def changes_of(config: Config, element_types: Collection[str] | None = None) -> Iterator[Change]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from schemas.formats import size
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
 from trainer.model.model import build_model
@@ -79,7 +79,7 @@ class Estimator:
         """Return the asking that compiles nothing."""
         return replace(self, machine=None, why_not=self.why_not or "only formulas were asked for")
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         """Return what every program of a run needs, in the order in which they run."""
         sums = {**estimates(task, platform=self.platform, asked=asked), "export": export_parts(task, self.platform)}
         return [
@@ -88,7 +88,7 @@ class Estimator:
             if name in sums
         ]
 
-    def program(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
+    def program(self, name: str, task: Task, asked: EvalShape | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what one program needs."""
         if why_not := self._why_not_asked(name, parts):
             return self._summed(name, parts, why_not)
@@ -134,7 +134,7 @@ class Estimator:
             parts=parts,
         )
 
-    def _compiled(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
+    def _compiled(self, name: str, task: Task, asked: EvalShape | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what the compiler says of the whole program."""
         beside = resident_bytes(name, parts)
         answers = [self._answer(each, task, asked, layers=0, occupied=beside) for each in self._compiled_as(name, task)]
@@ -154,7 +154,7 @@ class Estimator:
             return (f"train_{self.longest}",)
         return (name,)
 
-    def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
+    def extrapolated(self, name: str, task: Task, asked: EvalShape | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
         source = task.model.source
         few = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:FEW_LAYERS]))
@@ -200,7 +200,7 @@ class Estimator:
             buffers=() if answer.memory is None else answer.memory.largest[:NAMED_BUFFERS],
         )
 
-    def _answer(self, name: str, task: Task, asked: Asked | None, *, layers: int, occupied: int) -> CompilerAnswer:
+    def _answer(self, name: str, task: Task, asked: EvalShape | None, *, layers: int, occupied: int) -> CompilerAnswer:
         """Return the compiler's answer, kept from an earlier plan or asked for now.
 
         Raises:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from evidence.targets import Target
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.decoder import parameter_count
@@ -87,7 +87,7 @@ def is_fit_and_quick(config: Config, target: Target) -> bool:
 
 
 def computing_seconds(
-    config: Config, target: Target, *, parameters: int, devices: int, asked: Asked | None = None
+    config: Config, target: Target, *, parameters: int, devices: int, asked: EvalShape | None = None
 ) -> float:
     """Return the seconds that steps and evaluations compute, by the operations of a model of that size.
 

@@ -14,7 +14,7 @@ import jax
 
 from evidence import layout
 from schemas.problems import ProblemError, first_line, problem_of
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.compilation import Compiled
 from trainer.loop.effective import donation
 from trainer.loop.programs import RunPrograms, compiled_run
@@ -135,7 +135,7 @@ def plan_run(
     devices: Devices,
     *,
     forced: bool,
-    asked: Asked | None = None,
+    asked: EvalShape | None = None,
     answers: Sequence[ProgramMemory] | None = None,
 ) -> dict[str, Any]:
     """Return the document `plan.json`.
@@ -166,7 +166,7 @@ def plan_run(
     )
 
 
-def changes(task: Task, devices: Devices, *, decides: ProgramMemory, asked: Asked | None) -> list[dict[str, Any]]:
+def changes(task: Task, devices: Devices, *, decides: ProgramMemory, asked: EvalShape | None) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, largest saving first.
 
     Args:
@@ -206,7 +206,7 @@ def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit 
         recorder.log("info", "session", said, name=session.name, left_seconds=session.left_seconds)
 
 
-def summed_answers(task: Task, devices: Devices, *, asked: Asked | None) -> list[ProgramMemory]:
+def summed_answers(task: Task, devices: Devices, *, asked: EvalShape | None) -> list[ProgramMemory]:
     """Return what every program of a run needs by the closed form."""
     asking = Estimator(
         platform=devices.platform, available_bytes=devices.memory_bytes, why_not="nothing was compiled yet"

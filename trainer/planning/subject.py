@@ -13,8 +13,8 @@ import numpy as np
 from evidence.targets import Target
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
-from trainer.data.render import prompt_of
+from trainer.data.answers import EvalShape
+from trainer.data.conversations import row_prompt
 from trainer.data.rows import read_eval_set
 from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack
@@ -22,9 +22,9 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.model import Model, build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import objective_of
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.remat import with_remat
 
 CHARACTERS_A_TOKEN = 3.5
@@ -55,7 +55,7 @@ class Subject:
     """A run as it is planned."""
 
     task: Task
-    asked: Asked | None
+    asked: EvalShape | None
     tokens: Tokens
     longest: int | None = None
     """Tokens of the longest sequences that the rows need, of `task.lengths`. None: the rows were not counted."""
@@ -78,7 +78,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     """
     devices = devices_used(config, target)
     refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
-    if problems := [*contradictions(config), *refused]:
+    if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
@@ -102,7 +102,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
 class DatasetShape:
     """What is read of the rows, the same for every target."""
 
-    asked: Asked | None
+    asked: EvalShape | None
     tokens: Tokens
     longest: int | None = None
     rows: int = 0
@@ -122,7 +122,7 @@ def _dataset_shape(config: Config) -> DatasetShape:
         tokens, rows = assumed_tokens(config)
         return DatasetShape(asked=assumed_asked(config), tokens=tokens, rows=rows)
     problems: list[Problem] = []
-    data = read_data(config, model, objective_of(config), problems, devices=1)
+    data = read_data(config, model, build_objective(config), problems, devices=1)
     problems += data.refused if data else []
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
@@ -159,7 +159,7 @@ def has_tokenizer(model: Model) -> bool:
 
 def counted_tokens(config: Config, data: Data) -> Tokens:
     """Return the share of real tokens as the rows have it."""
-    if objective_of(config).updates_per_rollout:
+    if build_objective(config).updates_per_rollout:
         return UNKNOWN_TOKENS
     longest = config.data.max_length
     total = len(data.source.sequences) * longest
@@ -167,7 +167,7 @@ def counted_tokens(config: Config, data: Data) -> Tokens:
     return Tokens(real_fraction=real, source=f"counted in {len(data.rows):,} rows with the model's tokenizer")
 
 
-def assumed_asked(config: Config) -> Asked | None:
+def assumed_asked(config: Config) -> EvalShape | None:
     """Return what an evaluation set asks, its tokens assumed of its characters.
 
     Raises:
@@ -176,7 +176,7 @@ def assumed_asked(config: Config) -> Asked | None:
     if config.evaluation.eval_set is None:
         return None
     rows = read_eval_set(config.evaluation.eval_set).rows
-    return Asked(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
+    return EvalShape(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
 
 
 def assumed_tokens(config: Config) -> tuple[Tokens, int]:
@@ -188,7 +188,7 @@ def assumed_tokens(config: Config) -> tuple[Tokens, int]:
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
     count = len(rows) + config.data.generated_rows - few
-    if objective_of(config).updates_per_rollout:
+    if build_objective(config).updates_per_rollout:
         return UNKNOWN_TOKENS, count
     longest = config.data.max_length
     counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
@@ -206,7 +206,7 @@ def assumed_count(texts: Sequence[str]) -> list[int]:
 
 def text_of(row: dict[str, Any]) -> str:
     """Return all words of a row, whatever its shape."""
-    return prompt_of(row) + " ".join(
+    return row_prompt(row) + " ".join(
         _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})
     )
 

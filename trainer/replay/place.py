@@ -17,7 +17,7 @@ from evidence.scores.reading import read_scoring
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
-from trainer.data.chat_template import rendered_at
+from trainer.data.conversations import rendered_at
 from trainer.data.rows import RowFile
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainer.data.source import BatchSource
+from trainer.data.order import BatchSource
 from trainer.evaluation.evaluate import HeldOut
 from trainer.loop.chain import Segment
 from trainer.loop.checkpoints import state_sha256, to_stored

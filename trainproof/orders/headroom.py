@@ -12,8 +12,8 @@ from evidence.run import Run, read_run
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, config_of
+from trainer.data.order import global_batch_size
 from trainer.data.rows import read_dataset
-from trainer.data.source import batch_size_of
 from trainer.loop.headroom import headroom_problems, in_words
 
 SAME = ("rewards", "group_size", "max_completion_tokens", "temperature", "top_k", "top_p")
@@ -40,7 +40,7 @@ def headroom_findings(config: Config, plan: dict[str, Any], runs: Path) -> tuple
         what = "objective.headroom_items is 0: nobody finds out before the training whether it can gain anything."
         return (problem_of("TP929", file=config.name, what=what, next="Set objective.headroom_items to 32."),)
     size = config.objective.group_size
-    rollouts = math.ceil(count * size / batch_size_of(config, devices=plan["target"]["devices"]))
+    rollouts = math.ceil(count * size / global_batch_size(config, devices=plan["target"]["devices"]))
     drawn = (plan.get("time") or {}).get("rollout")
     seconds = drawn and rollouts * config.objective.updates_per_rollout * drawn["seconds"]["likely"]
     cost = f", likely {seconds:.2g} s" if seconds else ""

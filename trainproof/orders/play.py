@@ -1,94 +1,86 @@
-"""What `play` was requested, carried out: memory planned, models loaded, each question answered as it comes."""
+"""`trainproof play`: load the models and answer each question as it comes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.problems import ProblemError
-from trainer.play.player import Event, Player, open_entrants, plan_event, ready_event, refused_event
-from trainer.play.question import PlayQuestion, question_of, read_question
+from trainer.play import (
+    ChatModel,
+    Event,
+    Question,
+    answer,
+    find_question,
+    load_models,
+    open_models,
+    read_question,
+    ready_event,
+    refused_event,
+)
 from trainer.recorder.progress import Watch
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayFlags:
-    """The flags of `play`, as they were given."""
+    """Arguments of `trainproof play`."""
 
     run: Path | None
-    """None: the model is one by itself."""
+    """Run folder, or None for a model without a run."""
     model: str | None = None
     prompt: str | None = None
     item: str | None = None
     beside: Path | None = None
     untrained: bool = False
     as_lines: bool = False
-    """JSON lines, in and out."""
+    """Read and write lines of JSON."""
 
 
 def play_on(flags: PlayFlags, tell: Callable[[Event], None]) -> None:
-    """Answer the question that was given, or each line of standard input.
+    """Answer the given question, or each line of standard input.
 
     Args:
-        flags: what was given.
-        tell: called with each event.
+        flags: The arguments.
+        tell: Receives events.
 
     Raises:
-        ProblemError: exit code 2; a run, or the question that was given, cannot be read. Exit code 3: there is no room,
-            or the run holds no parameters. Of a line only `tell` learns.
+        ProblemError: Exit code 2; a run or the given question cannot be read. Exit code 3: a run has no parameters.
+            Exit code 4: the device is full. Problems of a line of standard input are events.
     """
     with Watch(quiet=flags.as_lines) as watch:
-        player = open_entrants(
-            flags.run, model=flags.model, beside=flags.beside, untrained=flags.untrained, watch=watch
-        )
-    first = player.entrants[0]
-    questions: Iterator[PlayQuestion | ProblemError] = iter(())
+        models = open_models(flags.run, model=flags.model, beside=flags.beside, untrained=flags.untrained, watch=watch)
+    given: Question | None = None
+    questions: Iterable[Question | ProblemError]
     if flags.prompt is not None or flags.item is not None:
-        begun = question_of(flags.prompt, flags.item, first)
-        questions = iter([begun])
+        given = find_question(flags.prompt, flags.item, models[0])
+        for model in models:
+            given.encode(model)  # refused before the models are loaded
+        questions = [given]
     else:
-        begun = expected_question(player)
-        questions = questions_read(player, as_json=flags.as_lines)
-    tell(plan_event(player.plan(begun)))
-    params = player.loaded()
-    tell(ready_event(player))
+        questions = read_questions(models[0], as_json=flags.as_lines)
+    params = load_models(models)
+    tell(ready_event(models))
     for question in questions:
         try:
             if isinstance(question, ProblemError):
                 raise question
-            for event in player.answers(question, params, in_turn=not flags.as_lines):
+            for event in answer(question, models, params, in_turn=not flags.as_lines):
                 tell(event)
         except ProblemError as error:
-            if question is begun:
+            if question is given:
                 raise
             tell(refused_event(error))
 
 
-def expected_question(player: Player) -> PlayQuestion:
-    """Return what is planned for before anything was asked: an item of the run's set, else a short prompt."""
-    first = player.entrants[0]
-    for row in () if first.items is None else first.items.rows:
-        question = PlayQuestion(row=row, items=first.items)
-        try:
-            player.plan(question)
-        except ProblemError as error:
-            if error.exit_code != 2:
-                raise
-        else:
-            return question
-    return PlayQuestion(row={"prompt": "?"})
-
-
-def questions_read(player: Player, *, as_json: bool) -> Iterator[PlayQuestion | ProblemError]:
-    """Yield the question of each line of standard input, or why it asks nothing, until it ends."""
+def read_questions(model: ChatModel, *, as_json: bool) -> Iterator[Question | ProblemError]:
+    """Yield the question of each line of standard input, or why there is none."""
     for number, line in enumerate(sys.stdin, start=1):
         if not line.strip():
             continue
         try:
             text = line.removesuffix("\n")
-            first = player.entrants[0]
-            yield read_question(line, number, first) if as_json else question_of(text, None, first)
+            yield read_question(line, number, model) if as_json else find_question(text, None, model)
         except ProblemError as error:
             yield error

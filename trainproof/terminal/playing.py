@@ -24,8 +24,6 @@ def as_text() -> Callable[[Event], None]:
 
     def tell(event: Event) -> None:
         match event["event"]:
-            case "plan":
-                _write(f"{event['said']}\n")
             case "ready":
                 names[:] = [model["name"] for model in event["models"]]
                 _write(f"{NEVER_EVIDENCE}\n")

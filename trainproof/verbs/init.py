@@ -32,9 +32,10 @@ def init(
 
     with exit_on_interrupt("init"):
         from evidence.writing import as_json_text
-        from trainer.first_config.make import Order, make
+        from trainer import first_config
+        from trainer.first_config import Order
         from trainproof.terminal.first_config import made_text
 
         order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
-        made = make(order)
+        made = first_config(order)
     sys.stdout.write(as_json_text(made.document()) if as_json else made_text(made))

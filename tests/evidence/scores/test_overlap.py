@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evidence.scores.overlap import Overlap, find_overlap, row_texts, split_words
-from trainer.data.dev_reasoning import generate_rows
+from trainer.data.builtin.reasoning import generate_rows
 
-DATA = Path(__file__).parents[3] / "trainer" / "data"
+DATA = Path(__file__).parents[3] / "trainer" / "data" / "builtin"
 
 APPLES = {
     "id": "apples",

@@ -11,7 +11,7 @@ from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
-from trainer.data.answers import never_stopped, none_read, scoring_from
+from trainer.data.answers import infer_scoring, never_stopped, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
 NUMBER = {"prompt": "2 + 3?", "completion": "5"}
@@ -46,12 +46,12 @@ def items(*expected: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_the_reader_is_told_from_the_rows(rows: list, expected: list, answer: str, compare: str):
-    assert scoring_from(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
+    assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
 def test_what_is_set_is_not_told():
     settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-    scoring = scoring_from(settings, [TRACE], items("4"))
+    scoring = infer_scoring(settings, [TRACE], items("4"))
     assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
 
 
@@ -59,7 +59,7 @@ def test_a_configuration_of_an_earlier_version_reads_tags():
     earlier = document_of(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
         del earlier["evaluation"][key]
-    assert scoring_from(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
+    assert infer_scoring(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
 def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
@@ -201,9 +201,9 @@ def test_outputs_without_the_form_are_shown():
     assert as_text(none_read(rows, Scoring(), file="predictions.jsonl")) == (
         "warning TP088: predictions.jsonl: Answers are read as tags, compared exact; none of 5 outputs has one, "
         f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".\n'
-        "  The score is 0 because of the format alone, whatever the answers are.\n"
-        "  Next: Read the outputs. If they contain answers, evaluate another run with another evaluation.answer, or "
-        "train on rows with the format.\n"
+        "  The score is 0 for the form alone: it says nothing of the answers.\n"
+        "  Next: Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the "
+        "form.\n"
     )
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
     assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

@@ -13,8 +13,8 @@ from tasks import inputs_of
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.data.buckets import batches_of_one_length, lengths_of
-from trainer.data.order import order_of_pass, rows_in
+from trainer.data.order import batch_indices, pass_order
+from trainer.data.packing import bucket_lengths, group_by_bucket
 from trainer.loop.programs import loss_fn_of, programs_of
 from trainer.loop.state import initial_state
 
@@ -33,7 +33,7 @@ def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
     ],
 )
 def test_lengths_are_halved(max_length: int, buckets: int, lengths: tuple[int, ...]):
-    assert lengths_of(max_length, buckets) == lengths
+    assert bucket_lengths(max_length, buckets) == lengths
 
 
 ROWS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
@@ -44,11 +44,11 @@ def test_every_row_is_used_once_before_any_is_used_twice(kinds: list[int], batch
     rows = len(kinds)
 
     def order(number: int) -> np.ndarray:
-        plain = order_of_pass(number, rows=rows, seed=seed, shuffle=True)
-        return batches_of_one_length(plain, np.array(kinds), number=number, batch_size=batch_size, seed=seed)
+        plain = pass_order(number, rows=rows, seed=seed, shuffle=True)
+        return group_by_bucket(plain, np.array(kinds), number=number, batch_size=batch_size, seed=seed)
 
     steps = 3 * rows // batch_size + 1
-    batches = [rows_in(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
+    batches = [batch_indices(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
     stream = np.concatenate(batches)
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
@@ -61,7 +61,7 @@ def test_every_row_is_used_once_before_any_is_used_twice(kinds: list[int], batch
 def test_by_hand():
     """Rows 1, 3 and 5 are long. One row completes a batch of the pass before; the other batches are of one kind."""
     kinds = np.array([0, 1, 0, 1, 0, 1, 0])
-    found = batches_of_one_length(np.arange(7), kinds, number=1, batch_size=2, seed=0)
+    found = group_by_bucket(np.arange(7), kinds, number=1, batch_size=2, seed=0)
     assert found[0] == 0
     assert {tuple(sorted(found[at : at + 2])) for at in (1, 3, 5)} == {(2, 4), (1, 6), (3, 5)}
 

@@ -16,10 +16,9 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.encode import encode_rows, prompt_ids
-from trainer.data.render import PromptForm, form_of, texts_of
+from trainer.data.conversations import PromptForm, infer_form, row_texts, special_token_problems
+from trainer.data.encode import encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
-from trainer.data.special_tokens import special_token_problems
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
@@ -59,7 +58,7 @@ def test_a_plain_prompt_has_the_tokenizers_begin_token(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path)
     data = encode_rows([PAIR], tokenizer, max_length=128, file="rows.jsonl")
     assert list(data.encoded[0].token_ids).count(BOS_ID) == 1
-    assert prompt_ids("a\n", tokenizer, templated=False)[0] == BOS_ID
+    assert encode_prompt("a\n", tokenizer, templated=False)[0] == BOS_ID
 
 
 def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
@@ -116,7 +115,7 @@ def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
     ],
 )
 def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: PromptForm):
-    assert form_of(rows) == form
+    assert infer_form(rows) == form
 
 
 def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
@@ -199,7 +198,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
             f"error TP022: rows.jsonl (line {index + 1}): "
             f"The model's chat template refuses row {index}: System role not supported.\n"
             "  These are the template's own words; it says which turns the model was trained for.\n"
-            "  Next: Change the row to what the template supports, or remove it.\n"
+            "  Next: Write the row as the template wants it, or remove it.\n"
             for index in range(1, 6)
         )
         + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
@@ -215,7 +214,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     assert as_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
         "  These are the template's own words; it says which turns the model was trained for.\n"
-        "  Next: Change the row to what the template supports, or remove it.\n"
+        "  Next: Write the row as the template wants it, or remove it.\n"
     )
 
 
@@ -245,9 +244,9 @@ def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp
         read_dataset(path)
     assert as_text(caught.value.problems) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
-        "  The model learns to write the last turn, so it would learn to write for another role.\n"
+        "  The last turn is what the model learns to write; it would learn to speak for another.\n"
         "  Expected: assistant.\n"
-        "  Next: End the conversation with a turn of the assistant, or remove the row.\n"
+        "  Next: End the conversation with the assistant's turn, or remove the row.\n"
     )
 
 
@@ -278,8 +277,8 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     )
     assert as_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
-        "  The tokenizer encodes this text as a special token, not as characters.\n"
-        "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
+        "  The tokenizer reads such a text as the token itself, not as characters.\n"
+        "  Next: Nothing, if that is meant; else write it in another way, for example with a space inside.\n"
         for file, line, tokens in ((rows, 2, "<eos>, <pad>"), (items, 1, "<eos>"))
     )
 
@@ -287,4 +286,4 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
 def test_marks_that_are_no_special_tokens_are_text():
     tokenizer = resolve("tiny-gpt2").tokenizer()
     row = {"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}
-    assert special_token_problems([row], texts_of, tokenizer, file="rows.jsonl", lines=[1]) == []
+    assert special_token_problems([row], row_texts, tokenizer, file="rows.jsonl", lines=[1]) == []

@@ -11,9 +11,8 @@ from tasks import inputs_of
 
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ModelConfig
-from trainer.data.files.columns import RowKind
-from trainer.data.rows import RowFile, read_dataset, read_eval_set
-from trainer.first_config.shapes import read_shapes
+from trainer.data.rows import RowFile, RowKind, read_dataset, read_eval_set
+from trainer.first_config import read_shapes
 
 PAIR = {"prompt": "Name a bird.", "completion": "A robin."}
 TALK = chat(("user", "Name a bird."), ("assistant", "A robin."))

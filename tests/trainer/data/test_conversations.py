@@ -19,12 +19,9 @@ from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import DataConfig
-from trainer.data.encode import encode_rows, prompt_ids
-from trainer.data.files.pairs import pair_of
-from trainer.data.render import PromptForm, form_of, render_row
-from trainer.data.shown import first_examples
-from trainer.data.special_tokens import PROBE
-from trainer.objectives.prompts import encode_prompts
+from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
+from trainer.data.encode import encode_prompt, encode_prompts, encode_rows, first_examples
+from trainer.data.rows import split_pair
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
 TEMPLATES.pop("README")
@@ -151,8 +148,8 @@ def test_an_item_is_asked_as_the_row_of_the_same_turns_was_taught(name: str, tal
     if (name, talk) in REFUSED:
         return
     found = encoded(row, tokenizer)
-    asked = form_of([row]).render("2+3?", tokenizer)
-    assert prompt_ids(asked, tokenizer, templated=True) == list(found.token_ids[: found.spans[0][0]])
+    asked = infer_form([row]).render("2+3?", tokenizer)
+    assert encode_prompt(asked, tokenizer, templated=True) == list(found.token_ids[: found.spans[0][0]])
 
 
 WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
@@ -287,7 +284,7 @@ def test_both_answers_of_a_pair_have_one_prompt():
     tokenizer = named("chatml-opens-thought")
     before = [{"role": "user", "content": "2+3?"}]
     chosen, rejected = ([{"role": "assistant", "content": text}] for text in (THOUGHT, "6"))
-    row = pair_of({"prompt": before, "chosen": chosen, "rejected": rejected})
+    row = split_pair({"prompt": before, "chosen": chosen, "rejected": rejected})
     one, other = encode_rows([row], tokenizer, max_length=512, file="rows.jsonl").encoded
     given = [tokenizer.decode(side.token_ids[: side.spans[0][0]]) for side in (one, other)]
     assert given == ["<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"] * 2
@@ -309,7 +306,7 @@ def test_the_date_is_that_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch)
     found = encoded(row, tokenizer)
     assert "2031" in tokenizer.decode(theirs)
     assert list(found.token_ids) == theirs[: len(found.token_ids)]
-    asked = form_of([row]).render("2+3?", tokenizer)
+    asked = infer_form([row]).render("2+3?", tokenizer)
     assert asked == tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
 
 

@@ -13,13 +13,11 @@ from schemas import formats
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import DataConfig
-from trainer.data.encode import Tally, encode_rows
-from trainer.data.files.encoded import EncodedRow, laid_out
-from trainer.data.render import render_row
+from trainer.data.conversations import render_row
+from trainer.data.encode import EncodedRow, Tally, collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
-from trainer.data.shown import first_examples
 from trainer.model.source import resolve
-from trainer.objectives.pairs import encode_pairs
+from trainer.objectives.dpo import encode_pairs
 
 TRACE = {
     "prompt": "What is 2 + 2?",
@@ -38,7 +36,7 @@ def tokenizer():
 
 def padded(rows, max_length: int):
     """Return tokens and loss mask of rows that share no sequence."""
-    return laid_out([[row] for row in rows], max_length)[:2]
+    return collate([[row] for row in rows], max_length)[:2]
 
 
 def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
@@ -133,7 +131,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     assert as_text(caught.value.problems[:1]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
         f"{formats.format_value(trace)} of what row 1 teaches; its answer is not in it.\n"
-        "  A model can only learn and write what its tokenizer can encode.\n"
+        "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
@@ -159,7 +157,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
         "tokens.\n"
-        "  The model would learn answers without their end, and rarely or never to stop.\n"
+        "  The model would learn answers without their end, and seldom or never to stop.\n"
         f"  Next: Set data.max_length to at least {len(whole)}, or shorten or remove rows.\n"
     )
     assert [(each.code, each.severity) for each in some.warnings] == [("TP455", "warning")]

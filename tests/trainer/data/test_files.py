@@ -9,10 +9,9 @@ import pytest
 
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.data.encode import encode_rows
-from trainer.data.files.encoded import TokenFile
+from trainer.data.encode import TokenFile, encode_rows
 from trainer.data.rows import RowFile, read_dataset
-from trainer.first_config.shapes import read_shapes
+from trainer.first_config import read_shapes
 from trainer.model.source import resolve
 
 SHARE_GPT = {
@@ -110,7 +109,7 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
     assert refusal(path) == (
         f"error TP018: {file} (line 1): The row has the columns question and answer, which make no shape that "
         "data.kind rows knows.\n"
-        "  The names of the columns decide which one is the prompt and which one is the completion.\n"
+        "  Which column is given and which is learned is told by their names.\n"
         "  Expected: messages; prompt and completion; prompt, steps and final_answer; prompt and task; "
         "conversations (ShareGPT); or instruction and output (Alpaca).\n"
         "  Next: Rename the columns, or convert the file.\n"
@@ -182,7 +181,7 @@ def test_a_folder_of_several_splits_names_them(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["easy", "hard"]}')
     assert refusal(tmp_path) == (
         f"error TP017: {tmp_path}: {tmp_path.name} holds the datasets easy and hard.\n"
-        "  The folder contains several datasets, and a run trains on one.\n"
+        "  The folder holds several datasets, and a run learns from one.\n"
         f"  Next: Name one of them, as in {tmp_path / 'easy'}.\n"
     )
 
@@ -202,7 +201,7 @@ def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, m
     path = as_jsonl(tmp_path / "rows", rows)
     path.write_text(path.read_text().replace("\n", "\n\n", 1))
     small = read_dataset(str(path))
-    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
     large = read_dataset(str(path))
     assert not isinstance(large.rows, tuple)
     assert rows_of(large) == rows_of(small) == rows
@@ -211,7 +210,7 @@ def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, m
 
 
 def test_a_line_of_a_large_file_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
     path = as_jsonl(tmp_path / "rows", [PAIR, {"prompt": "a", "completion": ""}])
     assert f"{path} at /completion (line 2)" in refusal(path)
     path.write_text(json.dumps(PAIR) + "\n{\n")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tasks import inputs_of
 
 from trainer.config.tree import Config
-from trainer.data.order import rows_of_step
+from trainer.data.order import PrefetchingSource, rows_of_step
 from trainer.data.packing import pack_rows
-from trainer.data.source import PrefetchingSource
 from trainer.loop.programs import loss_fn_of
 from trainer.loop.state import initial_params
 

@@ -11,9 +11,8 @@ from tasks import inputs_of
 from evidence.scores.overlap import row_texts
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ObjectiveConfig
-from trainer.data.files.pairs import common_text
-from trainer.data.render import form_of, prompt_of
-from trainer.data.rows import read_dataset
+from trainer.data.conversations import infer_form, row_prompt
+from trainer.data.rows import common_text, read_dataset
 
 USER = {"role": "user", "content": "Sky?"}
 BLUE, RED = ({"role": "assistant", "content": text} for text in ("Blue.", "Red."))
@@ -42,7 +41,7 @@ def problems_of(folder: Path, *rows: Any) -> list[Problem]:
 def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path: Path):
     file = read_dataset(str(written(tmp_path, row)), "pairs")
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
-    assert (form_of(file.rows).conversation, prompt_of(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
+    assert (infer_form(file.rows).conversation, row_prompt(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
         True,
         *["Sky?"] * 2,
     )
@@ -55,7 +54,7 @@ def test_texts_with_a_prompt_and_without(tmp_path: Path):
     )
     assert file.rows[0]["rejected"] == {"prompt": "Sky?", "completion": "Red."}
     assert file.rows[1]["chosen"] == {"begun": "The sky is", "completion": " blue"}
-    assert [prompt_of(row) for row in file.rows] == ["Sky?", "The sky is"]
+    assert [row_prompt(row) for row in file.rows] == ["Sky?", "The sky is"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from evidence.rewards import Attempt, build_rewards, find_unusable_rows, gym_scorer
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
-from trainer.data import reasoning_gym
+from trainer.data.builtin import reasoning_gym
 from trainer.data.rows import read_dataset
 
 

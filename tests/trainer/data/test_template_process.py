@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
 from trainer.data.template_process import TemplateProcess
 
 TALK = [{"role": "user", "content": "Hi."}]

@@ -10,9 +10,9 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
+from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
-from trainer.data.kinds import odd_kinds
-from trainer.data.render import PromptForm, form_of, render_row
+from trainer.data.rows import check_kinds
 from trainer.evaluation.recorded import logged_form
 from trainer.model.source import resolve
 
@@ -57,7 +57,7 @@ def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str,
     ],
 )
 def test_an_evaluation_asks_as_most_rows_do(rows, template, asked: str, tokenizer):
-    assert form_of(rows, template).render("{prompt}", tokenizer) == asked
+    assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
 def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
@@ -93,8 +93,9 @@ def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_pa
         inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
     assert as_text(caught.value.problems) == (
         'error TP004: run at /data/template: data.template is "Question:", in which {prompt} does not stand.\n'
-        "  data.template formats every row, so without {prompt} all rows would have the same prompt.\n"
-        "  Next: Add {prompt} to data.template, or set it to null to use the rows unchanged.\n"
+        "  Every row is written by the template, so without {prompt} all would ask the same.\n"
+        "  Next: Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they "
+        "are.\n"
     )
     with pytest.raises(ProblemError) as caught:
         inputs_of(of_rows(tmp_path, [TALK], "Q: {prompt}"))
@@ -108,8 +109,8 @@ def test_rows_of_several_kinds_are_told(tmp_path: Path):
     assert as_text([each for each in data.warnings if each.code == "TP027"]) == (
         f"warning TP027: {tmp_path / 'rows.jsonl'}: The rows are of several kinds: 2 prompts with completions, "
         "1 reasoning traces.\n"
-        "  Each kind is formatted differently, and the evaluation uses the format of most rows.\n"
-        "  Next: No action needed if this is intended. Otherwise use one kind, or train on each kind separately.\n"
+        "  Each kind is written in its own way, and an evaluation asks as most rows do.\n"
+        "  Next: Nothing, if that is meant; else write all rows in one way, or train on each kind alone.\n"
     )
 
 
@@ -120,7 +121,7 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
     config = config_of(earlier)
     assert config.data.template == "{prompt}\n"
     assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
-    assert list(odd_kinds({"conversation": 3}, config.data.template, "rows")) == []
+    assert list(check_kinds({"conversation": 3}, config.data.template, "rows")) == []
 
 
 @pytest.mark.parametrize(

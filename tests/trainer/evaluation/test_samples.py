@@ -35,9 +35,9 @@ from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import choose_devices
-from trainer.play.entrant import sampler_of
+from trainer.play import sampler_of
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -248,9 +248,9 @@ def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path)
 def test_a_setting_of_draws_is_refused_where_nothing_is_drawn(key: str, value: float, tmp_path: Path):
     config = config_in(tmp_path)
     greedy = replace(config, evaluation=EvaluationConfig(eval_set=config.evaluation.eval_set, **{key: value}))
-    [problem] = contradictions(greedy)
+    [problem] = find_contradictions(greedy)
     assert (problem.code, problem.pointer) == ("TP009", f"/evaluation/{key}")
-    assert contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
+    assert find_contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
 
 
 def test_samples_are_refused_out_of_range(tmp_path: Path):

@@ -10,13 +10,18 @@ from model_folders import llama_folder
 from evidence.targets import load_target
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer import first_config as story
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
-from trainer.first_config import make as story
-from trainer.first_config.choice import base_config, choose, measure
-from trainer.first_config.look import ModelAndData
-from trainer.first_config.make import Order, WrittenConfig, make
-from trainer.first_config.values import run_name
+from trainer.first_config import (
+    ModelAndData,
+    Order,
+    WrittenConfig,
+    base_config,
+    choose,
+    measure,
+    run_name,
+)
 from trainer.model.model import build_model
 from trainer.model.source import known_source
 from trainer.planning.gpu_memory import CUDA_BYTES
@@ -29,7 +34,7 @@ def model(tmp_path_factory) -> str:
 
 def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> WrittenConfig:
     given = {"eval_set": None, "on": None} | fields
-    return make(Order(model=model, data=str(data), output=output, force=force, **given))
+    return first_config(Order(model=model, data=str(data), output=output, force=force, **given))
 
 
 def refused(*arguments, **fields) -> str:

@@ -10,8 +10,7 @@ from first_hour import rows_in, sums, write_rows
 from model_folders import chat
 
 from schemas.render import as_text
-from trainer.first_config.shapes import RowsShape, read_shapes
-from trainer.first_config.split import question_and_answer, split_of
+from trainer.first_config import RowsShape, question_and_answer, read_shapes, split_of
 
 
 def rows_of(path: Path) -> RowsShape:

@@ -19,7 +19,7 @@ from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
 from trainer.model.stacks import unstack_tree
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives.settings import find_contradictions
 from trainer.resume import changes_of_state
 
 CASE = json.loads((Path(__file__).parents[2] / "cases" / "optimizer_state" / "torchao.json").read_text())
@@ -185,5 +185,5 @@ def test_a_checkpoint_of_another_type_is_another_state():
 
 def test_adafactor_has_no_moments_to_narrow():
     optimizer = OptimizerConfig(name="adafactor", state="int8")
-    [problem] = contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
+    [problem] = find_contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
     assert (problem.code, problem.what) == ("TP708", "optimizer.state is int8 and optimizer.name is adafactor.")

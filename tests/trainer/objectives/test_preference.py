@@ -23,8 +23,8 @@ from trainer.model.decoder import abstract, bind, flatten
 from trainer.model.load import load_params
 from trainer.model.model import combine
 from trainer.model.source import resolve
+from trainer.objectives.dpo import DirectPreference, preference_losses, reward_sums
 from trainer.objectives.objective import LossSums
-from trainer.objectives.preference import DirectPreference, preference_losses, summed_rewards
 
 CASES = Path(__file__).parents[2] / "cases"
 TRL = json.loads((CASES / "preference" / "trl.json").read_text())
@@ -113,7 +113,7 @@ def test_by_hand():
     rewards = jnp.array([[0.5, -0.5], [-0.5, 0.5]])
     assert preference_losses(rewards, 0.0).tolist() == pytest.approx([0.31326, 1.31326], abs=1e-5)
     assert preference_losses(rewards, 0.1).tolist() == pytest.approx([0.41326, 1.21326], abs=1e-5)
-    named = {name: float(value) for name, value in summed_rewards(rewards).items()}
+    named = {name: float(value) for name, value in reward_sums(rewards).items()}
     assert named == {"reward_chosen": 0.0, "reward_rejected": 0.0, "reward_margin": 0.0, "reward_accuracy": 1.0}
 
 

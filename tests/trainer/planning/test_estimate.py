@@ -27,12 +27,12 @@ from trainer.config.tree import (
     PrecisionConfig,
     config_of,
 )
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.model import Model, build_model
 from trainer.model.source import known_source, resolve
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.planning.estimate.layers import scores_bytes
 from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.plain_model import export_parts
@@ -70,7 +70,7 @@ def model_for(source, precision: PrecisionConfig) -> Model:
 
 def task_of(config: Config, source, devices: int = 1) -> Task:
     model = model_for(source, config.precision)
-    return Task(config=config, model=model, objective=objective_of(config), mesh=shapes_mesh(devices))
+    return Task(config=config, model=model, objective=build_objective(config), mesh=shapes_mesh(devices))
 
 
 def parts(config: Config, source, devices: int = 1) -> dict[str, int]:
@@ -134,7 +134,7 @@ def test_a_start_needs_the_state_once(gemma):
 
 
 def test_an_answer_copies_wider_weights_once_into_the_compute_type(gemma):
-    asked = Asked(prompts=32, longest_tokens=64)
+    asked = EvalShape(prompts=32, longest_tokens=64)
     answer = {
         part.name: part.bytes for part in estimates(task_of(run_of(), gemma), platform="tpu", asked=asked)["decode"]
     }
@@ -171,13 +171,13 @@ def test_decoding_on_several_devices_and_exports_are_summed_as_compilers_say(
         key, _, value = text.partition("=")
         set_at(document, key, setting_value(value))
     task = Task.of(config_of(document), known_source(model), shapes_mesh(devices), platform=platform)
-    asked = Asked(prompts=100, longest_tokens=64)
+    asked = EvalShape(prompts=100, longest_tokens=64)
     sums = {"export": export_parts(task, platform), **estimates(task, platform=platform, asked=asked)}
     assert total_bytes(sums[program]) / GIB == pytest.approx(compiled_gib, rel=within)
 
 
 def test_keys_and_values_are_divided_by_devices_whether_or_not_they_divide_the_parameters():
-    asked = Asked(prompts=100, longest_tokens=40)
+    asked = EvalShape(prompts=100, longest_tokens=40)
     for divided in (True, False):
         config = replace(run_of(), mesh=MeshConfig(shard_params=divided))
         found = estimates(task_of(config, known_source("google/gemma-2b"), 8), platform="tpu", asked=asked)["decode"]
@@ -191,14 +191,14 @@ def test_the_worked_example_of_scores():
     assert scores_bytes(spec, sequences=2, queries=8, keys=16) == 4096
 
 
-def parts_of_demo(asked: Asked | None = None, **groups) -> dict[str, Part]:
+def parts_of_demo(asked: EvalShape | None = None, **groups) -> dict[str, Part]:
     task = task_of(Config(model=ModelConfig(name="demo"), **groups), resolve("demo"))
     return {part.name: part for part in estimate(task, platform="cpu", asked=asked)}
 
 
 def test_an_evaluation_that_needs_more_than_a_step_decides():
     large = {"evaluation": EvaluationConfig(batch_size=20000, max_new_tokens=256)}
-    found = parts_of_demo(Asked(prompts=20000, longest_tokens=30), **large)
+    found = parts_of_demo(EvalShape(prompts=20000, longest_tokens=30), **large)
     assert next(iter(found)) == "key_value_cache"
     assert found["key_value_cache"].because == "evaluation: 20,000 prompts × 288 tokens × 1,024 numbers × 4 bytes"
     assert found["key_value_cache"].bytes == 20000 * 288 * 1024 * 4
@@ -208,7 +208,7 @@ def test_an_evaluation_that_needs_more_than_a_step_decides():
 
 def test_no_more_prompts_are_counted_than_there_are():
     large = {"evaluation": EvaluationConfig(batch_size=20000, max_new_tokens=256)}
-    assert parts_of_demo(Asked(prompts=3, longest_tokens=30), **large) == parts_of_demo(**large)
+    assert parts_of_demo(EvalShape(prompts=3, longest_tokens=30), **large) == parts_of_demo(**large)
 
 
 def test_the_batch_of_many_microbatches_is_counted():

@@ -8,7 +8,7 @@ import pytest
 from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
@@ -37,7 +37,7 @@ def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 def test_it_fits_with_room_for_what_no_formula_knows(task: Task):
-    need = total_bytes(estimate(task, platform="gpu", asked=Asked(prompts=100, longest_tokens=128)))
+    need = total_bytes(estimate(task, platform="gpu", asked=EvalShape(prompts=100, longest_tokens=128)))
     assert need == pytest.approx(10.66 * GIB, rel=0.04)  # 10.66: compiled whole for two T4s
     assert need < 0.75 * (T4X2.memory_bytes or 0)
 

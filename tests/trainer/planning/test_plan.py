@@ -21,7 +21,7 @@ from trainer.config.tree import (
     ModelConfig,
     OptimizerConfig,
 )
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
@@ -138,7 +138,7 @@ def test_a_verdict_is_tight_where_the_limit_lies_in_the_band():
 
 def test_a_smaller_batch_of_prompts_is_named_where_the_evaluation_decides():
     config = Config(model=ModelConfig(name="demo"), evaluation=EvaluationConfig(batch_size=20000))
-    asked = Asked(prompts=20000, longest_tokens=30)
+    asked = EvalShape(prompts=20000, longest_tokens=30)
     plan = plan_run(task_of(config, "demo"), chips(), forced=False, asked=asked)
     assert (plan["verdict"], sum(part["bytes"] for part in plan["parts"])) == ("does_not_fit", plan["need_bytes"])
     largest = plan["changes"][0]

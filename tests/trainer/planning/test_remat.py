@@ -13,7 +13,7 @@ from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import known_source
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
 from trainer.planning.remat import with_remat
@@ -28,7 +28,7 @@ def large(remat: str, **method: str) -> Task:
     source = known_source(config.model.name)
     assert source is not None
     model = build_model(config, source)
-    return Task(config=config, model=model, objective=objective_of(config), mesh=shapes_mesh(1), platform="tpu")
+    return Task(config=config, model=model, objective=build_objective(config), mesh=shapes_mesh(1), platform="tpu")
 
 
 def test_auto_is_the_first_that_fits_with_its_whole_band():

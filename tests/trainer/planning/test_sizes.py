@@ -8,7 +8,7 @@ import pytest
 
 from evidence.targets import load_target
 from trainer.config.tree import BatchConfig, Config, ModelConfig
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.task import Task
 from trainer.planning.compile.machines import V5E_1
 from trainer.planning.estimator import Estimator
@@ -66,7 +66,7 @@ class Needing(Estimator):
     compiled: Callable[[int], int]
     asked: list[int] = field(default_factory=list)
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         size = task.config.batch.microbatch_size
         if self.machine is None:
             return [replace(SUMMED, peak_bytes=size, available_bytes=self.available_bytes)]

@@ -28,7 +28,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.model import build_model
@@ -164,7 +164,7 @@ class Stricter:
     def open_ended(self) -> "Stricter":
         return self
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         answers = self.sums.programs(task, asked)
         if task.config.batch.microbatch_size <= 8:
             return answers

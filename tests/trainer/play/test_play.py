@@ -14,11 +14,11 @@ from evidence import layout
 from evidence.hashes import sha256_file
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer import play as entrant_module
+from trainer import play as player_module
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.export_run import export_run
-from trainer.play import entrant as entrant_module
-from trainer.play import player as player_module
-from trainer.play.player import open_entrants
+from trainer.play import open_entrants
 from trainer.recorder.progress import Watch
 from trainproof.command import main
 
@@ -239,7 +239,7 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
 
 
 def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..., Path], tmp_path: Path):
-    from trainer.play.question import PlayQuestion
+    from trainer.play import PlayQuestion
 
     whole = run_of()
     copy = shutil.copytree(whole, tmp_path / "run")

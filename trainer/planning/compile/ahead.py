@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trainer.config.tree import Config, document_of
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine, Processors
 
@@ -54,7 +54,7 @@ class CompileRequest:
     config: Config
     """The run; `model.name` may be a folder with nothing but a `config.json`."""
     machine: Machine
-    asked: Asked | None = None
+    asked: EvalShape | None = None
     """What the evaluation asks, for decode."""
     layers: int = 0
     """So many of the model's layers, the first ones. 0: all."""
@@ -212,7 +212,12 @@ ENVIRONMENT = {
 
 
 def compile_ahead(
-    program: str, config: Config, machine: Machine, *, asked: Asked | None = None, limit_seconds: float = LIMIT_SECONDS
+    program: str,
+    config: Config,
+    machine: Machine,
+    *,
+    asked: EvalShape | None = None,
+    limit_seconds: float = LIMIT_SECONDS,
 ) -> CompilerAnswer:
     """Return what the compiler says of one program, by a process for it alone.
 

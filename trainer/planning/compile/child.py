@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.config.tree import config_of
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.compilation import Program, jitted
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
@@ -87,7 +87,7 @@ def beside(program: Program, occupied_bytes: int, task: Task) -> Program:
 def compile_ordered(order: dict[str, Any]) -> dict[str, Any]:
     """Compile the program of an order and return JAX's own figures of its memory."""
     task = task_of(order)
-    asked = Asked(**order["asked"]) if order["asked"] else None
+    asked = EvalShape(**order["asked"]) if order["asked"] else None
     program = programs_of(task, asked=asked)[order["program"]]
     if order["occupied_bytes"]:
         program = beside(program, order["occupied_bytes"], task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.rollouts import RolloutSize, rollout_size
 from trainer.loop.task import Task
@@ -30,7 +30,7 @@ FLOAT32_BYTES = 4
 Parts = tuple[Part, ...]
 
 
-def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> Parts:
+def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> Parts:
     """Return the parts of the peak on each device, largest first: those of the program that needs most.
 
     Args:
@@ -42,7 +42,7 @@ def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> Parts:
     return tuple(sorted((part for part in largest if part.bytes), key=lambda part: -part.bytes))
 
 
-def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[str, Parts]:
+def estimates(task: Task, *, platform: str, asked: EvalShape | None = None) -> dict[str, Parts]:
     """Return the parts of each program's peak, by the names of `loop/programs.py`."""
     work = workload_of(task, platform=platform)
     found = {"start": state_parts(work), "train": train_parts(work)}
@@ -158,7 +158,7 @@ def gathered_layers_part(work: Workload) -> Part:
     return Part(name="gathered_weights", bytes=numbers * work.item, because=because)
 
 
-def decode_parts(work: Workload, asked: Asked, *, devices: int) -> Parts:
+def decode_parts(work: Workload, asked: EvalShape, *, devices: int) -> Parts:
     """Return what answering one batch of an evaluation needs.
 
     The keys and values of every token of every layer stay until the batch is answered; the prompts go through one layer

@@ -135,7 +135,7 @@ def _answers(session: PlaySession) -> None:
     if shown.plan:
         markup.note(f"{shown.plan[0].upper()}{shown.plan[1:]}.")
     if not shown.models and is_alive:
-        st.progress(0.5 if shown.plan else 0.1, text="Loading the models" if shown.plan else "Planning their memory")
+        st.progress(0.5, text="Loading the models")
     for why in shown.refused:
         markup.note(why)
     if shown.models:

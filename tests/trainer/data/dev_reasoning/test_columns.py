@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data.dev_reasoning import columns
+from trainer.data.builtin.reasoning import columns
 
 NUMBERS = st.integers(0, 9999)
 

@@ -4,12 +4,12 @@ import json
 from collections import Counter
 
 import pytest
+from trainer.data.dev_reasoning.__main__ import main
+from trainer.data.dev_reasoning.stories import verify_two_step_story
 
 from schemas.validate import check_value
-from trainer.data.dev_reasoning.__main__ import main
-from trainer.data.dev_reasoning.catalog import SHARES, prompt_key, solve
-from trainer.data.dev_reasoning.sets import FOLDER
-from trainer.data.dev_reasoning.stories import verify_two_step_story
+from trainer.data.builtin import FOLDER
+from trainer.data.builtin.reasoning import SHARES, prompt_key, solve
 
 NAMES = {
     "dev-reasoning-v2.jsonl": 550,

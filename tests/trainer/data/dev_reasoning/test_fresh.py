@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from trainer.data.dev_reasoning.catalog import prompt_key, solve
-from trainer.data.dev_reasoning.sets import at_most, eval_prompts, fresh_items
+from trainer.data.builtin.reasoning import at_most, eval_prompts, fresh_items, prompt_key, solve
 from trainer.data.rows import read_dataset, read_eval_set
 
 

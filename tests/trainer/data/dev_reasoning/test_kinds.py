@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from trainer.data.dev_reasoning.catalog import SHARES, STORIES, solve
-from trainer.data.dev_reasoning.problem import DIFFICULTIES
+from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, solve
 
 DRAWS = 400
 

@@ -6,8 +6,7 @@ from itertools import islice
 
 import pytest
 
-from trainer.data.dev_reasoning import eval_prompts, generate_rows
-from trainer.data.dev_reasoning.catalog import SHARES, draw_problems, prompt_key
+from trainer.data.builtin.reasoning import SHARES, draw_problems, eval_prompts, generate_rows, prompt_key
 from trainer.data.rows import read_dataset
 
 COUNT = 5000
@@ -55,7 +54,7 @@ def test_prompts_that_differ_in_form_only_share_a_key():
 
 
 def test_exhaustion_is_an_error(monkeypatch):
-    monkeypatch.setattr("trainer.data.dev_reasoning.catalog.PATIENCE", 2)
+    monkeypatch.setattr("trainer.data.builtin.reasoning.PATIENCE", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
         list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
 

@@ -3,8 +3,7 @@
 import pytest
 from statements import is_handed_on, is_true, untrue
 
-from trainer.data.dev_reasoning import generate_rows
-from trainer.data.dev_reasoning.catalog import DATASET_SHARES
+from trainer.data.builtin.reasoning import DATASET_SHARES, generate_rows
 from trainer.data.rows import read_dataset
 
 

@@ -16,13 +16,13 @@ from trainer.config.tree import (
     ObjectiveConfig,
     OptimizerConfig,
 )
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import objective_of
+from trainer.objectives import build_objective
 from trainer.planning.compile.cache import NO_PART_OF
 
 BASE = Config(model=ModelConfig(name="demo"), data=DataConfig(max_length=32), batch=BatchConfig(microbatch_size=2))
@@ -40,8 +40,8 @@ def traced(config: Config, name: str) -> str:
     """Return a program as JAX traces it, with the shapes that it is called with."""
     model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
     mesh = build_mesh(jax.devices("cpu")[:1])
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
-    program = programs_of(task, asked=Asked(prompts=8, longest_tokens=8))[name]
+    task = Task(config=config, model=model, objective=build_objective(config), mesh=mesh)
+    program = programs_of(task, asked=EvalShape(prompts=8, longest_tokens=8))[name]
     text: str = program.function.trace(*program.arguments, **program.settings).lower().as_text()
     return text
 

@@ -1,0 +1,611 @@
+"""Rows as text: the prompt that the model is given, and the completion that it learns.
+
+Conversations are written by the model's chat template, a jinja2 program from its tokenizer, in the sandbox of
+transformers. Evaluation renders prompts with the same functions, in the form of the training rows.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import datetime
+from os.path import commonprefix
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar, runtime_checkable
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from schemas.formats import format_value
+from schemas.problems import Problem, ProblemError, problem_of
+from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
+
+MAX_CHARACTERS = 2**24
+"""Longest text that a chat template may write."""
+MAX_SHOWN_ROWS = 5
+"""Rows that are listed one by one if many have the same problem."""
+FORM = "prompt_form"
+"""Log event with the form of prompts."""
+PROBE = "An answer that nobody gives."
+"""An assistant turn that no template writes by itself."""
+THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
+"""An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+_ADVICE = "Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then lines of text."
+
+_Row = TypeVar("_Row")
+_Rendered = TypeVar("_Rendered")
+Turn = Mapping[str, Any]
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that is used."""
+
+    chat_template: str | dict[str, str] | None
+    eos_token: str | None
+    eos_token_id: int | None
+    unk_token_id: int | None
+
+    @property
+    def special_tokens_map(self) -> Mapping[str, Any]:
+        """Special tokens by name, which templates use."""
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Added tokens by id, each with `content` and `special`."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Tokenize a text."""
+
+    def decode(self, token_ids: Any, **options: Any) -> Any:
+        """Return the text of token ids."""
+
+
+class TemplateRefusedError(Exception):
+    """The template refuses a conversation; the message is the template's."""
+
+
+class TurnNotFoundError(TemplateRefusedError):
+    """An assistant turn cannot be separated from the text before it; the message shows both texts."""
+
+
+class TemplateBrokenError(Exception):
+    """The template cannot write any conversation."""
+
+    def __init__(self, reason: str, *, advice: str = _ADVICE) -> None:
+        super().__init__(reason)
+        self.advice = advice
+
+
+def has_template(tokenizer: Tokenizer) -> bool:
+    """Return whether the tokenizer has a chat template."""
+    return bool(tokenizer.chat_template)
+
+
+def writes_date(tokenizer: Tokenizer) -> bool:
+    """Return whether the chat template writes the current time."""
+    return "strftime_now" in str(tokenizer.chat_template)
+
+
+def rendered_at(manifest: Mapping[str, Any]) -> str:
+    """Return the time that a run's chat template writes: its start, or that of the run it continues."""
+    return str(manifest["dataset"].get("rendered_at") or manifest["started_at"])
+
+
+_template_seconds: ContextVar[float | None] = ContextVar("template_seconds", default=None)
+
+
+@contextmanager
+def limit_template_time(seconds: float = 10.0) -> Iterator[None]:
+    """Limit the CPU time of each conversation; for templates from runs of others. Windows has no such timer."""
+    token = _template_seconds.set(seconds)
+    try:
+        yield
+    finally:
+        _template_seconds.reset(token)
+
+
+@contextmanager
+def _cpu_timer() -> Iterator[None]:
+    seconds, is_main = _template_seconds.get(), threading.current_thread() is threading.main_thread()
+    if seconds is None or not is_main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        message = f"it takes more than {seconds:g} seconds of CPU time for one conversation"
+        raise TemplateBrokenError(message)
+
+    previous = signal.signal(signal.SIGPROF, expire)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    # Python runs no signal handler inside a long C function, such as 9**9**9. The second timer ends the process then.
+    signal.setitimer(signal.ITIMER_VIRTUAL, 2 * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def apply_chat_template(
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] = NO_VARIABLES
+) -> str:
+    """Write turns with the chat template, at the time for which the tokenizer was loaded.
+
+    Args:
+        messages: The turns.
+        tokenizer: The model's tokenizer.
+        opened: Begin the assistant's next turn.
+        variables: Further variables of the template, such as tools.
+
+    Raises:
+        TemplateRefusedError: The template refuses these turns.
+        TemplateBrokenError: The template cannot be used.
+    """
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    if template is None:
+        reason = "there are several, and none is named default"
+        raise TemplateBrokenError(reason)
+    given: dict[str, Any] = {}
+    if (time := getattr(tokenizer, "rendered_at", None)) is not None:
+        given["strftime_now"] = datetime.fromisoformat(time).replace(tzinfo=None).strftime
+    given |= {**tokenizer.special_tokens_map, **variables}
+    try:
+        from jinja2 import TemplateError, TemplateSyntaxError
+    except ImportError as error:  # an optional dependency of transformers
+        reason = "jinja2, which runs it, is not installed"
+        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
+    try:
+        with _cpu_timer():
+            [text], _ = render_jinja_template(
+                conversations=[messages], chat_template=template, add_generation_prompt=opened, **given
+            )
+    except TemplateSyntaxError as error:
+        reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
+        raise TemplateBrokenError(reason) from error
+    except MemoryError as error:
+        reason = "it takes more memory than there is for one conversation"
+        raise TemplateBrokenError(reason) from error
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
+    if len(text) > MAX_CHARACTERS:
+        reason = f"it writes {len(text):,} characters for one conversation"
+        raise TemplateBrokenError(reason)
+    return str(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateFacts:
+    """Properties of a tokenizer's chat template, which are found by rendering it."""
+
+    template: str | dict[str, str] | None
+    turn_end: str | None
+    """Added token that closes the assistant's turn: of `<start_of_turn>model\\nHi.<end_of_turn>\\n`, `<end_of_turn>`."""
+    turn_end_id: int | None
+    opens_turn: bool
+    """Whether there is a generation prompt, which begins the assistant's turn."""
+
+
+_facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
+
+
+def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
+    """Return the properties of a chat template; they are found once for each tokenizer."""
+    facts = _facts.get(tokenizer)
+    if facts is None or facts.template != tokenizer.chat_template:
+        facts = _facts[tokenizer] = _find_facts(tokenizer)
+    return facts
+
+
+def _find_facts(tokenizer: Tokenizer) -> TemplateFacts:
+    template, after = tokenizer.chat_template, ""
+    question = {"role": "user", "content": "A question."}
+    opens_turn = True
+    try:
+        turns = [question, {"role": "assistant", "content": PROBE}]
+        _, _, after = apply_chat_template(turns, tokenizer, opened=False).partition(PROBE)
+    except (TemplateRefusedError, TemplateBrokenError):
+        pass  # reported with the first row that it refuses
+    try:
+        closed, opened = (apply_chat_template([question], tokenizer, opened=opened) for opened in (False, True))
+        opens_turn = closed != opened
+    except (TemplateRefusedError, TemplateBrokenError):
+        pass
+    ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
+    texts = (text for text in ids if text.strip() and after.lstrip().startswith(text))
+    end = max(texts, key=len, default=None)
+    return TemplateFacts(
+        template=template, turn_end=end, turn_end_id=None if end is None else ids[end], opens_turn=opens_turn
+    )
+
+
+def render_each(
+    rows: Iterable[_Row], render: Callable[[_Row], _Rendered], *, file: str, lines: Sequence[int | None]
+) -> Iterator[tuple[int, _Rendered]]:
+    """Yield the index of each row and the rendered row.
+
+    Args:
+        rows: Rows or items of a file.
+        render: May call a chat template.
+        file: The file, for messages.
+        lines: Line of each row, or None for generated rows.
+
+    Raises:
+        ProblemError: Exit code 2; the template is broken, or it refuses rows. Refused rows are reported after all
+            others were yielded.
+    """
+    refused: list[tuple[int, TemplateRefusedError]] = []
+    for index, row in enumerate(rows):
+        try:
+            yield index, render(row)
+        except TemplateRefusedError as error:
+            refused.append((index, error))
+        except TemplateBrokenError as error:
+            what = f"The model's chat template cannot be used: {str(error).rstrip('.')}."
+            why = "It writes rows with messages; it is chat_template of the model's tokenizer."
+            problem = problem_of("TP022", file=file, what=what, why=why, next=error.advice)
+            raise ProblemError([problem], exit_code=2) from error
+    if refused:
+        problems = [_refused_row(index, error, file, lines[index]) for index, error in refused[:MAX_SHOWN_ROWS]]
+        if rest := len(refused) - len(problems):
+            what = f"The model's chat template refuses {rest} further rows."
+            fix = "Write them as the template wants them, or remove them."
+            problems.append(problem_of("TP022", file=file, what=what, next=fix, why=None))
+        raise ProblemError(problems, exit_code=2)
+
+
+def _refused_row(index: int, error: TemplateRefusedError, file: str, line: int | None) -> Problem:
+    reason = str(error).rstrip(".")
+    if isinstance(error, TurnNotFoundError):
+        return problem_of(
+            "TP022",
+            file=file,
+            line=line,
+            what=f"The answer of row {index} cannot be found in the output of the model's chat template: {reason}.",
+            why="Prompt and answer together must be the text that the template writes for the whole conversation.",
+            next="Correct the template, or write the row as prompt and completion.",
+        )
+    what = f"The model's chat template refuses row {index}: {reason}."
+    why = "This is the template's own message; it says which turns the model was trained for."
+    return problem_of("TP022", file=file, line=line, what=what, why=why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row as text."""
+
+    prompt: str
+    """Not learned."""
+    templated: bool
+    """Whether a chat template wrote the prompt, with the begin token if there is one."""
+    completion: str
+    """Learned, followed by the end token of the form."""
+    answer: str | None
+    """Answer that the learned text must contain, or None."""
+    earlier: tuple[tuple[str, str, bool], ...] = ()
+    """Earlier learned turns: text before the turn, the turn, and whether the end token follows."""
+    is_text: bool = False
+    """Whether it is plain text, all of which is learned."""
+
+    @property
+    def first_prompt(self) -> str:
+        """Text before the first learned text."""
+        return self.earlier[0][0] if self.earlier else self.prompt
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Learned texts in order."""
+        return (*(turn for _, turn, _ in self.earlier), self.completion)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptForm:
+    """How a prompt is given to the model: as plain text or as a user's turn."""
+
+    conversation: bool
+    system: str | None = None
+    """System prompt of every conversation."""
+    template: str = AS_WRITTEN
+    """Template of plain prompts."""
+    thinks: bool | None = False
+    """Whether the learned answers begin with a thought, which some templates open. If None, prompts end with the
+    template's generation prompt."""
+
+    def render(self, prompt: str, tokenizer: Tokenizer) -> str:
+        """Return the text that the model is given; for "{prompt}" it is the template in eval_summary.json."""
+        if not self.conversation:
+            return self.template.replace("{prompt}", prompt)
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return render_prompt_turns([*system, {"role": "user", "content": prompt}], tokenizer, thinks=self.thinks)
+
+    def templated(self, tokenizer: Tokenizer) -> bool:
+        """Return whether a chat template writes prompts."""
+        return self.conversation and has_template(tokenizer)
+
+    def end_token(self, tokenizer: Tokenizer) -> str | None:
+        """Return the token that ends an output: the end of a turn if the template writes one, else the end token.
+
+        One token ends all outputs of a run, so rows of another form end with it too.
+        """
+        return (template_facts(tokenizer).turn_end if self.templated(tokenizer) else None) or tokenizer.eos_token
+
+
+def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
+    """Return the id of the token that ends an output of this form."""
+    if form.templated(tokenizer):
+        facts = template_facts(tokenizer)
+        if facts.turn_end_id is not None and facts.turn_end != tokenizer.eos_token:
+            return facts.turn_end_id
+    assert tokenizer.eos_token_id is not None, "encoding refuses tokenizers without an end token"
+    return tokenizer.eos_token_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSummary:
+    """Properties of all rows, found in one pass."""
+
+    kinds: Counter[Kind]
+    form: PromptForm
+    duplicates: int
+    """Rows with the prompt of an earlier row."""
+
+
+def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:
+    """Count kinds and duplicates, and infer the form of prompts.
+
+    The form is that of most rows; plain in case of a tie. A system prompt is part of the form if all conversations
+    begin with the same one.
+
+    Args:
+        rows: Converted rows.
+        template: Template of plain prompts, or None for the default of the most frequent kind of plain row.
+    """
+    systems: set[str | None] = set()
+    conversations = thoughts = 0
+    kinds: Counter[Kind] = Counter()
+    prompts = np.zeros(len(rows), np.int64)
+    for number, row in enumerate(rows):
+        prompts[number] = hash(row_prompt(row))
+        first = row.get("chosen", row)
+        kinds[row_kind(first)] += 1
+        if "messages" in first:
+            turn = first["messages"][0]
+            systems.add(turn["content"] if turn["role"] == "system" else None)
+            conversations += 1
+            thoughts += "</think>" in first["messages"][-1]["content"]
+    if 2 * conversations > len(rows):
+        system = next(iter(systems)) if len(systems) == 1 else None
+        form = PromptForm(conversation=True, system=system, thinks=2 * thoughts > conversations)
+    else:
+        plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
+        usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
+        form = PromptForm(conversation=False, template=usual if template is None else template)
+    return RowSummary(kinds=kinds, form=form, duplicates=len(rows) - len(np.unique(prompts)))
+
+
+def infer_form(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> PromptForm:
+    """Return the form of the prompts of most rows; see `summarize_rows`."""
+    return summarize_rows(rows, template).form
+
+
+def render_sides(
+    row: dict[str, Any], tokenizer: Tokenizer, *, every_turn: bool = False, template: str | None = None
+) -> list[Example]:
+    """Render a row, or both answers of a pair behind the same prompt."""
+    sides = [render_row(side, tokenizer, every_turn=every_turn, template=template) for side in split_sides(row)]
+    # If the template opens a thought that only one answer has, the shorter prompt is used for both.
+    prompt = min((side.prompt for side in sides), key=len)
+    if not all(side.prompt.startswith(prompt) for side in sides):
+        return sides
+    return [replace(side, prompt=prompt, completion=side.prompt[len(prompt) :] + side.completion) for side in sides]
+
+
+def render_row(
+    row: dict[str, Any], tokenizer: Tokenizer, *, every_turn: bool = False, template: str | None = None
+) -> Example:
+    r"""Render a converted row.
+
+    A trace with the steps "2+2=4" and the answer "4" gives the completion
+    `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`.
+
+    Args:
+        row: The row.
+        tokenizer: The model's tokenizer.
+        every_turn: Learn all assistant turns, not only the last.
+        template: Template of plain prompts, or None for the default of each kind.
+
+    Raises:
+        TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
+    """
+    if "messages" in row:
+        return render_conversation(row, tokenizer, every_turn=every_turn)
+    if "text" in row:
+        return Example(prompt="", templated=False, completion=row["text"], answer=None, is_text=True)
+    if "begun" in row:
+        return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
+    prompt = (find_template(row, template) or AS_WRITTEN).replace("{prompt}", row["prompt"])
+    return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
+
+
+def render_question(row: dict[str, Any], tokenizer: Tokenizer, *, template: str | None = None) -> Example:
+    """Render a row as a prompt for sampling: of a conversation, the turns before its answer."""
+    if "messages" not in row:
+        return render_row(row, tokenizer, template=template)
+    prompt = render_prompt_turns(row["messages"][:-1], tokenizer, thinks=None, variables=_variables(row))
+    return Example(prompt=prompt, templated=has_template(tokenizer), completion="", answer=None)
+
+
+def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_turn: bool) -> Example:
+    """Split the text of a conversation into prompts and learned turns."""
+    conversation = Conversation(row["messages"], tokenizer, _variables(row))
+    last, written = len(row["messages"]) - 1, 0
+    turns: list[tuple[str, str, bool]] = []
+    for place, turn in enumerate(row["messages"]):
+        if place == last or (every_turn and turn["role"] == "assistant"):
+            start, stop, end = conversation.find_turn(place)
+            if start < written:
+                message = "it writes the turns in another order"
+                raise TurnNotFoundError(message)
+            has_end = end > stop or not conversation.templated
+            turns.append((conversation.text[written:start], conversation.text[start:stop], has_end))
+            written = end
+    *earlier, (prompt, completion, _) = turns
+    templated = conversation.templated
+    return Example(prompt=prompt, templated=templated, completion=completion, answer=None, earlier=tuple(earlier))
+
+
+class Conversation:
+    """The text of a conversation, and the places of its assistant turns.
+
+    Args:
+        messages: The turns; the last one is the assistant's.
+        tokenizer: The model's tokenizer.
+        variables: Further variables of the chat template.
+    """
+
+    def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any]) -> None:
+        self._messages = messages
+        self.templated = has_template(tokenizer)
+        self._tokenizer = tokenizer
+        self._variables = variables
+        self.text = self._render(messages) if self.templated else join_turns(messages)
+
+    def find_turn(self, place: int) -> tuple[int, int, int]:
+        """Return where an assistant turn begins, where it stops, and where its end token stops.
+
+        The last two are equal if no end token is written.
+        """
+        content, is_last = self._messages[place]["content"], place == len(self._messages) - 1
+        if not self.templated:
+            start = len(join_turns(self._messages[:place])) + len("assistant: ")
+            return start, start + len(content), start + len(content)
+        start, end = self.find_start(place), template_facts(self._tokenizer).turn_end or ""
+        stop = self.text.find(end, start) if end and is_last else -1
+        if stop < 0:
+            _, _, after = self._render_with(place, PROBE).partition(PROBE)
+            closing = after.lstrip() if end and after.lstrip().startswith(end) else after
+            stop = len(self.text) - len(closing) if self.text.endswith(after) else start
+        learned, expected = squeeze(self.text[:stop]), squeeze(content)
+        # Templates may omit the thoughts of earlier turns, but not that of the turn to be learned.
+        is_rest = not is_last and start < stop and expected.endswith(squeeze(self.text[start:stop]))
+        if not learned.endswith(expected) and not is_rest:
+            message = f"it writes {format_value(self.text[start:])} for {format_value(content)}"
+            raise TurnNotFoundError(message)
+        return start, stop, stop + len(end) if self.text.startswith(end, stop) else stop
+
+    def find_start(self, place: int) -> int:
+        """Return where an assistant turn begins.
+
+        That is after the generation prompt. Without one, or if the whole conversation continues differently, it is
+        where two conversations that differ only in this turn begin to differ.
+        """
+        try:
+            prompt = self._render(self._messages[:place], opened=True)
+        except TemplateRefusedError:
+            prompt = ""
+        follows = bool(prompt) and self.text.startswith(prompt)
+        if follows and template_facts(self._tokenizer).opens_turn:
+            return len(prompt)
+        plain = self._render_with(place, PROBE)
+        shared = commonprefix([plain, self._render_with(place, THOUGHT)])  # noqa: RUF071 - of texts
+        added = squeeze(plain[len(shared) :].partition(PROBE)[0])
+        if not self.text.startswith(shared) or added not in ("", "</think>"):
+            at = max(len(commonprefix([prompt, self.text])) - 20, 0)  # noqa: RUF071 - of texts
+            before, whole = format_value(prompt[at:]), format_value(self.text[at:])
+            message = f"it writes {before} before the answer, and {whole} in the whole conversation"
+            raise TurnNotFoundError(message)
+        if follows and shared.startswith(prompt) and not shared[len(prompt) :].strip():
+            return len(prompt)
+        return len(shared.rstrip(" "))
+
+    def _render_with(self, place: int, content: str) -> str:
+        changed = {**self._messages[place], "content": content}
+        return self._render([*self._messages[:place], changed, *self._messages[place + 1 :]])
+
+    def _render(self, messages: Sequence[Turn], *, opened: bool = False) -> str:
+        return apply_chat_template(messages, self._tokenizer, opened=opened, variables=self._variables)
+
+
+def squeeze(text: str) -> str:
+    """Remove white space, which templates may add or strip."""
+    return "".join(text.split())
+
+
+def _variables(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables that a row gives to the chat template."""
+    tools = {"tools": row["tools"]} if row.get("tools") else {}
+    return {**row.get("chat_template_kwargs", {}), **tools}
+
+
+def render_prompt_turns(
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, thinks: bool | None, variables: Mapping[str, Any] = NO_VARIABLES
+) -> str:
+    """Render turns and the beginning of the assistant's turn, as in training; see `PromptForm.thinks`."""
+    if not has_template(tokenizer):
+        return join_turns(messages) + "assistant: "
+    if thinks is None and template_facts(tokenizer).opens_turn:
+        return apply_chat_template(messages, tokenizer, variables=variables)
+    answer = {"role": "assistant", "content": THOUGHT if thinks else PROBE}
+    conversation = Conversation([*messages, answer], tokenizer, variables)
+    return conversation.text[: conversation.find_start(len(messages))]
+
+
+def join_turns(messages: Sequence[Turn]) -> str:
+    """Return turns as lines, for a model without a chat template."""
+    return "".join(f"{message['role']}: {message['content']}\n" for message in messages)
+
+
+def learned_text(row: Mapping[str, Any]) -> str:
+    """Return the last learned text of a row; for a pair, the chosen answer; for a task, an empty text."""
+    row = row.get("chosen", row)
+    if "messages" in row:
+        return str(row["messages"][-1]["content"])
+    for name in ("text", "completion"):
+        if name in row:
+            return str(row[name])
+    if "task" in row:
+        return ""
+    reasoning = "\n".join(step["content"] for step in row["steps"])
+    return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
+
+
+def row_texts(row: Mapping[str, Any], *, every_turn: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """Yield the texts that a user wrote into a row: pointer, text, and whether it is learned."""
+    if "chosen" in row:
+        for side in SIDES:
+            for _, text, learned in row_texts(row[side]):
+                if learned or side == "chosen":
+                    yield f"/{side}" if learned else "/prompt", text, learned
+    elif "messages" in row:
+        last = len(row["messages"]) - 1
+        for index, turn in enumerate(row["messages"]):
+            learned = index == last or (every_turn and turn["role"] == "assistant")
+            yield f"/messages/{index}/content", turn["content"], learned
+    elif "text" in row:
+        yield "/text", row["text"], True
+    else:
+        yield "/prompt", row["begun"] if "begun" in row else row["prompt"], False
+        if "completion" in row:
+            yield "/completion", row["completion"], True
+        elif "steps" in row:
+            yield from ((f"/steps/{index}/content", step["content"], True) for index, step in enumerate(row["steps"]))
+            yield "/final_answer", row["final_answer"], True
+
+
+def row_prompt(row: Mapping[str, Any]) -> str:
+    """Return the question of a row: prompt, turns before the answer, or plain text. Used to find duplicates."""
+    row = row.get("chosen", row)
+    if "messages" in row:
+        return "\n".join(message["content"] for message in row["messages"][:-1])
+    return str(next(row[name] for name in ("text", "begun", "prompt") if name in row))

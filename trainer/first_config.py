@@ -1,0 +1,807 @@
+"""`trainproof init`: read a model and rows, choose settings that fit a machine, and write a commented configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from evidence.rules.plausibility import describe_overlap
+from evidence.scores.overlap import RowTexts, find_overlap, row_texts, split_words
+from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
+from evidence.targets import THIS_MACHINE, Target, load_target
+from evidence.writing import write_error
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
+from schemas.formats import join_words, quantity, short_count, size
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
+from schemas.reading import write_yaml
+from trainer.config.load import USAGE
+from trainer.config.names import EVAL_SET_OF, model_path, no_dataset, no_eval_set
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    ElementType,
+    EvaluationConfig,
+    LimitsConfig,
+    MethodConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+)
+from trainer.data.answers import EvalShape
+from trainer.data.builtin import FOLDER
+from trainer.data.files import RowTable, open_table
+from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
+from trainer.model.decoder import parameter_count
+from trainer.model.model import Model, read_model
+from trainer.model.stacks import Remat
+from trainer.objectives import build_objective
+from trainer.objectives.data import Data, read_data
+from trainer.planning.advice import deciding
+from trainer.planning.devices import this_machine
+from trainer.planning.estimator import Estimator
+from trainer.planning.gpu_memory import available_bytes
+from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.subject import PACKED_FRACTION
+
+SMALL_PARAMETERS, TINY_PARAMETERS = 100_000_000, 10_000_000
+"""Models below the first are trained in full, larger ones with adapters; tiny ones with a larger learning rate."""
+PASSES, STEPS_PER_PASS, MIN_STEPS, MAX_STEPS, MAX_SEQUENCES_PER_STEP = 3, 25, 10, 5_000, 16
+TOKENS_PER_MICROBATCH = {"cpu": 4_096, "gpu": 16_384, "tpu": 16_384}
+"""Tokens beyond which a larger microbatch is not faster."""
+LENGTH_MULTIPLE, TEXT_LENGTH, MIN_PACKED_LENGTH = 32, 512, 256
+MIN_PADDING, MIN_PACKED_SEQUENCES = 0.3, 200
+"""Rows are packed if at least this fraction is padding and this many sequences result."""
+MAX_ITEMS, HELD_OUT, MIN_ITEMS, MIN_QUESTIONS = 100, 10, 10, 30
+"""One question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`."""
+MAX_ANSWER_CHARACTERS = 60
+"""A longer completion is a text with many right forms, not an answer."""
+TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
+_MARKED = re.compile(r"####\s*(\S.*?)\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Arguments of `trainproof init`."""
+
+    model: str
+    data: str
+    eval_set: str | None
+    on: str | None
+    """Machine, as in `plan --on`, or None for this one."""
+    output: Path
+    force: bool
+    """Replace existing files."""
+
+
+# The evaluation set: a split of the rows by the hash of their questions, or the rows of another file.
+
+
+def find_answer(row: dict[str, Any]) -> tuple[str, str] | None:
+    """Return question and expected answer of a row, or None; a conversation must have a single question."""
+    found = find_shape(row, "rows")
+    if found is None:
+        return None
+    converted = found[1].convert(row)
+    if isinstance(turns := converted.get("messages"), list):
+        if [turn.get("role") for turn in turns][-2:] != ["user", "assistant"] or len(turns) > 3:
+            return None
+        if len(turns) == 3 and turns[0].get("role") != "system":
+            return None
+        question, answer = turns[-2].get("content"), _read_answer(turns[-1].get("content"))
+    else:
+        question = converted.get("prompt")
+        answer = converted["final_answer"] if "final_answer" in converted else _read_answer(converted.get("completion"))
+    if not isinstance(question, str) or not isinstance(answer, str) or not (question.strip() and answer.strip()):
+        return None
+    return question, answer.strip()
+
+
+def _read_answer(text: Any) -> str | None:
+    """Return the answer of a completion: tagged, boxed, marked as in GSM8K, or all of a short line."""
+    if not isinstance(text, str):
+        return None
+    if ANSWER_OPEN in text:
+        return extract_answer(text)
+    if "\\boxed" in text:
+        return last_boxed(text)
+    if marked := _MARKED.search(text):
+        return marked[1]
+    plain = text.strip()
+    return plain if len(plain) <= MAX_ANSWER_CHARACTERS and "\n" not in plain else None
+
+
+def question_key(question: str) -> str:
+    """Return the words of a question, by which `trainproof check` compares questions."""
+    return " ".join(split_words(question))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalChoice:
+    """The evaluation set of the configuration."""
+
+    name: str | None
+    """Built-in set or existing file, or None if the items are to be written or nothing is evaluated."""
+    because: str
+    items: Sequence[dict[str, Any]] = ()
+    questions: frozenset[str] = frozenset()
+    """Keys of the questions that are held out of the rows."""
+
+    def holds_out(self, texts: RowTexts) -> bool:
+        """Return whether a row asks a question that is held out."""
+        return any(question_key(question) in self.questions for question in texts[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsShape:
+    """A file with rows of one kind."""
+
+    name: str
+    kind: RowKind
+    columns: tuple[str, ...]
+    table: RowTable
+
+
+def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
+    """Return what a built-in dataset or a file contains, or None after adding to `problems`."""
+    if (missing := no_dataset(name)) is not None:
+        problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
+        return None
+    if name.startswith(GYM):
+        what = f"{name} is not a file: reasoning-gym generates tasks for rewards."
+        fix = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
+        problems.append(problem_of("TP010", file=name, what=what, why=None, next=fix))
+        return None
+    table: RowTable | None = None
+    path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
+    with collect_problems(problems):
+        table = open_table(path)
+    if table is None:
+        return None
+    if not len(table):
+        problems.append(no_rows(path, "dataset"))
+        return None
+    scan = scan_rows(table, "pairs", "rows", "text")
+    problems += truncate_problems(scan.problems)
+    if len(scan.shapes) > 1:
+        each = [
+            f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
+            f"{table.line_of(rows[0])})"
+            for (_, columns), rows in scan.shapes.items()
+        ]
+        what = f"The file contains {join_words(each, last='and')}."
+        problems.append(problem_of("TP033", file=str(path), what=what))
+    if scan.problems or len(scan.shapes) != 1:
+        return None
+    [(kind, columns)] = scan.shapes
+    return RowsShape(name=name, kind=kind, columns=columns, table=table)
+
+
+def split_rows(rows: RowsShape) -> EvalChoice:
+    """Hold out the questions with the smallest SHA-256, whatever the order of the file; 20 of 200 questions."""
+    if rows.kind != "rows":
+        because = f"rows with {' and '.join(rows.columns)} have no answer that could be right or wrong"
+        return EvalChoice(name=None, because=because)
+    found: dict[str, tuple[int, tuple[str, str]]] = {}
+    answered = 0
+    for number, row in enumerate(rows.table):
+        if (pair := find_answer(row)) is not None:
+            answered += 1
+            found.setdefault(question_key(pair[0]), (rows.table.line_of(number), pair))
+    total = len(rows.table)
+    if 2 * answered < total:
+        because = (
+            f"{answered or 'none'} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
+        )
+        return EvalChoice(name=None, because=because)
+    if len(found) < MIN_QUESTIONS:
+        because = f"the rows ask {len(found):,} different questions, too few for a split (at least {MIN_QUESTIONS})"
+        return EvalChoice(name=None, because=because)
+    count = min(MAX_ITEMS, max(MIN_ITEMS, len(found) // HELD_OUT))
+    drawn = sorted(found, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:count]
+    items = _to_items(sorted((found[key] for key in drawn), key=lambda each: each[0]))
+    because = f"drawn from {len(found):,} questions by the hash of each"
+    return EvalChoice(name=None, because=because, items=items, questions=frozenset(drawn))
+
+
+def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str, Any]]:
+    return [{"id": f"line-{line}", "prompt": question, "expected": answer} for line, (question, answer) in answered]
+
+
+def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalChoice | None:
+    """Return the named evaluation set, that of a built-in dataset, or a split of the rows."""
+    if eval_set is None:
+        if rows is None:
+            return None
+        if rows.name not in DATASETS:
+            return split_rows(rows)
+        name = EVAL_SET_OF[rows.name]
+        because = f"the built-in set that belongs to {rows.name}"
+        return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
+    if (missing := no_eval_set(eval_set)) is not None:
+        problems.append(replace(missing, next=missing.next.replace("--set evaluation.eval_set", "--eval")))
+        return None
+    if eval_set in EVAL_SETS or not _has_training_rows(Path(eval_set)):
+        with collect_problems(problems):
+            return EvalChoice(name=eval_set, because="the set that you named", items=read_eval_set(eval_set).rows)
+        return None
+    shape = read_shape(eval_set, problems)
+    if shape is None:
+        return None
+    pairs = [(shape.table.line_of(number), find_answer(row)) for number, row in enumerate(shape.table)]
+    answered = [(line, pair) for line, pair in pairs if pair is not None]
+    if lacking := len(pairs) - len(answered):
+        what = f"{lacking:,} of {quantity(len(pairs), 'row')} have no answer to compare outputs with."
+        problems.append(problem_of("TP036", file=eval_set, what=what))
+        return None
+    return EvalChoice(name=None, because=f"the rows of {eval_set} as items", items=_to_items(answered))
+
+
+def _has_training_rows(path: Path) -> bool:
+    try:
+        return all("expected" not in row and find_shape(row, "rows") for row in open_table(path))
+    except ProblemError:
+        return False  # reported by `read_eval_set`
+
+
+# Reading model and data.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAndData:
+    """Model, rows and evaluation set."""
+
+    model: Model
+    rows: RowsShape
+    data: Data
+    evaluated: EvalChoice
+    longest_answer: int
+    """Tokens of the longest completion, with its end token."""
+    warnings: tuple[Problem, ...]
+
+    @property
+    def widths(self) -> np.ndarray:
+        """Tokens of the longest sequence of each row."""
+        return self.data.encoded.widths
+
+
+def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
+    """Read model, rows and evaluation set, or return None after adding to `problems`."""
+    plain = Config(model=ModelConfig(name=order.model))
+    with_weights = order.model in MODELS or model_path(order.model) is not None
+    model = read_model(plain, problems, with_weights=with_weights)  # weights on the hub are not downloaded
+    rows = read_shape(order.data, problems)
+    evaluated = choose_eval_set(order.eval_set, rows, problems)
+    if model is None:
+        return None
+    with collect_problems(problems):
+        model.source.tokenizer()
+    if rows is None or evaluated is None or problems:
+        return None
+    pairs, longest = rows.kind == "pairs", model.source.spec.max_positions
+    draft = replace(
+        plain,
+        data=DataConfig(dataset=order.data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
+        objective=ObjectiveConfig(kind="dpo" if pairs else "supervised"),
+        evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
+    )
+    data = read_data(draft, model, build_objective(draft), problems, devices=1)
+    problems += data.refused if data else []
+    if problems or data is None:
+        return None
+    warnings = [*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)]
+    answers = [0] if pairs else [each.learned_count for each in data.encoded.encoded]
+    return ModelAndData(
+        model=model,
+        rows=rows,
+        data=data,
+        evaluated=evaluated,
+        longest_answer=max(answers, default=0),
+        warnings=tuple(warnings),
+    )
+
+
+def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
+    """Return warnings about items that are training rows; all of them is an error, which is added to `problems`."""
+    if not evaluated.items:
+        return []
+    overlap = find_overlap(
+        evaluated.items, (texts for texts in map(row_texts, data.rows) if not evaluated.holds_out(texts))
+    )
+    total = len(evaluated.items)
+    if len(overlap.items_same) == total:
+        what = f"The training rows contain all of its {quantity(total, 'item')}."
+        problems.append(problem_of("TP034", file=file, what=what))
+        return []
+    found = describe_overlap(overlap.document(), items=total)
+    return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]
+
+
+# Choosing settings.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A configuration and its estimated memory."""
+
+    config: Config
+    need: ProgramMemory
+    """Memory of the program that needs most, by formula."""
+    devices: int
+    sequences: int
+    """Sequences of one pass over the rows."""
+    parameters: int
+    trained: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits, or the memory is unknown."""
+        return self.need.verdict in ("fits", "unknown")
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of an optimizer step over all devices."""
+        return self.config.batch.microbatch_size * self.config.batch.accumulation_steps * self.devices
+
+
+def choose(inputs: ModelAndData, target: Target, config: Config) -> Choice:
+    """Return the first candidate that fits the machine, or else the one that needs least."""
+    length, packing = choose_length(inputs)
+    kind, positions = inputs.rows.kind, inputs.model.source.spec.max_positions
+    if config.evaluation.eval_set is not None:
+        room = max(8, min(math.ceil(1.25 * inputs.longest_answer / 8) * 8, positions // 2))
+        config = replace(config, evaluation=replace(config.evaluation, max_new_tokens=room))
+    data = replace(config.data, kind="text" if kind == "text" else "rows", max_length=length, packing=packing)
+    config = replace(config, data=data, objective=ObjectiveConfig(kind="dpo" if kind == "pairs" else "supervised"))
+    least: Choice | None = None
+    for candidate in candidates(config, inputs, target):
+        choice = measure(candidate, inputs, target)
+        if choice.fits:
+            return choice
+        if least is None or choice.need.peak_bytes <= least.need.peak_bytes:
+            least = choice
+    assert least is not None, "there is always a candidate"
+    return least
+
+
+def choose_length(inputs: ModelAndData) -> tuple[int, bool]:
+    """Return `data.max_length`, which holds every row whole, and whether rows are packed.
+
+    Rows of 20 to 93 tokens, 40 on average, would be padded to 96; 2,000 of them are packed into sequences of 256.
+    """
+    positions, widths = inputs.model.source.spec.max_positions, inputs.widths
+    if inputs.rows.kind == "text":
+        return min(positions, TEXT_LENGTH), True
+    longest = int(widths.max())
+    multiple = LENGTH_MULTIPLE if longest > 4 * LENGTH_MULTIPLE else LENGTH_MULTIPLE // 4
+    length = min(positions, max(LENGTH_MULTIPLE, math.ceil(longest / multiple) * multiple))
+    packed = min(positions, max(length, MIN_PACKED_LENGTH))
+    is_enough = float(widths.sum()) / (PACKED_FRACTION * packed) >= MIN_PACKED_SEQUENCES
+    if inputs.rows.kind == "rows" and is_enough and widths.mean() < (1 - MIN_PADDING) * length:
+        return packed, True
+    return length, False
+
+
+def candidates(config: Config, inputs: ModelAndData, target: Target) -> Iterator[Config]:
+    """Yield configurations by method, and for each from the largest microbatch down to one sequence or pair."""
+    reads_weights, is_cpu = inputs.model.reads_weights, target.platform == "cpu"
+    is_small = not reads_weights or parameter_count(inputs.model.shapes) < SMALL_PARAMETERS
+    methods = [MethodConfig(kind="full")] if is_small else []
+    bases: tuple[Literal["plain", "nf4"], ...] = ("plain",) if is_cpu else ("plain", "nf4")
+    methods += [MethodConfig(kind="lora", rank=16, alpha=32.0, base=base) for base in bases if reads_weights]
+    remats: list[Remat] = ["none", "layer"] if is_cpu else ["layer"]  # a CPU has much memory for its speed
+    each = 2 if inputs.rows.kind == "pairs" else 1
+    for method in methods:
+        # Every GPU holds the whole frozen model: gathering a sharded one would take longer than the step.
+        shard = method.kind == "full" or target.platform != "gpu" or target.devices == 1
+        adapted = replace(config, method=method, mesh=replace(config.mesh, shard_params=shard))
+        adapted = replace(adapted, precision=choose_precision(method, inputs, target))
+        most = math.ceil(_step_sequences(config, inputs, target) / target.devices)
+        tokens = TOKENS_PER_MICROBATCH[target.platform] // config.data.max_length
+        largest = 2 ** int(math.log2(max(1, min(most, tokens))))
+        for remat in remats:
+            size_ = largest
+            while size_ >= 1:
+                batch = BatchConfig(microbatch_size=max(size_, each))
+                memory = replace(adapted.memory, remat=remat)
+                yield _with_steps(replace(adapted, memory=memory, batch=batch), inputs, target)
+                size_ = 0 if size_ <= each else size_ // 2
+
+
+def choose_precision(method: MethodConfig, inputs: ModelAndData, target: Target) -> PrecisionConfig:
+    """Return 16-bit compute if the device has it, and 16-bit parameters if they are frozen."""
+    if target.platform == "cpu":
+        return PrecisionConfig()
+    compute: ElementType = "bfloat16" if "bfloat16" in target.element_types else "float16"
+    overflows = "gemma3" in inputs.model.source.spec.family
+    if compute == "float16" and ("float16" not in target.element_types or overflows):
+        compute = "float32"
+    return PrecisionConfig(params="float32" if method.kind == "full" else compute, compute=compute)
+
+
+def _step_sequences(config: Config, inputs: ModelAndData, target: Target) -> int:
+    """Return the sequences of a step: few enough for 25 steps a pass, at least one per device."""
+    few = min(MAX_SEQUENCES_PER_STEP, _pass_sequences(config, inputs) // STEPS_PER_PASS)
+    return max(few, target.devices, 1)
+
+
+def _pass_sequences(config: Config, inputs: ModelAndData) -> int:
+    rows = len(inputs.widths)
+    held_out = len(inputs.evaluated.items) if inputs.evaluated.questions else 0
+    if config.data.packing or inputs.rows.kind == "text":
+        tokens = float(inputs.data.encoded.lengths.sum()) * (rows - held_out) / rows
+        return max(1, math.ceil(tokens / (PACKED_FRACTION * config.data.max_length)))
+    return (rows - held_out) * (2 if inputs.rows.kind == "pairs" else 1)
+
+
+def _with_steps(config: Config, inputs: ModelAndData, target: Target) -> Config:
+    """Set the number of steps and the learning rate."""
+    sequences = config.batch.microbatch_size * target.devices
+    accumulation = max(1, _step_sequences(config, inputs, target) // sequences)
+    steps = math.ceil(PASSES * _pass_sequences(config, inputs) / (sequences * accumulation))
+    steps = min(MAX_STEPS, max(MIN_STEPS, steps))
+    is_lora, is_tiny = config.method.kind == "lora", parameter_count(inputs.model.shapes) < TINY_PARAMETERS
+    if inputs.rows.kind == "pairs":
+        rate = 1e-5 if is_lora else 1e-6
+    elif not inputs.model.reads_weights:
+        rate = 1e-3
+    else:
+        rate = 2e-4 if is_lora else 5e-4 if is_tiny else 5e-5
+    return replace(
+        config,
+        batch=replace(config.batch, accumulation_steps=accumulation),
+        optimizer=OptimizerConfig(learning_rate=rate, warmup_steps=max(1, steps // 20)),
+        limits=LimitsConfig(steps=steps),
+        recording=replace(config.recording, log_every_steps=max(1, steps // 100)),
+        checkpoint=replace(config.checkpoint, save_every_steps=steps // 4 if steps >= 100 else 0),
+    )
+
+
+def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
+    """Estimate the memory of a configuration by formula."""
+    task = Task.of(config, inputs.model.source, shapes_mesh(target.devices), platform=target.platform)
+    longest = min(int(inputs.widths.max()), config.data.max_length)
+    longest = inputs.data.asked.longest_tokens if inputs.data.asked else longest
+    shape = EvalShape(prompts=len(inputs.evaluated.items), longest_tokens=longest)
+    estimator = Estimator(
+        platform=target.platform, available_bytes=available_bytes(target), why_not="init compiles nothing"
+    )
+    return Choice(
+        config=config,
+        need=deciding(estimator.programs(task, shape if config.evaluation.eval_set else None)),
+        devices=target.devices,
+        sequences=_pass_sequences(config, inputs),
+        parameters=parameter_count(inputs.model.base),
+        trained=parameter_count(task.model.trained),
+    )
+
+
+# Writing.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """A setting and its comment."""
+
+    key: str
+    value: Any
+    because: str
+
+
+def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Reason]:
+    """Yield the settings of the file in order, each with its comment."""
+    config, source = choice.config, inputs.model.source
+    reads_weights, lengths = inputs.model.reads_weights, percentiles(inputs.widths)
+    is_lora, is_cpu, kind = config.method.kind == "lora", target.platform == "cpu", config.objective.kind
+    small = choice.parameters < SMALL_PARAMETERS
+    why_method = "the model is large; adapters are fast and small"
+    if not is_lora:
+        why_method = "the model is small" if reads_weights else "random weights must all be trained"
+    elif small:
+        why_method = "training all parameters does not fit"
+    usual = "with adapters" if is_lora else "for all parameters of a pretrained model"
+    spread = f"half of the rows have at most {lengths['p50']:,} tokens, 99 % {lengths['p99']:,}, the longest "
+    spread += f"{lengths['longest']:,}: {'cut into parts' if config.data.kind == 'text' else 'every row is whole'}"
+    padding = 100 * (1 - min(float(inputs.widths.mean()) / config.data.max_length, 1))
+    repeated, answered = inputs.data.duplicates, inputs.evaluated
+    rows = f"{quantity(len(inputs.rows.table), 'row')} with {join_words(inputs.rows.columns, last='and')}"
+    rows += f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
+    memory = f" of {size(choice.need.available_bytes)}" if choice.need.available_bytes is not None else ""
+    devices = f" on {choice.devices} devices" if choice.devices > 1 else ""
+    steps, saved, logged = config.limits.steps, config.checkpoint.save_every_steps, config.recording.log_every_steps
+    passes = f"{steps * choice.batch_size / choice.sequences:.1f} passes over the rows; a pass takes "
+    table: list[tuple[str, Any, str, bool]] = [
+        ("name", config.name, "the run's folder begins with it", True),
+        ("seed", config.seed, "another seed gives other random choices; repeat with 1, 2, …", True),
+        (
+            "model.name",
+            config.model.name,
+            f"{short_count(choice.parameters)} parameters, family {source.spec.family}, "
+            f"{source.spec.max_positions:,} positions, {'pretrained' if reads_weights else 'random'} weights",
+            True,
+        ),
+        (
+            "data.dataset",
+            config.data.dataset,
+            f"{rows}{'; the evaluation set was taken out of them' if answered.questions else ''}",
+            True,
+        ),
+        ("data.kind", "text", "plain text, all of which is learned", config.data.kind == "text"),
+        ("data.max_length", config.data.max_length, f"{spread}; a shorter length saves memory and cuts rows", True),
+        (
+            "data.packing",
+            config.data.packing,
+            f"without it {padding:.0f} % of each sequence would be padding"
+            if config.data.packing
+            else f"rows fill {100 - padding:.0f} % of their sequences; packing pays if many rows are short",
+            True,
+        ),
+        ("objective.kind", "dpo", "the rows say which of two answers is preferred", kind == "dpo"),
+        (
+            "method.kind",
+            config.method.kind,
+            f"{why_method}: {short_count(choice.trained)} of {short_count(choice.parameters)} parameters are trained",
+            True,
+        ),
+        ("method.rank", config.method.rank, "usual; 8 is smaller, 64 learns more", is_lora),
+        ("method.alpha", config.method.alpha, "twice the rank, as usual", is_lora),
+        ("method.base", config.method.base, "the frozen model does not fit in 16 bits", config.method.base != "plain"),
+        (
+            "optimizer.learning_rate",
+            config.optimizer.learning_rate,
+            f"usual {usual if reads_weights else 'from random weights'}; if the loss jumps, use a third of it",
+            True,
+        ),
+        ("optimizer.warmup_steps", config.optimizer.warmup_steps, "a twentieth of the steps", True),
+        (
+            "batch.microbatch_size",
+            config.batch.microbatch_size,
+            f"the run needs about {size(choice.need.peak_bytes)}{memory} on {target.title}"
+            f"{'' if choice.fits else ', which is too much or close to it'}; `trainproof plan` asks the compiler",
+            True,
+        ),
+        (
+            "batch.accumulation_steps",
+            config.batch.accumulation_steps,
+            f"{quantity(choice.batch_size, 'sequence')} a step{devices}",
+            True,
+        ),
+        (
+            "precision.params",
+            config.precision.params,
+            "of the frozen model; adapters are trained in float32",
+            not is_cpu and config.precision.params != "float32",
+        ),
+        (
+            "precision.compute",
+            config.precision.compute,
+            f"the fastest type of {target.title} that {source.spec.family} can use",
+            not is_cpu,
+        ),
+        (
+            "memory.remat",
+            config.memory.remat,
+            "faster: rematerialisation takes a third more"
+            if config.memory.remat == "none"
+            else "saves most of the memory of activations",
+            True,
+        ),
+        (
+            "mesh.shard_params",
+            False,
+            "each card holds the whole frozen model; gathering parts would take longer than the step",
+            not config.mesh.shard_params,
+        ),
+        ("checkpoint.save_every_steps", saved, "`trainproof train --resume RUN` continues from there", bool(saved)),
+        ("recording.log_every_steps", logged, "about a hundred points on each curve", logged > 1),
+        ("evaluation.eval_set", config.evaluation.eval_set, answered.because, True),
+        (
+            "evaluation.max_new_tokens",
+            config.evaluation.max_new_tokens,
+            f"the longest answer of the rows has {inputs.longest_answer:,} tokens",
+            config.evaluation.eval_set is not None,
+        ),
+        ("limits.steps", steps, f"{passes}{choice.sequences / choice.batch_size:,.1f} steps", True),
+    ]
+    yield from (Reason(key=key, value=value, because=because) for key, value, because, is_shown in table if is_shown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenConfig:
+    """A configuration that was written."""
+
+    order: Order
+    looked: ModelAndData
+    choice: Choice
+    reasons: tuple[Reason, ...]
+    written: tuple[Path, ...]
+    warnings: tuple[Problem, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the output of `trainproof init --json`."""
+        inputs, need = self.looked, self.choice.need
+        return {
+            "config": str(self.order.output),
+            "written": [str(path) for path in self.written],
+            "model": {
+                "name": self.order.model,
+                "family": inputs.model.source.spec.family,
+                "parameters": self.choice.parameters,
+                "trained_parameters": self.choice.trained,
+                "positions": inputs.model.source.spec.max_positions,
+            },
+            "data": {
+                "name": self.order.data,
+                "rows": len(inputs.rows.table),
+                "columns": list(inputs.rows.columns),
+                "tokens": percentiles(inputs.widths),
+                "duplicates": inputs.data.duplicates,
+            },
+            "evaluation": {"items": len(inputs.evaluated.items) or None, "because": inputs.evaluated.because},
+            "memory": {"need_bytes": need.peak_bytes, "available_bytes": need.available_bytes, "verdict": need.verdict},
+            "settings": [{"key": each.key, "value": each.value, "because": each.because} for each in self.reasons],
+            "findings": [
+                {"code": each.code, "severity": each.severity, "file": each.file, "what": each.what, "next": each.next}
+                for each in self.warnings
+            ],
+            "next": self.commands(),
+        }
+
+    def commands(self) -> list[str]:
+        """Return the next commands, in order."""
+        config = shlex.quote(str(self.order.output))
+        return [
+            f"trainproof train --config {config} --check",
+            f"trainproof plan --config {config}",
+            f"trainproof train --config {config} --smoke_steps 2",
+            f"trainproof train --config {config} --output submission_runs/first",
+            "trainproof package submission_runs/first --output first.zip",
+            "trainproof verify first.zip",
+        ]
+
+
+def make(order: Order) -> WrittenConfig:
+    """Read model and rows, choose settings, and write the configuration and the files of a split.
+
+    Raises:
+        ProblemError: Exit code 2, with all problems; nothing was written.
+    """
+    problems: list[Problem] = []
+    target: Target | None = None
+    with collect_problems(problems):
+        is_named = order.on is not None and order.on != THIS_MACHINE
+        target = load_target(str(order.on)) if is_named else this_machine(Config(model=ModelConfig(name=order.model)))
+    inputs = read_inputs(order, problems)
+    files: dict[Path, Iterable[str]] = {}
+    if inputs and inputs.evaluated.questions:
+        files[order.output.parent / TRAINING] = training_lines(inputs.rows, inputs.evaluated)
+    if inputs and inputs.evaluated.items and inputs.evaluated.name is None:
+        files[order.output.parent / ITEMS] = map(_to_line, inputs.evaluated.items)
+    given = [Path(name) for name in (order.data, order.eval_set) if name]
+    problems += refuse_outputs([*files, order.output], given, force=order.force)
+    if problems or inputs is None or target is None:
+        raise ProblemError(problems, exit_code=USAGE)
+    names = {path.name: str(path) for path in files}
+    dataset, eval_set = names.get(TRAINING, order.data), names.get(ITEMS, inputs.evaluated.name)
+    choice = choose(inputs, target, base_config(order.model, dataset, eval_set, run_name(order.model, order.data)))
+    reasons = tuple(explain(choice, inputs, target))
+    files[order.output] = [config_text(reasons, model=order.model, data=order.data)]
+    write_files(files)
+    warnings = (*inputs.warnings, *(() if choice.fits else (may_not_fit(choice, inputs, order),)))
+    return WrittenConfig(
+        order=order, looked=inputs, choice=choice, reasons=reasons, written=tuple(files), warnings=warnings
+    )
+
+
+def base_config(model: str, data: str, eval_set: str | None, name: str) -> Config:
+    """Return a configuration with names and defaults."""
+    return Config(
+        name=name,
+        model=ModelConfig(name=model),
+        data=DataConfig(dataset=data),
+        evaluation=EvaluationConfig(eval_set=eval_set),
+    )
+
+
+def training_lines(rows: RowsShape, evaluated: EvalChoice) -> Iterator[str]:
+    """Yield the rows that are not held out, as lines of JSON."""
+    for row in rows.table:
+        found = find_shape(row, "rows")
+        assert found is not None, "every row was checked"
+        if not evaluated.holds_out(row_texts(found[1].convert(row))):
+            yield _to_line(row)
+
+
+def _to_line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def may_not_fit(choice: Choice, inputs: ModelAndData, order: Order) -> Problem:
+    """Return the warning that the smallest candidate may not fit."""
+    lengths = percentiles(inputs.widths)
+    what = (
+        f"One sequence of {choice.config.data.max_length:,} tokens at a time needs about "
+        f"{size(choice.need.peak_bytes)} of {size(choice.need.available_bytes)}. The longest row has "
+        f"{lengths['longest']:,} tokens; 99 % of the rows have at most {lengths['p99']:,}."
+    )
+    return problem_of("TP037", file=str(order.output), what=what)
+
+
+def config_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
+    """Return the configuration as YAML, each key after its comment."""
+
+    def comment(text: str, indent: str) -> list[str]:
+        return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+    title = (
+        f"A first configuration for the model {model} and the rows {data}, made by `trainproof init`. It has "
+        "not been tried. Keys that are left out have their default: docs/reference/configuration.md explains every key."
+    )
+    lines = [*comment(title, ""), ""]
+    for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):
+        settings = list(members)
+        is_group = settings[0].key != group
+        lines += ["", f"{group}:"] if is_group else []
+        for reason in settings:
+            indent, key = ("  ", reason.key.partition(".")[2]) if is_group else ("", group)
+            lines += [*comment(reason.because, indent), indent + write_yaml({key: reason.value}).rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def refuse_outputs(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:
+    """Return a problem for each output that exists, is a folder or is an input; inputs are never replaced."""
+    problems = []
+    for path in outputs:
+        if any(path.resolve() == each.resolve() for each in given):
+            what, fix = f"{path} is an input; it is not replaced.", "Name a file in another folder with --output."
+        elif path.is_dir():
+            what, fix = f"{path} is a folder.", "Name a file with --output."
+        elif path.exists() and not force:
+            what, fix = f"{path} already exists.", rule("TP035").fix
+        else:
+            continue
+        why = None if path.is_dir() else rule("TP035").why
+        problems.append(problem_of("TP035", file=str(path), what=what, why=why, next=fix))
+    return problems
+
+
+def write_files(files: Mapping[Path, Iterable[str]]) -> None:
+    """Write files atomically, or raise a ProblemError with exit code 2."""
+    for path, lines in files.items():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(lines)
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise write_error(error, path, what=f"The file {path.name}") from error
+
+
+def percentiles(widths: np.ndarray) -> dict[str, int]:
+    """Return percentiles of the row lengths: half of the rows have at most `p50` tokens."""
+    found = {f"p{share}": int(np.percentile(widths, share, method="inverted_cdf")) for share in (50, 90, 99)}
+    return {**found, "longest": int(widths.max())}
+
+
+def run_name(model: str, data: str) -> str:
+    """Return the name of a run: `run_name("models/SmolLM2", "my rows.jsonl")` is `SmolLM2-my-rows`."""
+    words = [Path(model).name.removesuffix(".gguf"), Path(data).stem if Path(data).suffix else Path(data).name]
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("._-")
+    return plain[:40].rstrip("._-") or "first"
