@@ -56,7 +56,7 @@ def measured(model: str, steps: int, settings: dict[str, Any], level: str) -> di
     from trainer.loop.mesh import batch_sharding
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.planning.devices import choose_devices
+    from trainer.runtime import choose_devices
 
     own = {"model": {"name": model}, "mesh": {"device": "cpu", "devices": 1}, "evaluation": {"eval_set": None}}
     config = config_of(settings | own | {"precision": settings.get("precision", {}) | {"cpu_isa": level}})

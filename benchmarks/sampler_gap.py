@@ -44,8 +44,8 @@ from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollouts_of
 from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
-from trainer.planning.devices import choose_devices
 from trainer.recorder.environment import environment
+from trainer.runtime import choose_devices
 
 RESULT = Path(__file__).parent / "results" / "sampler_gap.json"
 TYPES = ("float32", "bfloat16", "float16")

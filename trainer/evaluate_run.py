@@ -50,9 +50,9 @@ from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.data import read_training_rows
 from trainer.objectives.items import unanswerable
-from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
+from trainer.runtime import Devices, choose_devices, init_runtime
 
 
 def evaluate_run(
@@ -168,10 +168,11 @@ def devices_here(config: Config, watch: Watch) -> Devices:
 
     Which devices train is declared, so a run never falls back; what is read from its checkpoint may be on any.
     """
+    init_runtime(config)
     try:
-        return choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+        return choose_devices(config.mesh.device, config.mesh.devices)
     except ProblemError as error:
-        here = choose_devices("auto", None, config.precision.cpu_isa)
+        here = choose_devices("auto", None)
         watch.say(f"{error.problems[0].what} {in_number(here)} is used instead.")
         return here
 

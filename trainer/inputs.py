@@ -13,8 +13,7 @@ from trainer.methods.model import read_model
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data
-from trainer.planning.devices import Devices, element_types_of, refuse_absent_types
-from trainer.planning.remat import with_remat
+from trainer.runtime import Devices, element_types_of, refuse_absent_types
 
 
 def read_inputs(
@@ -53,4 +52,4 @@ def read_inputs(
     scanned = is_scanned(config, model, platform=(platform := devices.platform), devices=len(devices.list))
     mesh = build_mesh(devices.list)
     task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
-    return with_remat(task, available_bytes=devices.memory_bytes), data
+    return task, data

@@ -40,9 +40,8 @@ from trainer.loop.trained_params import keep_params
 from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
-from trainer.planning.devices import Devices, as_target, choose_devices
-from trainer.planning.run_plan import compiled_plan, record_plan
-from trainer.planning.step_work import ideal_seconds
+from trainer.planning.duration import ideal_seconds
+from trainer.planning.plan import compiled_plan, record_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
@@ -52,6 +51,7 @@ from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import manifest_of, parent_of, record_parent, refuse_other_rows, weights_of
+from trainer.runtime import Devices, as_target, choose_devices, init_runtime
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -85,8 +85,11 @@ def run(request: RunRequest, watch: Watch) -> int:
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     read = read_all(request, watch)
-    devices, memory, task, data = read.devices, read.memory, read.task, read.data
-    programs, plan = compiled_plan(task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say)
+    devices, memory, data = read.devices, read.memory, read.data
+    task, programs, plan = compiled_plan(
+        read.task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say
+    )
+    read = replace(read, task=task, rollouts=rollouts_of(task, data))
     refuse_no_room(request.folder, task)
     # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
@@ -185,7 +188,8 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     if problems:
         raise ProblemError(problems, exit_code=2)
     parent = parent_of(request.resume, config)
-    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    init_runtime(config)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
     memory = MemoryWatch(devices.list)
     before = None if request.resume is None else manifest_of(request.resume)
     at = now() if before is None else rendered_at(before)

@@ -13,11 +13,11 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.programs import programs_of
-from trainer.planning.devices import choose_devices
 from trainer.recorder import processor
 from trainer.recorder.environment import environment
 from trainer.recorder.processor import ask_for, level_of
 from trainer.replay.place import fitness_of
+from trainer.runtime import choose_devices
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
 ZEN_4 = f"{HASWELL} avx512f avx512_bf16"

@@ -31,10 +31,8 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.params import parameter_count
 from trainer.model.stacks import Remat
-from trainer.planning.advice import deciding
-from trainer.planning.estimator import Estimator
-from trainer.planning.gpu_memory import available_bytes
-from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.memory import Estimator, ProgramMemory, deciding
+from trainer.runtime import available_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from trainer.first_config.look import ModelAndData, look_at
 from trainer.first_config.reasons import Reason, reasons_of
 from trainer.first_config.split import line_of
 from trainer.first_config.values import percentiles, run_name
-from trainer.planning.devices import this_machine
+from trainer.runtime import init_runtime, this_machine
 
 TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
 
@@ -107,7 +107,11 @@ def make(order: Order) -> WrittenConfig:
     target: Target | None = None
     with collect_problems(problems):
         known = order.on is not None and order.on != THIS_MACHINE
-        target = load_target(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
+        if known:
+            target = load_target(str(order.on))
+        else:
+            init_runtime(config := Config(model=ModelConfig(name=order.model)))
+            target = this_machine(config)
     looked = look_at(order.model, order.data, order.eval_set, problems)
     texts = rows_to_write(order, looked) if looked else {}
     given = [Path(name) for name in (order.data, order.eval_set) if name]

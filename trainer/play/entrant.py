@@ -28,8 +28,8 @@ from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.model.params import Params
-from trainer.planning.devices import Devices
 from trainer.recorder.failure import explain_full_device
+from trainer.runtime import Devices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,15 +18,13 @@ from trainer.evaluation.evaluable import config_of_run
 from trainer.generate.stream import stream_tokens
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
-from trainer.planning.devices import REFUSED, Devices
-from trainer.planning.estimate.part import Part, error_of, total_bytes
-from trainer.planning.estimate.programs import decode_parts
-from trainer.planning.estimate.workload import workload_of
-from trainer.planning.program_memory import parts_document, verdict
+from trainer.planning.formula import FORMULA_ERROR, Part, answering_estimate, total_bytes
+from trainer.planning.memory import parts_document, verdict
 from trainer.planning.words import does_not_fit, in_words
 from trainer.play.entrant import Entrant, bare_entrant, trained_entrant, untrained_entrant
 from trainer.play.question import PlayQuestion
 from trainer.recorder.progress import Watch
+from trainer.runtime import REFUSED, Devices
 
 Event = Mapping[str, Any]
 """What happened, by its key `event`: plan, ready, text, answer or done."""
@@ -175,29 +173,24 @@ def memory_plan(asked: Sequence[tuple[Entrant, Asked]], devices: Devices) -> dic
     """Return what lies on each device while these models answer side by side, as `plan.json` states it of memory."""
     parts = tuple(part for entrant, one in asked for part in parts_of(entrant, one, devices))
     need, available = total_bytes(parts), devices.memory_bytes
-    error = error_of(parts, available)
     return {
         "target": {"name": devices.kind, "memory_source": devices.memory_source},
         "method": "closed_form",
-        "verdict": verdict(need, available, error),
+        "verdict": verdict(need, available, FORMULA_ERROR),
         "need_bytes": need,
         "available_bytes": available,
-        "error_fraction": error,
+        "error_fraction": FORMULA_ERROR,
         "parts": parts_document(parts),
-        "changes": [],
+        "advice": [],
     }
 
 
 def parts_of(entrant: Entrant, asked: Asked, devices: Devices) -> tuple[Part, ...]:
     """Return what one model needs to be loaded and to answer; a checkpoint is read with the optimizer's state."""
     left_out = ONLY_TRAINING[1:] if entrant.where == f"{layout.CHECKPOINTS}/" else ONLY_TRAINING
-    work = workload_of(entrant.task, platform=devices.platform)
-    # One prompt is not shared: what divides its keys and values is what divides the parameters.
-    parts = decode_parts(work, asked, devices=work.shards)
+    parts = answering_estimate(entrant.task, platform=devices.platform, asked=asked)
     return tuple(
-        replace(part, because=f"{entrant.name}: {part.because.removeprefix('evaluation: ')}")
-        for part in parts
-        if part.name not in left_out
+        replace(part, because=f"{entrant.name}: {part.because}") for part in parts if part.name not in left_out
     )
 
 

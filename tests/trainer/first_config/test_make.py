@@ -19,7 +19,7 @@ from trainer.first_config.make import Order, WrittenConfig, make
 from trainer.first_config.values import run_name
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
-from trainer.planning.gpu_memory import CUDA_BYTES
+from trainer.runtime import CUDA_BYTES
 
 
 @pytest.fixture(scope="module")
