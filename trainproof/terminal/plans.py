@@ -44,8 +44,8 @@ def plan_text(plan: dict[str, Any], *, width: int | None = None) -> str:
 def wrap_line(line: str, width: int) -> list[str]:
     """Return a line in pieces of a terminal's width; the later ones begin where its last column does.
 
-    >>> wrap_line("  start   1.0 GiB  added up: no compiler is here", 40)
-    ['  start   1.0 GiB  added up: no compiler', '                   is here']
+    >>> wrap_line("  start   1.0 GiB  estimated: no compiler is here", 41)
+    ['  start   1.0 GiB  estimated: no compiler', '                   is here']
     """
     column = LAST_COLUMN.match(line)
     indent = column.end() if column and column.end() <= width // 2 else len(line) - len(line.lstrip()) + 2

@@ -82,7 +82,7 @@ def run_fork(order: dict[str, Any], folder: Path) -> None:
     except jax.errors.JaxRuntimeError as error:
         answer = {"refusal": str(error)}
     except BaseException:  # noqa: BLE001 - a fork must not return into its parent's loop, whatever happened
-        answer = {"failure": traceback.format_exc()[-2000:]}
+        answer = {"failure": traceback.format_exc().strip().rpartition("\n")[2]}
     new = folder / f"{ANSWER}.new"
     new.write_text(json.dumps(answer))
     new.rename(folder / ANSWER)
@@ -120,8 +120,8 @@ def carry_out(order: dict[str, Any], answers: int) -> dict[str, Any]:
         elif (failure := parse(said.get("refusal", ""))) is not None and failure.need_bytes is not None:
             answer = {"memory": None, "need_bytes": failure.need_bytes, "seconds": seconds, "in_one_piece": False}
         elif said:
-            why = said.get("refusal") or said.get("failure", "")
-            return said if "answer" in said else {"failure": f"The compiler refused the program: {why[-300:].strip()}"}
+            why = " ".join(said.get("refusal", said.get("failure", "")).split())[-300:]
+            return said if "answer" in said else {"failure": f"The compiler refused the program: {why}"}
         elif late:
             return {"failure": f"The compiler gave no answer within {order['limit_seconds']:.0f} s"}
         else:

@@ -55,6 +55,7 @@ def compiler() -> Iterator[Compiler]:
     with pytest.MonkeyPatch.context() as patch, Compiler() as process:
         patch.setattr(ahead.subprocess, "Popen", stand_in)
         process.start()
+        patch.undo()
         yield process
 
 
@@ -138,11 +139,7 @@ def test_a_process_that_does_not_start_is_answered_with_its_output(monkeypatch: 
 
 @pytest.mark.parametrize("program", [None, "signal.pause()"])
 def test_a_parent_that_is_gone_leaves_no_process(program: str | None):
-    order = (
-        b""
-        if program is None
-        else b'{"program": "signal.pause()", "machine": {"platform": "tpu"}, "limit_seconds": 600}\n'
-    )
+    order = json.dumps({"program": program, "machine": {"platform": "tpu"}, "limit_seconds": 600}) + "\n"
     process = subprocess.Popen([sys.executable, "-c", STAND_IN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(b"" if program is None else order.encode())
