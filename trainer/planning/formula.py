@@ -29,7 +29,7 @@ FORMULA_ERROR = 0.3
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CPU_RECOMPUTES = jax.__version_info__ >= (0, 11, 1)
-"""Earlier CPU compilers undo rematerialization."""
+"""Earlier CPU compilers undo rematerialization of unrolled layers."""
 QUANTISED = (".codes", ".scales")
 """Suffixes of the arrays of a quantised kernel."""
 
@@ -154,7 +154,8 @@ class _Formula:
         config, layers, tokens = self.config, self.spec.layers, self.tokens
         second = 0 if config.memory.donate else sum(p.bytes for p in self.state if p.name in ("params", "opt_state"))
         gradients, all_together = self._gradients()
-        keeps_all = config.memory.remat == "none" or (self.cpu and not CPU_RECOMPUTES)
+        undone = self.cpu and not CPU_RECOMPUTES and not self.task.is_scanned
+        keeps_all = config.memory.remat == "none" or undone
         attention, mlp, scores = self._layer()
         whole = attention + mlp + scores * (2 if self.cpu else 1)
         kept = (layers + self.cpu) * whole if keeps_all else layers * tokens * self.spec.embed * self.item

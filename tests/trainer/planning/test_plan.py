@@ -39,7 +39,7 @@ from trainer.planning.changes import advise, changes_of
 from trainer.planning.compile.machines import V5E_1, machine_of
 from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
-from trainer.planning.plan import PlanOptions, estimator_for, plan_for
+from trainer.planning.plan import PlanOptions, estimator_for, plan_for, refuse_what_does_not_fit
 from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.subject import Subject, read_subject
 from trainproof.terminal.plans import largest_in_words, time_lines
@@ -157,7 +157,7 @@ def test_a_model_too_large_for_this_machine_is_refused_before_anything_is_made(t
 
 
 @pytest.mark.slow
-def test_the_public_failure_is_planned_with_changes_that_fit():
+def test_the_public_failure_is_refused_with_its_cure():
     """AdamW on one v5e chip, 64 tokens, nothing donated: 28.12 GiB by the compiler."""
     config = replace(
         GEMMA,
@@ -172,6 +172,11 @@ def test_the_public_failure_is_planned_with_changes_that_fit():
     fitting = [each["set"] for each in plan["advice"] if each["verdict"] == "fits"]
     assert ["optimizer.name=adafactor"] in fitting or ["memory.donate=true", "optimizer.name=adafactor"] in fitting
     assert any("memory.donate=true" in each for each in fitting), "donation costs nothing"
+    with pytest.raises(ProblemError) as refused:
+        refuse_what_does_not_fit(plan, model="gemma-2b")
+    assert (refused.value.exit_code, refused.value.problems[0].code) == (3, "TP710")
+    assert "optimizer.name=adafactor" in (refused.value.problems[0].next or "")
+    refuse_what_does_not_fit(plan | {"forced": True}, model="gemma-2b")
     assert all(each["need_bytes"] + each["frees_bytes"] == plan["need_bytes"] for each in plan["advice"])
 
 
