@@ -33,9 +33,9 @@ from evidence.targets import load_target
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.planning.compile.ahead import Compiler, CompilerError
-from trainer.planning.estimate.programs import estimates
-from trainer.planning.estimator import Estimator
-from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.formula import estimate
+from trainer.planning.memory import Estimator
+from trainer.planning.plan import PlanOptions, plan_config
 from trainer.recorder.environment import environment
 
 FOLDER = Path(__file__).parent
@@ -109,7 +109,7 @@ def _few_layers_of(case: Case, row: dict[str, Any], compiler: Compiler) -> dict[
         config = configured(case, Path(name))
         task = task_of(config, shapes_mesh(case.chips.devices))
         asking = Estimator(platform="tpu", available_bytes=V5E_BYTES, machine=case.chips, compiler=compiler)
-        parts = estimates(task, platform="tpu", asked=case.asked)[case.program]
+        parts = estimate(task, platform="tpu", asked=case.asked)[case.program]
         try:
             answer = asking.extrapolated(case.program, task, case.asked, parts)
         except CompilerError as error:
@@ -170,7 +170,7 @@ def statements() -> dict[str, Any]:
     """Return what a plan says of runs that others have made statements about."""
     found = {}
     for name, (target, document) in STATED.items():
-        plan = plan_for(config_of(document), load_target(target), PlanOptions(advice=False))
+        plan = plan_config(config_of(document), load_target(target), PlanOptions(advice=False))
         time = plan["time"]
         found[name] = {
             "target": target,

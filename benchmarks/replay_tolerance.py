@@ -76,8 +76,8 @@ def trained(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
-    from trainer.planning.devices import choose_devices
     from trainer.replay.repetition import RepeatedRows
+    from trainer.runtime import choose_devices
 
     config = config_of(model, compute)
     task, data = read_inputs(config, choose_devices("cpu", 1))

@@ -29,8 +29,8 @@ from trainer.model.model import combine
 from trainer.model.peft import write_adapter
 from trainer.model.source import ModelSource, resolve
 from trainer.model.stacks import Params
-from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
+from trainer.runtime import choose_devices, init_runtime
 
 
 def export_run(
@@ -54,7 +54,8 @@ def export_run(
     refuse_taken(target)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
-    mesh = build_mesh(choose_devices("auto", None, config.precision.cpu_isa).list)
+    init_runtime(config)
+    mesh = build_mesh(choose_devices("auto", None).list)
     task = Task.of(config, source, mesh)
     if adapter and not task.model.adapters:
         raise ProblemError([no_adapter(folder)], exit_code=2)

@@ -52,12 +52,9 @@ from trainer.model.model import Model, read_model
 from trainer.model.stacks import Remat
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
-from trainer.planning.advice import deciding
-from trainer.planning.devices import this_machine
-from trainer.planning.estimator import Estimator
-from trainer.planning.gpu_memory import available_bytes
-from trainer.planning.program_memory import ProgramMemory
+from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.subject import PACKED_FRACTION
+from trainer.runtime import available_bytes, this_machine
 
 SMALL_PARAMETERS, TINY_PARAMETERS = 100_000_000, 10_000_000
 """Models below the first are trained in full, larger ones with adapters; tiny ones with a larger learning rate."""

@@ -13,8 +13,7 @@ from trainer.model.model import read_model
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
 from trainer.objectives.settings import find_contradictions
-from trainer.planning.devices import Devices, element_types_of, refuse_absent_types
-from trainer.planning.remat import with_remat
+from trainer.runtime import Devices, refuse_absent_types, supported_types
 
 
 def read_inputs(
@@ -42,7 +41,7 @@ def read_inputs(
     refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
-    refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
+    refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
     objective = build_objective(config)
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(
@@ -53,4 +52,4 @@ def read_inputs(
     scanned = is_scanned(config, model, platform=(platform := devices.platform), devices=len(devices.list))
     mesh = build_mesh(devices.list)
     task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
-    return with_remat(task, available_bytes=devices.memory_bytes), data
+    return task, data

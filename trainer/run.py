@@ -34,9 +34,8 @@ from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
 from trainer.objectives.data import Data, record_data
 from trainer.objectives.settings import find_contradictions
-from trainer.planning.devices import Devices, as_target, choose_devices
-from trainer.planning.run_plan import compiled_plan, record_plan
-from trainer.planning.step_work import ideal_seconds
+from trainer.planning.duration import ideal_seconds
+from trainer.planning.plan import compiled_plan, record_plan
 from trainer.recorder.environment import level_of
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
@@ -46,6 +45,7 @@ from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import manifest_of, parent_of, record_parent, refuse_other_rows, weights_of
+from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -116,7 +116,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             held_out=build_held_out(task, data),
             kept=select_kept_states(task, recorder.folder, first=read.first_step),
             asynchronous=devices.platform != "cpu",
-            ideal_seconds=ideal_seconds(task, as_target(devices)),
+            ideal_seconds=ideal_seconds(task, target_from(devices)),
         )
         stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
         outcome = train(loop, states, recorder, checkpoints)
@@ -181,7 +181,8 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     if problems:
         raise ProblemError(problems, exit_code=2)
     parent = parent_of(request.resume, config)
-    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    init_runtime(config)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
     memory = MemoryWatch(devices.list)
     before = None if request.resume is None else manifest_of(request.resume)
     at = now() if before is None else rendered_at(before)

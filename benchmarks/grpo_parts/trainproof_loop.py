@@ -35,7 +35,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import build_rollouts
 from trainer.loop.state import initial_state
-from trainer.planning.devices import choose_devices
+from trainer.runtime import choose_devices
 
 
 def share_of_e(attempt: Attempt) -> float:

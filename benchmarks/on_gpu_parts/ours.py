@@ -15,7 +15,7 @@ GEMMA = "google/gemma-2b"
 
 def device(*, tiny: bool) -> Any:
     """Return the device that is measured."""
-    from trainer.planning.devices import choose_devices
+    from trainer.runtime import choose_devices
 
     return choose_devices("auto" if tiny else "gpu", 1).list[0]
 
@@ -80,13 +80,12 @@ def step(name: str, *, tiny: bool) -> dict[str, Any]:
 
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.planning.estimate.part import total_bytes
-    from trainer.planning.estimate.programs import estimates
-    from trainer.planning.step_work import step_work, useful_flops
+    from trainer.planning.duration import step_work, useful_flops
+    from trainer.planning.formula import estimate, total_bytes
 
     peak, task = products(tiny=tiny)["flops_a_second"], task_of(*STEPS[name], tiny=tiny)
     chosen = task.mesh.devices.flat[0]
-    sums = estimates(task, platform=chosen.platform)
+    sums = estimate(task, platform=chosen.platform)
     program = train_program(task)
     compiled = program.compile()
     [state], frozen = initial_state(task)
@@ -136,7 +135,6 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     from trainer.data.answers import EvalShape
     from trainer.generate.decode import generate
     from trainer.loop.state import initial_params
-    from trainer.planning.estimate.programs import estimates
 
     rows, new, width = (4, 8, 16) if tiny else (32, 160, 64)
     task = task_of(f"{FULL} evaluation.batch_size={rows} evaluation.max_new_tokens={new}", 1, 128, tiny=tiny)

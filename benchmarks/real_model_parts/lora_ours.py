@@ -31,7 +31,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
 from trainer.model.tokenizer import FOLDER as TOKENIZER
-from trainer.planning.devices import choose_devices
+from trainer.runtime import choose_devices
 
 
 def model_of(path: Path, folder: Path) -> ModelConfig:

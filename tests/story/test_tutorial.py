@@ -11,7 +11,7 @@ import jax
 import pytest
 from first_hour import folder_with_weights, rows_in
 
-from trainer.planning import devices
+from trainer import runtime
 from trainproof.command import main
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def followed(block: str) -> None:
 def test_from_rows_to_a_verified_run_by_the_page_alone(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     one = jax.devices("cpu")[:1]  # a student's machine does not have eight
-    monkeypatch.setattr(devices, "devices_of", lambda platform: one if platform == "cpu" else [])
+    monkeypatch.setattr(runtime, "devices_of", lambda platform: one if platform == "cpu" else [])
     folder_with_weights(tmp_path / "my-model")
     blocks = CODE.findall(PAGE)
     assert [language for language, _ in blocks] == ["python", *["sh"] * 6]

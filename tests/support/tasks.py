@@ -10,8 +10,8 @@ from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.devices import choose_devices
-from trainer.planning.run_plan import plan_run
+from trainer.planning.plan import PlanOptions, plan_config
+from trainer.runtime import choose_devices, this_machine
 
 
 def inputs_of(config: Config) -> tuple[Task, Data]:
@@ -26,9 +26,7 @@ def task_of(config: Config) -> Task:
 
 def plan_of(config: Config) -> dict[str, Any]:
     """Return the plan of a configuration on this machine."""
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    task, data = read_inputs(config, devices)
-    return plan_run(task, devices, forced=False, asked=data.asked)
+    return plan_config(config, this_machine(config), PlanOptions(quick=True, advice=False))
 
 
 def first_state_of(config: Config) -> TrainState:

@@ -16,7 +16,6 @@ from evidence.run import read_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
-from trainer.planning.devices import choose_devices
 from trainer.play import trained_entrant
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import write_states
@@ -24,6 +23,7 @@ from trainer.replay.place import place_of
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import replay
 from trainer.run import RunRequest, check
+from trainer.runtime import choose_devices
 
 DATED = (
     "{{ bos_token }}[{{ strftime_now('%d %b %Y') }}]{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</turn>"

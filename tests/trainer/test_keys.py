@@ -32,9 +32,9 @@ from trainer.model.decoder import params_sha256
 from trainer.model.export import export
 from trainer.model.source import resolve
 from trainer.objectives.data import Data
-from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
+from trainer.runtime import choose_devices
 from trainproof.orders.train import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import programs_of
-from trainer.planning.devices import choose_devices
 from trainer.recorder import environment as module
 from trainer.recorder.environment import environment, level_of, request_level
 from trainer.replay.place import fitness_of
+from trainer.runtime import choose_devices
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
 ZEN_4 = f"{HASWELL} avx512f avx512_bf16"

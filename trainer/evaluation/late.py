@@ -44,10 +44,10 @@ from trainer.model.model import build_model
 from trainer.model.source import resolve
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
-from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
+from trainer.runtime import Devices, choose_devices
 
 ADDED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY)
 

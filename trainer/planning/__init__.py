@@ -1,6 +1,5 @@
-"""Before spending: machine, programs' memory, time, findings, advice, and `plan.json` of them. `plan.py` is the story.
+"""Plan a run before it starts: memory, time, and what to change.
 
-`devices` says what there is; `estimator` takes what each program needs from its compiler (`compile`) or from a closed
-form (`estimate`); `step_time`, `duration` and `spending` say what it takes; `changes` and `advice` what to change;
-`out_of_memory` with `account` explains an error. `run_plan` is the plan of the run that is about to begin.
+`plan.py` makes plan.json from `memory.py` (compiled, or `formula.py`), `duration.py`, `findings.py`, `changes.py` and
+`sizes.py`. `compile/` runs the compilers of devices that are not here. `out_of_memory.py` explains pasted errors.
 """

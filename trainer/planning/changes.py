@@ -1,163 +1,217 @@
-"""Settings that make a run smaller, each with what one gives for it."""
+"""Changes that make a run smaller, what each costs, and the cheapest ones with which a run fits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.data.answers import EvalShape
 from trainer.loop.attending import BLOCKWISE_FROM
-from trainer.loop.task import Task
 from trainer.model.model import resolve_remat
 from trainer.objectives import build_objective
-from trainer.planning.devices import ALL_TYPES, instead
-from trainer.planning.estimate.part import total_bytes
-from trainer.planning.estimate.programs import estimate
-from trainer.planning.remat import CHEAPEST_FIRST
-from trainer.planning.words import cost_of
+from trainer.planning.memory import REMATS, WORST_FIRST, Estimator, ProgramMemory, deciding, worst
+from trainer.planning.subject import Subject
+from trainer.runtime import ALL_TYPES, half_type
 
-NARROWER_STATES: dict[str, tuple[Literal["bfloat16", "int8"], ...]] = {
-    "float32": ("bfloat16", "int8"),
-    "bfloat16": ("int8",),
-    "int8": (),
+SMALLEST_LENGTH = 256
+SMALLEST_CHUNK = 256
+SMALLEST_MLP_CHUNK = 2048
+MAX_SETS = 4
+"""Sets of changes that are compiled."""
+LEAST_FREED = 0.01
+"""Share of the need below which a change is not worth naming."""
+
+COSTS = {
+    "memory.donate": "nothing: the memory of the old state is reused",
+    "memory.loss_chunk_tokens": "a few percent of speed",
+    "evaluation.batch_size": "a slower evaluation",
+    "memory.mlp_chunk_tokens": "smaller matrix products; with memory.remat=none the MLP is recomputed",
+    "memory.attention": "attention is computed in blocks and recomputed in the backward pass",
+    "batch.microbatch_size": "smaller matrix products, which are less efficient",
+    "memory.remat=dots": "a few percent more arithmetic: activations and attention are recomputed",
+    "memory.remat": "about a third more arithmetic: layers are recomputed",
+    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
+    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
+    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, stochastically if trained",
+    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
+    "optimizer.max_grad_norm": "gradients are not clipped",
+    "optimizer.state=bfloat16": "moments are rounded stochastically to 2 to 3 decimal digits",
+    "optimizer.state=int8": "moments are quantised to 8 bits in blocks",
+    "optimizer.name": "another optimizer: tune its learning rate and schedule",
+    "method.kind": "adapters are trained instead of all parameters",
+    "mesh.shard_params": "devices exchange parameters in each step",
+    "data.max_length": "longer rows are cut or refused",
 }
-FEWEST_LENGTH = 256
-FEWEST_CHUNK = 256
-FEWEST_MLP_CHUNK = 2048
+"""Cost of a setting, or of a setting with this value."""
+
+
+def cost_of(setting: str) -> str:
+    """Return the cost of a change, written like the argument of `--set`."""
+    return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change of a configuration, of one or several settings that belong together."""
+    """A change of a configuration: settings as `--set` takes them, and the changed configuration."""
 
     settings: tuple[str, ...]
-    """As `--set` takes them."""
     config: Config
 
     @property
+    def kind(self) -> str:
+        """The first setting's key."""
+        return self.settings[0].partition("=")[0]
+
+    @property
     def costs(self) -> str:
-        """What one gives for it."""
+        """What the change costs."""
         return cost_of(self.settings[0])
 
 
-def smaller_runs(config: Config, element_types: Collection[str] | None = None) -> Iterator[tuple[str, Config]]:
-    """Yield single settings that may save memory, each with the configuration that has it.
-
-    Args:
-        config: the run.
-        element_types: those of products that the device has. None: all.
-    """
-    for change in changes_of(config, element_types):
-        if len(change.settings) == 1 and change.config.method.kind == config.method.kind:
-            yield change.settings[0], change.config
-    least = fewest_sequences(config)
-    if config.batch.microbatch_size > least:
-        yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
-
-
-def savings(
-    task: Task, *, platform: str, asked: EvalShape | None = None, element_types: Collection[str] | None = None
-) -> list[tuple[str, int]]:
-    """Return single settings and the bytes that each saves on each device by the closed form, the cheapest first.
-
-    Args:
-        task: the run.
-        platform: cpu, gpu or tpu.
-        asked: what the evaluation asks. None: nothing is evaluated.
-        element_types: as of `smaller_runs`.
-    """
-    need = total_bytes(estimate(task, platform=platform, asked=asked))
-    found = [
-        (setting, need - total_bytes(estimate(task.changed(changed), platform=platform, asked=asked)))
-        for setting, changed in smaller_runs(task.config, element_types)
-    ]
-    return [(setting, saved) for setting, saved in found if saved > 0]
-
-
-def fewest_sequences(config: Config) -> int:
-    """Return the smallest microbatch: one sequence, or a pair where the objective compares two."""
+def smallest_microbatch(config: Config) -> int:
+    """Return the smallest microbatch: one sequence, or two if the objective compares pairs."""
     return 2 if build_objective(config).takes_pairs else 1
 
 
-def changes_of(config: Config, element_types: Collection[str] | None = None) -> Iterator[Change]:
-    """Yield changes that may save memory, the cheapest first; each may be made of what another has left.
+def changes_of(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
+    """Yield changes that may save memory, cheapest first. The element types are those that the device supports."""
+    yield from _same_training(config)
+    yield from _other_training(config, element_types)
+
+
+def _change(config: Config, group: str, **values: Any) -> Change:
+    changed = replace(config, **{group: replace(getattr(config, group), **values)})
+    written = {key: "true" if value is True else "null" if value is None else value for key, value in values.items()}
+    settings = tuple(f"{group}.{key}={value}" for key, value in written.items())
+    return Change(settings=settings, config=changed)
+
+
+def _same_training(config: Config) -> Iterator[Change]:
+    """Yield changes after which the same is trained."""
+    memory, batch = config.memory, config.batch
+    if not memory.donate:
+        yield _change(config, "memory", donate=True)
+    if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > SMALLEST_CHUNK:
+        yield _change(config, "memory", loss_chunk_tokens=SMALLEST_CHUNK)
+    if config.evaluation.batch_size > 1:
+        yield _change(config, "evaluation", batch_size=1)
+    if (memory.mlp_chunk_tokens or batch.microbatch_size * config.data.max_length) > SMALLEST_MLP_CHUNK:
+        yield _change(config, "memory", mlp_chunk_tokens=SMALLEST_MLP_CHUNK)
+    if memory.attention == "plain":
+        yield _change(config, "memory", attention="auto")
+    elif memory.attention == "auto" and config.data.max_length < BLOCKWISE_FROM:
+        yield _change(config, "memory", attention="blockwise")
+    microbatch, steps = batch.microbatch_size, batch.accumulation_steps
+    while microbatch % 2 == 0 and microbatch > smallest_microbatch(config):
+        microbatch, steps = microbatch // 2, steps * 2
+        yield _change(config, "batch", microbatch_size=microbatch, accumulation_steps=steps)
+    for remat in REMATS[REMATS.index(resolve_remat(config)) + 1 :]:
+        yield _change(config, "memory", remat=remat)
+
+
+def _other_training(config: Config, element_types: Sequence[str]) -> Iterator[Change]:
+    """Yield changes of precision, optimizer, method or data."""
+    optimizer = config.optimizer
+    for key, value in (("compute", config.precision.compute), ("params", config.precision.params)):
+        if value == "float32" != (narrow := half_type(key, config, element_types)):
+            yield _change(config, "precision", **{key: narrow})
+    if optimizer.max_grad_norm is not None:
+        yield _change(config, "optimizer", max_grad_norm=None)
+    if optimizer.name == "adamw":
+        for state in {"float32": ("bfloat16", "int8"), "bfloat16": ("int8",)}.get(optimizer.state, ()):
+            yield _change(config, "optimizer", state=state)
+        wide = {} if optimizer.state == "float32" else {"state": "float32"}
+        yield _change(config, "optimizer", name="adafactor", **wide)
+    if config.method.kind == "full":
+        yield _change(config, "method", kind="lora")
+    if config.data.max_length > SMALLEST_LENGTH:
+        yield _change(config, "data", max_length=config.data.max_length // 2)
+
+
+def advise(
+    subject: Subject,
+    estimator: Estimator,
+    programs: Sequence[ProgramMemory],
+    candidates: Callable[[Config], list[Change]] = lambda config: list(changes_of(config)),
+) -> list[dict[str, Any]]:
+    """Return sets of changes as in plan.json, those that fit first: single changes, and the cheapest that fit together.
 
     Args:
-        config: the run.
-        element_types: those of products that the device has. None: all.
+        subject: A run that does not fit, or may not.
+        estimator: Verifies sets; its formula, scaled to the programs of the run, orders the candidates.
+        programs: Memory of the run.
+        candidates: Changes of a configuration that the device can compute, cheapest first.
     """
-    yield from _without_loss(config)
-    yield from _smaller_microbatches(config)
-    yield from _other_runs(config, element_types)
+    search = _Search(subject, estimator, deciding(programs).peak_bytes)
+    found = [*search.single(candidates(subject.task.config)), *search.together(candidates)]
+    found = [each for each in found if each["frees_bytes"] >= LEAST_FREED * search.need]
+    return sorted(found, key=lambda each: -WORST_FIRST.index(each["verdict"]))[:MAX_SETS]
 
 
-def _without_loss(config: Config) -> Iterator[Change]:
-    """Yield changes after which the same thing is learned."""
-    memory = config.memory
-    if not memory.donate:
-        yield _change("memory.donate=true", replace(config, memory=replace(memory, donate=True)))
-    if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > FEWEST_CHUNK:
-        fewer = replace(config, memory=replace(memory, loss_chunk_tokens=FEWEST_CHUNK))
-        yield _change(f"memory.loss_chunk_tokens={FEWEST_CHUNK}", fewer)
-    if config.evaluation.batch_size > 1:
-        alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
-        yield _change("evaluation.batch_size=1", alone)
-    chunk = memory.mlp_chunk_tokens or config.batch.microbatch_size * config.data.max_length
-    if chunk > FEWEST_MLP_CHUNK:
-        in_chunks = replace(config, memory=replace(memory, mlp_chunk_tokens=FEWEST_MLP_CHUNK))
-        yield _change(f"memory.mlp_chunk_tokens={FEWEST_MLP_CHUNK}", in_chunks)
-    if memory.attention == "plain":
-        yield _change("memory.attention=auto", replace(config, memory=replace(memory, attention="auto")))
-    elif memory.attention == "auto" and config.data.max_length < BLOCKWISE_FROM:
-        yield _change("memory.attention=blockwise", replace(config, memory=replace(memory, attention="blockwise")))
+class _Search:
+    """Candidates for changes of one run."""
 
+    def __init__(self, subject: Subject, estimator: Estimator, need: int) -> None:
+        self.subject, self.estimator, self.need = subject, estimator, need
+        self.limit = estimator.available_bytes or 0
+        self.formula, self.scale = estimator.by_formula(), 1.0
+        self.scale = need / self.expected(subject.task.config)
 
-def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
-    """Yield 16 bits in place of 32, in a type that the device has."""
-    precision = config.precision
-    there = ALL_TYPES if element_types is None else element_types
-    if precision.compute == "float32" != (narrow := instead("compute", config, there)):
-        changed = replace(precision, compute=narrow)
-        yield _change(f"precision.compute={narrow}", replace(config, precision=changed))
-    if precision.params == "float32" != (narrow := instead("params", config, there)):
-        changed = replace(precision, params=narrow)
-        yield _change(f"precision.params={narrow}", replace(config, precision=changed))
+    def expected(self, config: Config) -> float:
+        """Return the scaled estimate; a configuration that cannot be built saves nothing."""
+        try:
+            programs = self._programs(config, self.formula)
+        except ProblemError:
+            return float("inf")
+        return self.scale * max(program.peak_bytes for program in programs)
 
+    def single(self, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
+        """Yield changes that are enough alone, one of each setting."""
+        by_kind: dict[str, list[Change]] = {}
+        for change in changes:
+            if self.expected(change.config) <= min(self.limit, (1 - LEAST_FREED) * self.need):
+                by_kind.setdefault(change.kind, []).append(change)
+        for same in list(by_kind.values())[: MAX_SETS - 1]:
+            # If the first value of a setting is refused, its last one is tried.
+            for change in same[:1] + same[1:][-1:]:
+                yield (found := self.verified((change,)))
+                if found["verdict"] == "fits":
+                    break
 
-def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
-    """Yield changes that cost speed, precision or another look at what is learned."""
-    memory, optimizer = config.memory, config.optimizer
-    for kind in CHEAPEST_FIRST[CHEAPEST_FIRST.index(resolve_remat(config)) + 1 :]:
-        yield _change(f"memory.remat={kind}", replace(config, memory=replace(memory, remat=kind)))
-    yield from _narrower(config, element_types)
-    if optimizer.max_grad_norm is not None:
-        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
-    if optimizer.name == "adamw":
-        for state in NARROWER_STATES[optimizer.state]:
-            yield _change(f"optimizer.state={state}", replace(config, optimizer=replace(optimizer, state=state)))
-        wide = ("optimizer.state=float32",) if optimizer.state != "float32" else ()
-        adafactor = replace(config, optimizer=replace(optimizer, name="adafactor", state="float32"))
-        yield Change(settings=("optimizer.name=adafactor", *wide), config=adafactor)
-    if config.method.kind == "full":
-        yield _change("method.kind=lora", replace(config, method=replace(config.method, kind="lora")))
-    if config.data.max_length > FEWEST_LENGTH:
-        half_length = config.data.max_length // 2
-        shorter = replace(config, data=replace(config.data, max_length=half_length))
-        yield _change(f"data.max_length={half_length}", shorter)
+    def together(self, candidates: Callable[[Config], list[Change]]) -> Iterator[dict[str, Any]]:
+        """Add the cheapest change that saves memory until the estimator says that the run fits; yield what it tried."""
+        taken: tuple[Change, ...] = ()
+        config, now = self.subject.task.config, float(self.need)
+        while True:
+            kinds = {change.kind for change in taken}
+            saving = (
+                change
+                for change in candidates(config)
+                if change.kind not in kinds and self.expected(change.config) < (1 - LEAST_FREED) * now
+            )
+            if (change := next(saving, None)) is None:
+                return
+            taken, config, now = (*taken, change), change.config, self.expected(change.config)
+            if now <= self.limit and len(taken) > 1:
+                yield (found := self.verified(taken))
+                if found["verdict"] == "fits":
+                    return
 
+    def verified(self, changes: tuple[Change, ...]) -> dict[str, Any]:
+        """Plan the run with changes; the last one has the whole configuration."""
+        programs = self._programs(changes[-1].config, self.estimator)
+        decides = deciding(programs)
+        return {
+            "set": [setting for change in changes for setting in change.settings],
+            "verdict": worst(program.verdict for program in programs),
+            "method": decides.method,
+            "need_bytes": decides.peak_bytes,
+            "frees_bytes": self.need - decides.peak_bytes,
+            "costs": "; ".join(dict.fromkeys(change.costs for change in changes)),
+        }
 
-def _smaller_microbatches(config: Config) -> Iterator[Change]:
-    """Yield smaller microbatches with as many more of them, so that a step learns from as many rows."""
-    size, times = config.batch.microbatch_size, 1
-    while size % 2 == 0 and size > fewest_sequences(config):
-        size, times = size // 2, times * 2
-        accumulated = config.batch.accumulation_steps * times
-        batch = replace(config.batch, microbatch_size=size, accumulation_steps=accumulated)
-        settings = (f"batch.microbatch_size={size}", f"batch.accumulation_steps={accumulated}")
-        yield Change(settings=settings, config=replace(config, batch=batch))
-
-
-def _change(setting: str, config: Config) -> Change:
-    return Change(settings=(setting,), config=config)
+    def _programs(self, config: Config, estimator: Estimator) -> list[ProgramMemory]:
+        changed = self.subject.changed(config)
+        return estimator.programs(changed.task, changed.asked)

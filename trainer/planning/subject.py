@@ -1,4 +1,4 @@
-"""What is planned: the task on a target that need not be here, and how many of its tokens are real."""
+"""Read the run that is planned: its task on a target that need not be present, and its data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evidence.targets import Target
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.data.conversations import row_prompt
@@ -20,61 +20,69 @@ from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.model import Model, build_model
+from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
 from trainer.objectives.settings import find_contradictions
-from trainer.planning.remat import with_remat
+from trainer.runtime import too_few_devices
 
-CHARACTERS_A_TOKEN = 3.5
-"""Assumed where a model's tokenizer is not here: English text has 3.5 to 4.5 characters a token, numbers fewer."""
-
+CHARACTERS_PER_TOKEN = 3.5
+"""Assumed if the tokenizer is missing: English text has 3.5 to 4.5 characters a token, numbers fewer."""
 ASSUMED_FROM_ROWS = 2_000
-"""Generated rows that an assumption is made of; more of the same generator say the same."""
-
+"""Generated rows that an assumption is based on."""
 PACKED_FRACTION = 0.95
-"""Share of real tokens assumed of packed sequences."""
+"""Assumed share of real tokens in packed sequences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """How many of a step's tokens are real."""
+    """Share of the tokens of a step that are not padding, or None if unknown, and where it is from."""
 
     real_fraction: float | None
-    """Share of tokens that are not padding. None: the rows could not be read."""
     source: str
-    """Counted or assumed, and how."""
 
 
-UNKNOWN_TOKENS = Tokens(real_fraction=None, source="completions are drawn; how long they are shows the run")
+UNKNOWN_TOKENS = Tokens(real_fraction=None, source="completions are drawn during the run; their length is unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A run as it is planned."""
+class Dataset:
+    """The data of a run, which is the same for every target.
 
-    task: Task
+    Attributes:
+        asked: Shape of the evaluation prompts, or None if nothing is evaluated.
+        longest: Longest sequence of the rows, one of `task.lengths`, or None if the rows were not tokenized.
+        rows: Rows of the dataset, including generated ones.
+        warnings: Problems of rows.
+        seen: Problems of evaluation items that are also training rows.
+    """
+
     asked: EvalShape | None
     tokens: Tokens
     longest: int | None = None
-    """Tokens of the longest sequences that the rows need, of `task.lengths`. None: the rows were not counted."""
     rows: int = 0
-    """Of the dataset, generated ones among them."""
     warnings: tuple[Problem, ...] = ()
     seen: tuple[Problem, ...] = ()
-    """About evaluation items that the model is taught."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(Dataset):
+    """A planned run."""
+
+    task: Task
 
     def changed(self, config: Config) -> Subject:
-        """Return the run under another configuration of the same model, on the same devices."""
+        """Return the run with another configuration of the same model on the same devices."""
         return replace(self, task=self.task.changed(config))
 
 
-def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = lambda line: None) -> Subject:
-    """Return what is planned of a configuration on a target. No weight is read; no login is needed for known models.
+def read_subject(config: Config, target: Target, *, say: Callable[[str], None] = lambda line: None) -> Subject:
+    """Read a run that is planned for a target. No weights are read, and known models need no download.
 
     Raises:
-        ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
+        ProblemError: Exit code 2; everything that is wrong with model, rows and evaluation set. Exit code 3; too few
+            devices.
     """
     devices = devices_used(config, target)
     refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
@@ -82,51 +90,34 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
         raise ProblemError(problems, exit_code=2)
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
-    task = with_remat(task, available_bytes=target.memory_bytes)
     if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
-    read = _dataset_shape(replace(config, mesh=type(config.mesh)()))
-    return Subject(
-        task=task,
-        asked=read.asked,
-        tokens=read.tokens,
-        longest=read.longest,
-        rows=read.rows,
-        warnings=read.warnings,
-        seen=read.seen,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetShape:
-    """What is read of the rows, the same for every target."""
-
-    asked: EvalShape | None
-    tokens: Tokens
-    longest: int | None = None
-    rows: int = 0
-    warnings: tuple[Problem, ...] = ()
-    seen: tuple[Problem, ...] = ()
+    return Subject(task=task, **vars(_read_dataset(replace(config, mesh=type(config.mesh)()))))
 
 
 @lru_cache(maxsize=4)
-def _dataset_shape(config: Config) -> DatasetShape:
-    """Return what the rows of a configuration say; read once for all targets.
+def _read_dataset(config: Config) -> Dataset:
+    """Read the data of a configuration, once for all targets.
 
     Raises:
-        ProblemError: exit code 2; all that is wrong with rows and evaluation set.
+        ProblemError: Exit code 2; everything that is wrong with rows and evaluation set.
     """
     model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
-    if not has_tokenizer(model):
+    if not model.source.has_tokenizer:
         tokens, rows = assumed_tokens(config)
-        return DatasetShape(asked=assumed_asked(config), tokens=tokens, rows=rows)
+        return Dataset(asked=assumed_asked(config), tokens=tokens, rows=rows)
     problems: list[Problem] = []
     data = read_data(config, model, build_objective(config), problems, devices=1)
     problems += data.refused if data else []
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
-    return DatasetShape(
+    return dataset_of(config, data)
+
+
+def dataset_of(config: Config, data: Data) -> Dataset:
+    """Return what a plan needs of data that was read."""
+    return Dataset(
         asked=data.asked,
         tokens=counted_tokens(config, data),
         longest=max(data.source.lengths_in_use),
@@ -137,28 +128,20 @@ def _dataset_shape(config: Config) -> DatasetShape:
 
 
 def devices_used(config: Config, target: Target) -> int:
-    """Return how many of a target's devices a run uses.
+    """Return how many devices of a target a run uses.
 
     Raises:
-        ProblemError: exit code 3; it asks for more than there are.
+        ProblemError: Exit code 3; there are fewer devices.
     """
-    if config.mesh.devices is None or config.mesh.devices <= target.devices:
-        return config.mesh.devices or target.devices
-    what = f"mesh.devices asks for {config.mesh.devices} devices; {target.name} has {target.devices}."
-    advice = f"Use --set mesh.devices={target.devices}, or leave it out to use all of them."
-    problem = problem_of(
-        "TP702", file="mesh.devices", what=what, why=None, expected=f"at most {target.devices}", next=advice
-    )
-    raise ProblemError([problem], exit_code=3)
-
-
-def has_tokenizer(model: Model) -> bool:
-    """Return whether the model's tokenizer is on this machine."""
-    return model.source.has_tokenizer
+    count = config.mesh.devices or target.devices
+    if count > target.devices:
+        problem = too_few_devices(count, target.devices, f"{target.name} has {target.devices}")
+        raise ProblemError([problem], exit_code=3)
+    return count
 
 
 def counted_tokens(config: Config, data: Data) -> Tokens:
-    """Return the share of real tokens as the rows have it."""
+    """Return the share of real tokens in tokenized rows."""
     if build_objective(config).updates_per_rollout:
         return UNKNOWN_TOKENS
     longest = config.data.max_length
@@ -168,11 +151,7 @@ def counted_tokens(config: Config, data: Data) -> Tokens:
 
 
 def assumed_asked(config: Config) -> EvalShape | None:
-    """Return what an evaluation set asks, its tokens assumed of its characters.
-
-    Raises:
-        ProblemError: exit code 2; it cannot be read.
-    """
+    """Return the shape of the evaluation prompts with token counts assumed from characters, or None without a set."""
     if config.evaluation.eval_set is None:
         return None
     rows = read_eval_set(config.evaluation.eval_set).rows
@@ -180,11 +159,7 @@ def assumed_asked(config: Config) -> EvalShape | None:
 
 
 def assumed_tokens(config: Config) -> tuple[Tokens, int]:
-    """Return the share of real tokens, those of each row assumed of its characters, and how many rows there are.
-
-    Raises:
-        ProblemError: exit code 2; the rows cannot be read.
-    """
+    """Return the share of real tokens, assumed from the characters of the rows, and the number of rows."""
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
     count = len(rows) + config.data.generated_rows - few
@@ -193,26 +168,26 @@ def assumed_tokens(config: Config) -> tuple[Tokens, int]:
     longest = config.data.max_length
     counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
     fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)
-    how = f"assumed: {CHARACTERS_A_TOKEN:g} characters a token in {len(rows):,} rows"
+    how = f"assumed: {CHARACTERS_PER_TOKEN:g} characters a token in {len(rows):,} rows"
     if config.data.packing:
         how += f", sequences packed to {PACKED_FRACTION:.0%}"
     return Tokens(real_fraction=fraction, source=f"{how}; the model's tokenizer is not on this machine"), count
 
 
 def assumed_count(texts: Sequence[str]) -> list[int]:
-    """Return the tokens that texts may have: `assumed_count(["seven is"])` is `[3]`."""
-    return [max(1, math.ceil(len(text) / CHARACTERS_A_TOKEN)) for text in texts]
+    """Return assumed token counts: `assumed_count(["seven is"])` is `[3]`."""
+    return [max(1, math.ceil(len(text) / CHARACTERS_PER_TOKEN)) for text in texts]
 
 
 def text_of(row: dict[str, Any]) -> str:
-    """Return all words of a row, whatever its shape."""
+    """Return all text of a row, whatever its shape."""
     return row_prompt(row) + " ".join(
         _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})
     )
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts inside a value."""
+    """Return all strings in a value."""
     if isinstance(value, dict):
         return [text for inner in value.values() for text in _texts(inner)]
     if isinstance(value, list):

@@ -24,10 +24,10 @@ from trainer.inputs import read_inputs
 from trainer.loop.task import Task
 from trainer.model.source import hint_model_path
 from trainer.objectives.data import Data
-from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import NATIVE, Level, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
+from trainer.runtime import Devices, choose_devices, init_runtime
 
 DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 """Packages that decide the bits of a step."""
@@ -170,8 +170,9 @@ def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
         what = "The run is not sealed: it is under way, or was killed."
         then = "Wait for its end, or continue it with trainproof train --resume."
         raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=2)
+    init_runtime(run.config)
     config = config_here(run, request)
-    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
     fitness = fitness_of(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
     if refused := [each for each in fitness.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
@@ -197,7 +198,7 @@ def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:
         config = replace(config, model=replace(config.model, name=request.model))
-    here = len(choose_devices(config.mesh.device, None, config.precision.cpu_isa).list)
+    here = len(choose_devices(config.mesh.device, None).list)
     there = run.manifest["devices"]["count"]
     return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
 

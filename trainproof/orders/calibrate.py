@@ -1,51 +1,61 @@
-"""What `trainproof plan --calibrate` does: measured runs are compared with what is predicted, and kept or forgotten."""
+"""`trainproof plan --calibrate`: compare measured runs with their predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from evidence.layout import MANIFEST
-from schemas.formats import quantity
+from evidence.targets import Target
 from schemas.problems import ProblemError, problem_of
-from trainer.planning import calibration
-from trainer.planning.calibration import Measured
-from trainer.planning.measured_runs import measured_of
+from trainer.planning.calibration import Calibration, calibrate_from_run
 
 
 def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
-    """Hold runs against what is predicted of them, keep them for later plans, and return what came of each.
+    """Return the ratios of measured runs to their predictions, and which runs were left out.
 
     Args:
         runs: run folders, or folders of them.
 
     Raises:
-        ProblemError: exit code 2; there is no such folder, or not one of the runs is of use.
+        ProblemError: exit code 2; there is no such folder, or no run can be used.
     """
-    used: list[Measured] = []
+    used, left = _read(runs)
+    return {"used": [each.document() for each in used], "left_out": left}
+
+
+def step_ratio(runs: Sequence[Path], target: Target) -> float:
+    """Return the median of measured over predicted step time of the runs on a target's kind of device.
+
+    Raises:
+        ProblemError: exit code 2; no run can be used.
+    """
+    used, _ = _read(runs, target)
+    return median(each.step_ratio for each in used)
+
+
+def _read(runs: Sequence[Path], target: Target | None = None) -> tuple[list[Calibration], list[dict[str, str]]]:
+    used: list[Calibration] = []
     left: list[dict[str, str]] = []
     for folder in folders_of(runs):
-        found = measured_of(folder)
-        if isinstance(found, Measured):
+        found = calibrate_from_run(folder)
+        if isinstance(found, Calibration) and target is not None and found.kind not in target.device_kinds:
+            found = f"it ran on {found.device}"
+        if isinstance(found, Calibration):
             used.append(found)
         else:
             left.append({"run": str(folder), "because": found})
     if not used:
-        reasons = "; ".join(f"{each['run']}: {each['because']}" for each in left) or "there is no run in it"
-        problem = problem_of("TP747", file=", ".join(map(str, runs)), what=f"No run is of use: {reasons}")
+        reasons = "; ".join(f"{each['run']}: {each['because']}" for each in left) or "the folder contains no run"
+        problem = problem_of("TP747", file=", ".join(map(str, runs)), what=f"No run can be used: {reasons}")
         raise ProblemError([problem], exit_code=2)
-    file = calibration.keep(used)
-    return {"file": str(file), "used": [each.document() for each in used], "left_out": left}
-
-
-def forget_runs() -> dict[str, Any]:
-    """Forget every run that plans were narrowed by."""
-    return {"forgotten": calibration.forget()}
+    return used, left
 
 
 def folders_of(named: Sequence[Path]) -> list[Path]:
-    """Return the run folders that are named, and of other folders the run folders inside."""
+    """Return the named run folders, and the run folders inside other folders."""
     found: list[Path] = []
     for folder in named:
         inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
@@ -54,14 +64,11 @@ def folders_of(named: Sequence[Path]) -> list[Path]:
 
 
 def calibration_text(answer: dict[str, Any]) -> str:
-    """Return what was learned as text, one line a run."""
-    if "forgotten" in answer:
-        return "Forgotten.\n" if answer["forgotten"] else "There was nothing to forget.\n"
-    lines = [f"Plans are narrowed by {quantity(len(answer['used']), 'run')} more, kept in {answer['file']}:"]
+    """Return the ratios as text, one line a run."""
+    lines = []
     for each in answer["used"]:
-        memory = "" if each["memory_ratio"] is None else f", memory {each['memory_ratio']:.3g} × ({each['method']})"
-        lines.append(
-            f"  {each['run']} on {each['device']}: a step took {each['step_ratio']:.3g} × as predicted{memory}"
-        )
-    lines += [f"  not used: {each['run']}: {each['because']}" for each in answer["left_out"]]
+        memory = "" if each["memory_ratio"] is None else f", memory {each['memory_ratio']:.3g} × the plan"
+        lines.append(f"{each['run']} on {each['device']}: steps took {each['step_ratio']:.3g} × the prediction{memory}")
+    lines += [f"skipped {each['run']}: {each['because']}" for each in answer["left_out"]]
+    lines.append("Add --config FILE to plan another run with these step times.")
     return "\n".join(lines) + "\n"

@@ -12,10 +12,10 @@ from evidence.writing import as_json_text
 from schemas.problems import ProblemError
 from schemas.render import as_dicts, as_sentence
 from trainer.evaluation.late import evaluate_run
-from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
 from trainer.run import RunRequest, check, run
+from trainer.runtime import use_compilation_cache
 from trainproof.orders.train import RUNS, TrainFlags, order_of
 
 
@@ -26,7 +26,7 @@ def carry_out(flags: TrainFlags, watch: Watch) -> int:
         ProblemError: as `run` and `evaluate_run`; what is wrong with a run found by `--resume auto` is said instead.
     """
     if flags.session is not None:
-        for line in keep_programs((flags.output or RUNS / "run").parent / PROGRAMS):
+        for line in use_compilation_cache((flags.output or RUNS / "run").parent / PROGRAMS):
             watch.say(line)
     for request in requests_of(flags, watch):
         try:

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 from evidence import layout
 from evidence.extras import need
 from schemas.problems import ProblemError, problem_of
-from trainer.planning.out_of_memory.explain import explanation
-from trainer.planning.out_of_memory.read import MOST_CHARACTERS, read_out_of_memory
+from trainer.planning.out_of_memory import MAX_CHARACTERS, explanation, read_out_of_memory
 
 STANDARD_INPUT = "-"
 
@@ -37,9 +36,8 @@ def explain(source: str, *, config: Path | None, settings: Sequence[str]) -> dic
         return explanation(failure)
     need("plan --config", "train")
     from trainer.config.load import load_config
-    from trainer.planning.account import account_of
 
-    return explanation(failure, account_of(load_config(config, settings=settings), failure))
+    return explanation(failure, load_config(config, settings=settings))
 
 
 def _text(source: str) -> str:
@@ -70,12 +68,12 @@ def _text(source: str) -> str:
 
 
 def _end_of(file: BinaryIO) -> str:
-    """Return the last `MOST_CHARACTERS` bytes of a file or a pipe, which may be longer than memory is."""
+    """Return the last `MAX_CHARACTERS` bytes of a file or a pipe, which may be longer than memory is."""
     end, seen = b"", 0
-    while piece := file.read(MOST_CHARACTERS):
-        end, seen = (end + piece)[-MOST_CHARACTERS:], seen + len(piece)
-    if seen > MOST_CHARACTERS:
-        sys.stderr.write(f"Of {seen:,} bytes the last {MOST_CHARACTERS:,} are read.\n")
+    while piece := file.read(MAX_CHARACTERS):
+        end, seen = (end + piece)[-MAX_CHARACTERS:], seen + len(piece)
+    if seen > MAX_CHARACTERS:
+        sys.stderr.write(f"Of {seen:,} bytes the last {MAX_CHARACTERS:,} are read.\n")
     return end.decode("utf-8", errors="replace")
 
 

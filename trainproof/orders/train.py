@@ -14,9 +14,10 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.session import session_limit
-from trainer.planning.rehearsing import rehearsed_here
+from trainer.planning.smoke_shape import resolve_shape_here
 from trainer.resumable import AUTO
 from trainer.run import RunRequest
+from trainer.runtime import init_runtime
 
 RUNS = Path("submission_runs")
 
@@ -88,7 +89,9 @@ def resolved_config(flags: TrainFlags) -> Config:
         raise ProblemError([nothing_named()], exit_code=2)
     path = flags.config or Path(flags.resume or "") / CONFIG
     config = load_config(path, overlay=flags.smoke_config, flags=flags.overrides(), settings=flags.settings)
-    return rehearsed_here(config, device_is_stated=flags.device is not None)
+    if config.model.shape == "auto":
+        init_runtime(config)
+    return resolve_shape_here(config, device_is_stated=flags.device is not None)
 
 
 def nothing_named() -> Problem:

@@ -44,8 +44,8 @@ def plan_text(plan: dict[str, Any], *, width: int | None = None) -> str:
 def wrap_line(line: str, width: int) -> list[str]:
     """Return a line in pieces of a terminal's width; the later ones begin where its last column does.
 
-    >>> wrap_line("  start   1.0 GiB  added up: no compiler is here", 40)
-    ['  start   1.0 GiB  added up: no compiler', '                   is here']
+    >>> wrap_line("  start   1.0 GiB  estimated: no compiler is here", 41)
+    ['  start   1.0 GiB  estimated: no compiler', '                   is here']
     """
     column = LAST_COLUMN.match(line)
     indent = column.end() if column and column.end() <= width // 2 else len(line) - len(line.lstrip()) + 2
@@ -163,18 +163,15 @@ def sessions_words(sessions: Sequence[int]) -> str:
 
 
 def change_lines(plan: dict[str, Any]) -> list[str]:
-    """Return what to change, verified by planning it again; else what would save memory by the sums."""
-    if plan.get("advice"):
-        lines = ["", "What to change, each planned again for this target:"]
-        for each in plan["advice"]:
-            settings = " ".join(f"--set {setting}" for setting in each["set"])
-            lines.append(f"  {VERDICTS[each['verdict']]:<12} {size(each['need_bytes']):>12}  {settings}")
-            lines.append(f"  {'':<12} {'':>12}  costs: {each['costs']}")
-        return lines
-    if not plan["changes"]:
+    """Return what to change, each set planned again."""
+    if not plan.get("advice"):
         return []
-    lines = ["", "What would save memory, each alone:"]
-    return lines + [f"  {size(change['saves_bytes']):>12}  --set {change['set']}" for change in plan["changes"]]
+    lines = ["", "What to change, each planned again for this target:"]
+    for each in plan["advice"]:
+        settings = " ".join(f"--set {setting}" for setting in each["set"])
+        lines.append(f"  {VERDICTS[each['verdict']]:<12} {size(each['need_bytes']):>12}  {settings}")
+        lines.append(f"  {'':<12} {'':>12}  costs: {each['costs']}")
+    return lines
 
 
 def finding_lines(plan: dict[str, Any]) -> list[str]:
@@ -191,7 +188,7 @@ def grid_lines(table: dict[str, Any]) -> list[str]:
     cells = {(cell["max_length"], cell["microbatch_size"]): cell for cell in table["cells"]}
     lines = ["Need in GiB by microbatch (across) and length (down):"]
     some_compiled = any(cell["method"] == "compiler" for cell in table["cells"])
-    how = "; * compiled, the others added up" if some_compiled else ""
+    how = "; * compiled, the others estimated" if some_compiled else ""
     lines.append(f"+ fits, ~ tight, - does not fit{how}")
     lines.append(f"{'':>6}" + "".join(f"{count:>8}" for count in table["microbatch_sizes"]))
     for length in table["max_lengths"]:

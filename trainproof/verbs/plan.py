@@ -22,9 +22,9 @@ Hours = Annotated[
     float | None, typer.Option(min=0, help="Hours of training that somebody stated; the plan says if they hold.")
 ]
 Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Learn from measured runs (RUNS), so that later plans are narrower.")
+    bool,
+    typer.Option("--calibrate", help="Compare measured RUNS with their plans; with --config, use them."),
 ]
-Forget = Annotated[bool, typer.Option("--forget", help="With --calibrate: forget what was learned.")]
 Runs = Annotated[
     list[Path] | None, typer.Argument(help="With --calibrate: runs, or folders of them. Default: submission_runs.")
 ]
@@ -38,7 +38,7 @@ def plan(
         str | None, typer.Option(help="A machine of the table, or a YAML file of your own. Default: this machine.")
     ] = None,
     where: Annotated[bool, typer.Option("--where", help="Plan for every machine of the table.")] = False,
-    exact: Annotated[bool, typer.Option("--exact", help="Compile every program whole.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Compile every program, also far from the limit.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Compile nothing: formulas alone.")] = False,
     grid: Annotated[bool, typer.Option("--grid", help="Which microbatches fit at which length.")] = False,
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Search the largest microbatch that fits.")] = False,
@@ -47,7 +47,6 @@ def plan(
     explain_oom: ExplainOom = None,
     hours: Hours = None,
     calibrate: Calibrate = False,
-    forget: Forget = False,
     runs: Runs = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,12 +54,12 @@ def plan(
     if explain_oom is not None:
         _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
         return
-    if calibrate:
-        _calibrate(runs or ([] if forget else [RUNS]), forget=forget, as_json=as_json)
+    if calibrate and config is None:
+        _calibrate(runs or [RUNS], as_json=as_json)
         return
-    if forget or runs or config is None:
-        what = f"'{runs[0]}' is for --calibrate." if runs else "--forget is for --calibrate." if forget else ""
-        message = f"{what or 'Missing option --config.'} {FROM_A_CONFIGURATION}"
+    if config is None or (runs and not calibrate):
+        what = f"'{runs[0]}' is for --calibrate." if runs else "Missing option --config."
+        message = f"{what} {FROM_A_CONFIGURATION}"
         raise typer.BadParameter(message)
     _refuse_what_excludes_each_other(where=where, on=on, grid=grid, max_batch=max_batch, exact=exact, quick=quick)
     need("plan", "train")
@@ -80,6 +79,7 @@ def plan(
             grid=grid,
             max_batch=max_batch,
             hours=hours,
+            calibrate=(runs or [RUNS]) if calibrate else (),
         )
         answer = answer_of(flags)
     if as_json:
@@ -95,7 +95,7 @@ def plan(
 def _refuse_what_excludes_each_other(**given: str | bool | None) -> None:
     """Refuse flags of which one would be left out in silence."""
     if given["exact"] and given["quick"]:
-        message = "--exact compiles every program whole, and --quick compiles nothing: give one of them."
+        message = "--exact compiles every program, and --quick compiles nothing: give one of them."
         raise typer.BadParameter(message)
     of_one = [f"--{name.replace('_', '-')}" for name in ("on", "grid", "max_batch") if given[name]]
     if given["where"] and of_one:
@@ -105,22 +105,19 @@ def _refuse_what_excludes_each_other(**given: str | bool | None) -> None:
 
 def _explain(text: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
     """Explain a pasted out-of-memory text."""
-    from trainer.planning.out_of_memory.explain import explanation_text
+    from trainer.planning.out_of_memory import explanation_text
     from trainproof.orders.out_of_memory import explain
 
     answer = explain(text, config=config, settings=settings)
     sys.stdout.write(as_json_text(answer) if as_json else explanation_text(answer))
 
 
-def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
-    """Learn from measured runs, or forget them, and report the result."""
-    if runs and forget:
-        message = "--forget forgets every run; name none."
-        raise typer.BadParameter(message)
+def _calibrate(runs: list[Path], *, as_json: bool) -> None:
+    """Compare measured runs with their predictions."""
     need("plan", "train")
-    from trainproof.orders.calibrate import calibrate_plans, calibration_text, forget_runs
+    from trainproof.orders.calibrate import calibrate_plans, calibration_text
 
-    answer = forget_runs() if forget else calibrate_plans(runs)
+    answer = calibrate_plans(runs)
     sys.stdout.write(as_json_text(answer) if as_json else calibration_text(answer))
 
 

@@ -9,7 +9,7 @@ from dashboard.shared.words.grades import Sign
 from schemas.reading import get_str
 
 METHODS = {
-    "closed_form": "added up from formulas",
+    "closed_form": "estimated by formula",
     "compiler": "read from the compiled program",
     "extrapolated": "compiled with fewer layers and extrapolated",
 }
@@ -63,7 +63,7 @@ def method_at(document: Mapping[str, Any] | None) -> str:
 
 
 def method_name(method: str | None) -> str:
-    """Return a method in words: `closed_form` is `added up from formulas`; empty for one that is not known."""
+    """Return a method in words: `closed_form` is `estimated by formula`; empty for one that is not known."""
     return METHODS.get(method or "", "")
 
 

@@ -36,12 +36,12 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.objectives.settings import find_contradictions
-from trainer.planning.devices import choose_devices
 from trainer.play import sampler_of
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 from trainer.run import RunRequest, run
+from trainer.runtime import choose_devices
 from trainproof.terminal.runs import run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
@@ -178,7 +178,7 @@ def test_a_sample_that_was_not_drawn_so_is_found(copy: Path):
 @pytest.mark.slow
 def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     """An item put alone, in another order or with fewer samples has the same answers."""
-    devices = choose_devices("cpu", 1, "x86-64-v3")
+    devices = choose_devices("cpu", 1)
     config = config_in(made.parent)
     task = Task.of(config, resolve("tiny-gpt2"), build_mesh(devices.list))
     sampler = sampler_of(made, config, task, None)

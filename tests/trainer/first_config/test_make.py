@@ -24,7 +24,7 @@ from trainer.first_config import (
 )
 from trainer.model.model import build_model
 from trainer.model.source import known_source
-from trainer.planning.gpu_memory import CUDA_BYTES
+from trainer.runtime import CUDA_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, t
     assert whole.config.method.base == "plain"
     bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=BatchConfig(microbatch_size=1))
     need = measure(bits, looked, machine).need.peak_bytes
-    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
+    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.35 * need)), config)
     assert choice.fits
     assert choice.config.method.base == "nf4"
     none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
@@ -132,9 +132,9 @@ def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
     machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(long)
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
-    one = replace(plenty, batch=BatchConfig(microbatch_size=1))
+    one = replace(plenty, batch=BatchConfig(microbatch_size=1), memory=replace(plenty.memory, remat="layer"))
     least = measure(one, looked, machine).need.peak_bytes
-    choice = choose(looked, replace(machine, memory_bytes=least), config)
+    choice = choose(looked, replace(machine, memory_bytes=int(1.31 * least)), config)
     assert (choice.fits, choice.config.memory.remat) == (True, "layer")
 
 

@@ -15,7 +15,7 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.planning.subject import subject_of
+from trainer.planning.subject import read_subject
 from trainer.replay.place import config_here
 from trainer.replay.replay import ReplayRequest
 
@@ -46,7 +46,7 @@ def test_splash_is_refused_by_name_before_anything_is_read():
 
     half = PrecisionConfig(compute="float16")
     with pytest.raises(ProblemError) as refused:
-        subject_of(of("splash", layers="scanned", precision=half), load_target("t4"))
+        read_subject(of("splash", layers="scanned", precision=half), load_target("t4"))
     [problem] = refused.value.problems
     assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
     assert problem.what == (

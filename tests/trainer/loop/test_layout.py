@@ -35,8 +35,7 @@ from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
 from trainer.model.source import resolve
 from trainer.model.stacks import is_stack, unstack_layers
-from trainer.planning.estimate.part import total_bytes
-from trainer.planning.estimate.programs import estimates
+from trainer.planning.formula import estimate, total_bytes
 from trainer.replay.replay import ReplayRequest, replay
 
 LAYERS = 7
@@ -210,4 +209,4 @@ def test_what_is_summed_is_what_the_compiler_says(
     )
     task, _ = inputs_of(large)
     said = train_program(task).compile().peak_bytes
-    assert total_bytes(estimates(task, platform="cpu")["train"]) == pytest.approx(said, rel=0.1)
+    assert total_bytes(estimate(task, platform="cpu")["train"]) == pytest.approx(said, rel=0.1)

@@ -1,6 +1,7 @@
 """The plan of a run from the programs that it calls: compiled once, before a weight is read or a folder claimed."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import jax
 import pytest
 from jax import monitoring
 from tasks import inputs_of
+from whole_runs import errors_of, manifest_of
 
 from evidence import layout
 from schemas.problems import ProblemError
@@ -29,12 +31,12 @@ from trainer.config.tree import (
 from trainer.generate.groups import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
-from trainer.planning.compile.ahead import Compiler
-from trainer.planning.devices import Devices, choose_devices, this_machine
-from trainer.planning.plan import PlanOptions, plan_for
-from trainer.planning.run_plan import compiled_answers, compiled_plan, plan_run, summed_answers
+from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
+from trainer.replay.place import config_here
+from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.run import RunRequest, run
+from trainer.runtime import Devices, choose_devices, this_machine
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TOO_LARGE = (
@@ -66,8 +68,8 @@ def carried_out(order: RunRequest) -> int:
 def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     """Let the devices of runs have so much memory each."""
 
-    def smaller(requested: str, count: int | None, cpu_isa: str) -> Devices:
-        return replace(choose_devices(requested, count, cpu_isa), memory_bytes=memory_bytes, memory_source="test")
+    def smaller(requested: str, count: int | None) -> Devices:
+        return replace(choose_devices(requested, count), memory_bytes=memory_bytes, memory_source="test")
 
     monkeypatch.setattr("trainer.run.choose_devices", smaller)
 
@@ -160,20 +162,19 @@ def test_what_is_far_too_large_is_refused_without_a_compiler(
     code, text = refusal(order_of(replace(config, memory=MemoryConfig(remat="none"))))
     assert (code, sum(compiled.values())) == (3, 0)
     assert "error TP710: tiny-gpt2: The run needs about" in text
-    assert "tiny-gpt2: The run needs about 16.8 MiB on each device; cpu has 1.0 MiB (test)" in text
+    assert "on each device, but cpu has 1.0 MiB (test)" in text
 
 
 @pytest.mark.slow
 def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
 ):
-    """The sums say 16.8 MiB, the compiler 14.3: of 15.4 the one is too much and the other is not."""
     config = replace(config, memory=MemoryConfig(remat="none"))
     on_memory(monkeypatch, int(14.0 * 2**20))
     monkeypatch.setattr("trainer.run.initial_state", lambda *_: pytest.fail("weights were read"))
     code, text = refusal(order_of(config))
     assert (code, compiled["jit(train_step)"]) == (3, 1)
-    assert "The run needs about 14.3 MiB on each device; cpu has 14.0 MiB" in text
+    assert "The run needs about 14.3 MiB on each device, but cpu has 14.0 MiB" in text
     monkeypatch.undo()
     on_memory(monkeypatch, int(15.4 * 2**20))
     order = order_of(config)
@@ -206,7 +207,7 @@ def test_what_the_compiler_finds_no_room_for_is_refused_forced_or_not(
     for forced in (False, True):
         code, text = refusal(order_of(config, forced=forced))
         assert code == 3
-        assert "The run needs about 28.12 GiB on each device; cpu has 15.75 GiB" in text
+        assert "The run needs about 28.12 GiB on each device, but cpu has 15.75 GiB" in text
         assert "--force" not in text
 
 
@@ -218,7 +219,11 @@ def test_what_the_compiler_finds_no_room_for_is_refused_forced_or_not(
             4,
             "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic",
         ),
-        ("RESOURCE_EXHAUSTED: no more tracks", 3, "error TP710: tiny-gpt2: The compiler for cpu found no room"),
+        (
+            "RESOURCE_EXHAUSTED: no more tracks",
+            3,
+            "The compiler for cpu found too little memory",
+        ),
     ],
 )
 def test_another_refusal_of_the_compiler_is_told_in_its_words(
@@ -233,21 +238,16 @@ def test_another_refusal_of_the_compiler_is_told_in_its_words(
     assert text in words
 
 
-def test_a_backend_that_does_not_say_is_planned_by_sums(config: Config, order_of: Callable[..., RunRequest]):
+def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     task, data = inputs_of(config)
-    devices = choose_devices("cpu", 1)
     programs = compiled_run(task, data.source.lengths_in_use, asked=None, resumed=True)
     silent = replace(programs.steps.longest, executable=Silent())
-    answers = compiled_answers(
-        summed_answers(task, devices, asked=None),
-        replace(programs, steps=Steps(by_length={128: silent})),
-        task,
-    )
-    train = next(answer for answer in answers if answer.name == "train")
-    assert (train.way, train.peak_bytes) == ("closed_form", plan_run(task, devices, forced=False)["need_bytes"])
-    assert train.because == "added up: the device's compiler does not say what a program needs"
-    start = next(answer for answer in answers if answer.name == "start")
-    assert start.because == "added up: the state comes from a checkpoint"
+    compiled = replace(programs, steps=Steps(by_length={128: silent})).by_name
+    estimator = RunEstimator(platform="cpu", available_bytes=None, compiled=compiled)
+    found = {each.name: each for each in estimator.programs(task, None)}
+    assert found["train"].method == "closed_form"
+    assert found["train"].because.endswith("the device's compiler does not report the memory of a program")
+    assert found["start"].because.endswith("the state comes from a checkpoint")
 
 
 class Silent:
@@ -259,34 +259,70 @@ class Silent:
 
 @pytest.mark.slow(but=("method0",))
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
-def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
+def test_a_plan_for_this_machine_is_that_of_the_run(
     method: MethodConfig, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
-    asking = replace(config, method=method, evaluation=replace(config.evaluation, eval_set="eval_v1", batch_size=2))
-    buckets = replace(asking, data=replace(asking.data, max_length=256, buckets=2))
+    evaluated = replace(config, method=method, evaluation=replace(config.evaluation, eval_set="eval_v1", batch_size=2))
+    buckets = replace(evaluated, data=replace(evaluated.data, max_length=256, buckets=2))
     task, data = inputs_of(buckets)
-    assert data.source.lengths_in_use == (128,), "else this does not tell which step is planned"
-    _, of_run = compiled_plan(task, data, choose_devices("cpu", 1), forced=False, resumed=False, say=print)
-    planned = plan_for(buckets, this_machine(buckets), PlanOptions(advice=False))
+    assert data.source.lengths_in_use == (128,), "else another step is planned"
+    _, _, of_run = compiled_plan(task, data, choose_devices("cpu", 1), forced=False, resumed=False, say=print)
+    options = PlanOptions(advice=False, exact=True)
+    planned = plan_config(buckets, this_machine(buckets), options)
     for ours, theirs in zip(planned["programs"], of_run["programs"], strict=True):
         assert (ours["name"], ours["method"]) == (theirs["name"], theirs["method"])
-        # The compiler's reports and its executable count a program's constants differently: some kilobytes.
+        # The reports and the executable count a program's constants differently: some kilobytes.
         assert ours["peak_bytes"] == pytest.approx(theirs["peak_bytes"], abs=4096)
-    assert planned["need_bytes"] == pytest.approx(of_run["need_bytes"], abs=4096)
     assert planned["method"] == "compiler"
-    # What was asked once is kept: a second plan starts no process.
-    monkeypatch.setattr(Compiler, "start", lambda self: pytest.fail("the compiler was asked again"))
-    again = plan_for(buckets, this_machine(buckets), PlanOptions(advice=False))
-    assert again["need_bytes"] == planned["need_bytes"]
+    # Answers are cached by the lowered program: nothing is compiled again.
+    began = time.perf_counter()
+    again = plan_config(replace(buckets, name="another"), this_machine(buckets), options)
+    assert [each["seconds"] for each in again["programs"]] == [each["seconds"] for each in planned["programs"]]
+    assert time.perf_counter() - began < 60
 
 
 @pytest.mark.slow
-def test_a_processor_that_cannot_be_asked_leaves_the_sums_with_their_reason(
+def test_a_compiler_without_an_answer_leaves_the_formula(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
-    planned = plan_for(config, this_machine(config), PlanOptions(advice=False, limit_seconds=0.0))
+    options = PlanOptions(advice=False, exact=True, limit_seconds=0.0)
+    planned = plan_config(config, this_machine(config), options)
     train = next(each for each in planned["programs"] if each["name"] == "train")
     assert train["method"] == "closed_form"
-    assert train["because"] == "added up: The compiler gave no answer: ended after 0 s"
+    assert train["because"] == "estimated by formula: The compiler gave no answer within 0 s"
+
+
+@pytest.mark.slow
+def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    order = order_of(replace(config, memory=replace(config.memory, remat="auto")))
+    assert carried_out(order) == 0
+    assert manifest_of(order.folder)["training"]["remat"] == "none"
+    assert errors_of(order.folder) == []
+    assert config_here(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"
+
+
+@pytest.mark.slow
+def test_auto_remat_takes_the_first_candidate_whose_compiled_step_fits(config: Config):
+    auto = replace(
+        config,
+        memory=replace(config.memory, remat="auto", layers="scanned"),
+        batch=BatchConfig(microbatch_size=32),
+    )
+    task, data = inputs_of(auto)
+
+    def planned(memory_bytes: int) -> tuple[str, int]:
+        devices = replace(choose_devices("cpu", 1), memory_bytes=memory_bytes)
+        found, _, plan = compiled_plan(task, data, devices, forced=True, resumed=False, say=print)
+        assert found.declared == auto
+        train = next(each for each in plan["programs"] if each["name"] == "train")
+        return found.config.memory.remat, train["peak_bytes"]
+
+    remat, need = planned(2**40)
+    assert remat == "none"
+    smaller, less = planned(int(0.95 * need))
+    assert smaller in ("dots", "layer")
+    assert less < need

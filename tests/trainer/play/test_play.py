@@ -234,7 +234,7 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
     assert caught.value.exit_code == 3
     said = as_text(caught.value.problems)
     assert said.startswith(f"error TP710: tiny-gpt2: Playing {names} needs about ")
-    assert "; cpu has 1.0 KiB (of a test), so it is " in said
+    assert ", but cpu has 1.0 KiB (of a test), " in said
     assert said.endswith(f"  Next: {then}\n")
 
 

@@ -26,7 +26,7 @@ def test_a_size_that_was_compiled_has_a_star() -> None:
     table = {"microbatch_sizes": [1, 2, 4], "max_lengths": [128], "cells": cells}
     assert grid_lines(table) == [
         "Need in GiB by microbatch (across) and length (down):",
-        "+ fits, ~ tight, - does not fit; * compiled, the others added up",
+        "+ fits, ~ tight, - does not fit; * compiled, the others estimated",
         "             1       2       4",
         "   128  9.50+   15.0+*  30.2-",
     ]

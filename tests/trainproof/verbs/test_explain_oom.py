@@ -64,11 +64,10 @@ def test_the_public_failure_ran_another_program_than_it_declared(gemma, capsys):
     answer = json.loads(out)
     assert code == 0
     expected, told = answer["notes"]
-    assert expected.startswith("As configured, the run needs about ")
+    assert expected.startswith("The configured run needs about ")
     assert 5.0 < float(expected.split("about ")[1].split(" GiB")[0]) < 6.3
-    assert told.startswith(
-        "The text says 28.59 GiB, and that is what it needs with adamw in bfloat16 and without donation (29.05 GiB)."
-    )
+    assert told.startswith("The text says 28.59 GiB, so the program that failed is probably not the configured one")
+    assert answer["changes"]
 
 
 def test_a_model_whose_shapes_ship_needs_no_hub(gemma, capsys, monkeypatch):
@@ -81,35 +80,13 @@ def test_a_model_whose_shapes_ship_needs_no_hub(gemma, capsys, monkeypatch):
     assert (code, json.loads(out)["configuration"][0]["bytes"]) == (0, 2 * 2_506_172_416)
 
 
-def test_buffers_are_read_in_the_configurations_own_sizes(gemma, tmp_path, capsys):
-    text = tmp_path / "oom.txt"
-    text.write_text(
-        "Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm. Exceeded hbm capacity by 4.25G.\n"
-        "  Largest program allocations in hbm:\n"
-        "  1. Size: 1.95G\n     Shape: f32[4,512,256000]{2,1,0}\n     ==========================\n"
-        "  2. Size: 1000.0M\n     Shape: bf16[256000,2048]{1,0}\n     ==========================\n"
-        "  3. Size: 64.0M\n     Shape: bf16[4,512,16384]{2,1,0}\n     ==========================\n"
-        "  4. Size: 64.0M\n     Shape: bf16[2048,16384]{1,0}\n     ==========================\n"
-        "  5. Size: 32.0M\n     Shape: f32[4,8,512,512]{3,2,1,0}\n     ==========================\n"
-    )
-    settings = ["--set", "data.max_length=512", "--set", "batch.microbatch_size=4"]
-    _, out, _ = run(capsys, "--explain-oom", str(text), "--config", str(gemma), *settings, "--json")
-    assert [(each["role"], each["because"]) for each in json.loads(out)["largest"]] == [
-        ("logits", "2,048 tokens × 256,000 words (batch.microbatch_size 4 × data.max_length 512)"),
-        ("parameters", "the token table: 256,000 words × 2,048"),
-        ("parameters", "a projection: embed 2,048 × mlp 16,384"),
-        ("activations", "2,048 tokens × mlp 16,384 (batch.microbatch_size 4 × data.max_length 512)"),
-        ("scores", "4 sequences × 8 heads × data.max_length 512²"),
-    ]
-
-
 def test_a_text_that_is_none_is_said_to_be_none(tmp_path, capsys):
     text = tmp_path / "other.txt"
     text.write_text("OSError: [Errno 28] No space left on device\n")
     code, out, err = run(capsys, "--explain-oom", str(text))
     assert (code, out) == (1, "")
     assert "TP745" in err
-    assert "the disk is full, not the memory" in err
+    assert "Its last line is: OSError: [Errno 28] No space left on device" in err
 
 
 def test_a_file_that_is_not_there(tmp_path, capsys):
@@ -142,8 +119,8 @@ def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, cap
     answer = json.loads(out)
     assert code == 0
     assert answer["need_bytes"] == round(1.95 * 2**30)
-    assert [each["role"] for each in answer["largest"]] == ["parameters"]
-    assert answer["notes"][0].startswith("As configured, the run needs about ")
+    assert len(answer["largest"]) == 1
+    assert answer["notes"][0].startswith("The configured run needs about ")
 
 
 def test_of_a_long_log_the_end_is_read(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""`trainproof plan` as a user meets it: exit codes, words, an answer kept, and nothing left behind.
+"""`trainproof plan` as a user meets it: exit codes, words, and nothing left behind.
 
 A process is started where it matters: what it loads, how it is ended.
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from evidence.hashes import sha256_json
 from trainproof.command import main
 
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
@@ -65,9 +64,7 @@ def test_an_unknown_target_is_answered_with_the_nearest_names(ran: Callable[...,
     assert "Did you mean kaggle-tpu-v5e-8" in answer.stderr
 
 
-def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_what_it_kept(
-    ran: Callable[..., Ran], config: Path
-):
+def test_a_plan_says_whether_it_fits_and_how_long_it_takes(ran: Callable[..., Ran], config: Path):
     first = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick")
     assert first.returncode == 0
     assert first.stdout.startswith("Kaggle, TPU v5e-8 (8 × TPU v5 lite): needs about ")
@@ -77,45 +74,13 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
     parameters = 134_515_008  # as its model card counts them; Adafactor's state is a few rows and columns beside them
     assert as_json["host"]["available_bytes"] == 396 * 10**9
     assert 4 * parameters <= as_json["host"]["need_bytes"] <= 4.1 * parameters
-    assert "of 368.80 GiB: the state that is copied when it is saved." in first.stdout
-    [kept] = (config.parent / "cache" / "plans").glob("answer-*.json")
-    document = json.loads(kept.read_text())
-    assert document["answer"] == as_json
-    other = as_json | {"need_bytes": 1}
-    kept.write_text(json.dumps({"sha256": sha256_json(other), "answer": other}))
-    assert json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)["need_bytes"] == 1
-    for damaged in ('{"a": 1}', '{"sha256": null}', "[]", json.dumps(document | {"answer": other})):
-        kept.write_text(damaged)
-        again = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json")
-        assert json.loads(again.stdout)["need_bytes"] == as_json["need_bytes"]
+    assert "of 368.80 GiB: the copy of the state that is saved." in first.stdout
 
 
-def test_what_measured_runs_taught_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path / "cache"))
+def test_measured_runs_are_compared_with_their_plans(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
-        main(["plan", "--calibrate", "--forget"])
+        main(["plan", "--calibrate", "submission_runs/demo-full", "--json"])
     assert (ended.value.code, capsys.readouterr().err) == (0, "")
-
-
-@pytest.mark.slow
-def test_what_was_kept_is_shown_without_loading_jax(config: Path):
-    flags = ("plan", "--config", str(config), "--on", "kaggle-tpu-v5e-8", "--quick")
-    answers = []
-    for _ in range(2):
-        program = (
-            "import sys; from trainproof.command import main\n"
-            f"try: main({list(flags)!r})\n"
-            "finally: sys.stderr.write('loaded ' + str('jax' in sys.modules))"
-        )
-        env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, "-c", program]
-        answers.append(subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300))
-    first, again = answers
-    assert first.stdout == again.stdout
-    assert first.stderr.endswith("loaded True")
-    assert again.stderr.endswith("loaded False")
 
 
 @pytest.mark.slow
@@ -159,7 +124,7 @@ def test_a_configuration_that_cannot_be_built_is_refused_in_words(
 @pytest.mark.parametrize(
     ("flags", "what"),
     [
-        (("--exact", "--quick"), "--exact compiles every program whole, and --quick compiles nothing"),
+        (("--exact", "--quick"), "--exact compiles every program, and --quick compiles nothing"),
         (("--where", "--grid", "--on", "t4"), "--where plans for every machine of the table, --on and --grid for one"),
     ],
 )
@@ -179,12 +144,12 @@ def test_a_cache_that_is_a_file_keeps_nothing_and_stops_nothing(ran: Callable[..
 @pytest.mark.compiler("tpu")
 def test_one_core_is_enough_for_a_compiler(config: Path):
     one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
-    asked = [*one_core, *command(config, "--on", "tpu-v5e-1", "--set", "model.name=tiny-gpt2", "--json")]
+    asked = [*one_core, *command(config, "--on", "tpu-v5e-1", "--set", "model.name=tiny-gpt2", "--exact", "--json")]
     env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
     answer = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert answer.returncode == 0
     plan = json.loads(answer.stdout)
-    assert {each["name"]: each["method"] for each in plan["programs"]}["train"] in {"compiler", "extrapolated"}
+    assert {each["name"]: each["method"] for each in plan["programs"]}["train"] == "compiler"
 
 
 @pytest.mark.compiler("tpu")
@@ -192,7 +157,11 @@ def test_one_core_is_enough_for_a_compiler(config: Path):
 def test_a_plan_that_is_ended_leaves_no_process_behind(config: Path, how: signal.Signals):
     env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "TMPDIR": str(config.parent)}
     started = subprocess.Popen(
-        command(config, "--on", "tpu-v5e-1"), env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command(config, "--on", "tpu-v5e-1", "--exact"),
+        env=env,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     assert started.stderr is not None
     with started.stderr:

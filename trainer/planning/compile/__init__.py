@@ -1,1 +1,1 @@
-"""What the real compiler says of a program for a device that is not here, before any machine code is made."""
+"""Compile the programs of a run for devices that are not here, and read their memory."""

@@ -1,8 +1,7 @@
-"""The memory of a compiled program, from the reports that XLA writes when it has given every buffer its place.
+"""Read the memory of a program from XLA's reports of buffer assignment and live ranges.
 
-XLA assigns buffers before it makes machine code. For Gemma-2B on a TPU v5e these reports are there after a few seconds,
-the machine code only after minutes; the figures are the same. Two reports are read: which buffer lies where (buffer
-assignment), and from which to which instruction it is in use (live range).
+XLA assigns buffers before it generates machine code. For Gemma-2B on a TPU v5e the reports are written after a few
+seconds, the machine code after minutes; the figures are the same.
 """
 
 from __future__ import annotations
@@ -18,48 +17,52 @@ COMPLETE = (
     "gpu_after_optimizations-memory-usage-report.txt",
     "cpu_after_optimizations-memory-usage-report.txt",
 )
-"""Ends of the names of what XLA writes; one comes when the reports are complete (of a TPU, of a GPU, of a CPU)."""
+"""Suffixes of the files that XLA writes last, for a TPU, a GPU and a CPU."""
 
 _ALLOCATION = re.compile(r"allocation \d+: size (\d+),(?: color (\d+),)?(?: page \d+)?(.*)")
 _VALUE = re.compile(r" value: <\d+ (\S+?)(\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)")
 _RANGE = re.compile(r"^\s+(\S+?)(\{[\d,]*\}):(\d+)-(\d+)$", re.MULTILINE)
 
 LARGE_BYTES = 2**20
-"""Smaller buffers are counted and not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """One buffer in use when the program needs most."""
+    """One buffer at the peak.
+
+    Attributes:
+        name: The instruction that creates it.
+        shape: Element type and axes, `bf16[16,2048,16384]`.
+    """
 
     name: str
-    """The instruction that makes it."""
     shape: str
-    """Element type and axes, `bf16[16,2048,16384]`."""
     bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledMemory:
-    """What one program needs of one device's memory."""
+    """Memory of one program on one device.
+
+    Attributes:
+        peak_bytes: Arguments, results and the largest sum of live temporaries; JAX's `peak_memory_in_bytes`.
+        allocated_bytes: The peak and the gaps between buffers.
+        arguments_bytes: Arguments: state and batch of a train step.
+        aliased_bytes: Arguments that results are written into: a donated state.
+        largest: Temporaries of at least 1 MiB at the peak, largest first.
+    """
 
     peak_bytes: int
-    """Arguments, results and the most that is in use besides them at one time: `peak_memory_in_bytes` of JAX."""
     allocated_bytes: int
-    """What the compiler sets aside: the peak, and gaps between buffers that it had no reason to close."""
     arguments_bytes: int
-    """Of the allocated bytes, the program's arguments: a train step's state and batch."""
     aliased_bytes: int
-    """Of the arguments, what the program's results are written into: a donated state."""
     largest: tuple[Buffer, ...]
-    """What is in use at the peak besides the arguments, largest first; from one MiB on."""
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether all reports of a program lie in a folder.
+    """Return whether a folder contains all reports of a program.
 
-    From jax 0.12 on a CPU's compiler writes its reports in several threads, in any order. When all are there, it writes
-    once more the options that it also wrote at its begin.
+    Since jax 0.12 the CPU compiler writes its reports in several threads, and its options once more at the end.
     """
     files = list(folder.iterdir())
     if not any(file.name.endswith(COMPLETE) for file in files):
@@ -70,11 +73,10 @@ def is_complete(folder: Path) -> bool:
 
 
 def read_memory(folder: Path) -> CompiledMemory:
-    """Return the memory of the one program whose reports lie in a folder.
+    """Read the memory of the program whose reports are in a folder.
 
     Raises:
-        FileNotFoundError: the folder holds no reports.
-        ValueError: the reports are not written as this reader knows them.
+        ValueError: The reports have an unknown format.
     """
     allocated = _allocations(_text(folder, ASSIGNMENT))
     live_bytes, live = _largest_moment(allocated.placed, _ranges(_text(folder, LIVE_RANGE)))
@@ -91,14 +93,14 @@ def _text(folder: Path, end: str) -> str:
     """Return the newest report of a kind."""
     files = sorted(folder.glob(f"*{end}"))
     if not files:
-        message = f"no *{end} in {folder}"
-        raise FileNotFoundError(message)
+        message = f"XLA wrote no *{end}"
+        raise ValueError(message)
     return files[-1].read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """One value in the memory that buffers share, one after the other."""
+    """A value in the memory that temporaries share."""
 
     key: str
     offset: int
@@ -107,10 +109,9 @@ class _Placed:
 
 @dataclass(kw_only=True)
 class _Allocations:
-    """The buffer assignment, as far as it concerns the device's main memory (colour 0)."""
+    """Buffer assignment of the device's main memory (color 0); `fixed_bytes` are live during the whole program."""
 
     fixed_bytes: int = 0
-    """In use from the program's begin to its end."""
     arguments_bytes: int = 0
     aliased_bytes: int = 0
     shared_bytes: int = 0
@@ -118,7 +119,7 @@ class _Allocations:
 
 
 def _allocations(text: str) -> _Allocations:
-    """Return what a buffer assignment sets aside."""
+    """Parse a buffer assignment."""
     found = _Allocations(placed=[])
     is_shared = False
     for line in text.splitlines():
@@ -135,33 +136,30 @@ def _allocations(text: str) -> _Allocations:
         elif is_shared and line.startswith(" value:"):
             found.placed.append(_placed(line))
     if not found.fixed_bytes:
-        message = "the buffer assignment names no allocation"
+        message = "XLA's buffer assignment names no allocation"
         raise ValueError(message)
     return found
 
 
 def _placed(line: str) -> _Placed:
-    """Return the value of one line of a buffer assignment."""
+    """Parse one value of a buffer assignment."""
     value = _VALUE.match(line)
     if value is None:
-        message = f"a buffer assignment's value is written otherwise than expected: {line[:120]}"
+        message = f"unexpected value in XLA's buffer assignment: {line[:120]}"
         raise ValueError(message)
     buffer = Buffer(name=value[1], shape=value[5].partition("{")[0], bytes=int(value[3]))
     return _Placed(key=value[1] + (value[2] or "{}"), offset=int(value[4]), buffer=buffer)
 
 
 def _ranges(text: str) -> dict[str, tuple[int, int]]:
-    """Return the first and last instruction at which each value is in use."""
+    """Return the first and last instruction of each value."""
     body = text.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
     return {name + index: (int(first), int(last)) for name, index, first, last in _RANGE.findall(body)}
 
 
 def _largest_moment(placed: list[_Placed], ranges: dict[str, tuple[int, int]]) -> tuple[int, list[Buffer]]:
-    """Return the most bytes in use at one instruction, and what they are.
-
-    Values that share place and size are one buffer handed on, and count once.
-    """
-    # At one instruction what begins comes before what ends: an instruction's operands and result exist together.
+    """Return the largest sum of live bytes, and the live buffers; values with the same place and size count once."""
+    # Starts sort before ends: operands and result of an instruction exist together.
     events = sorted(
         (moment, is_end, number)
         for number, value in enumerate(placed)

@@ -1,9 +1,8 @@
-"""The process that compiles programs for devices that are not here; its parent ends it when the answers are there.
+"""The process that compiles programs for devices that are not here.
 
-Reads orders as lines of JSON from standard input. Each is carried out by a fork, since a compiler can be ended only
-with its process; what all of them need is imported once. A fork writes what its compiler says into the order's folder,
-where the compiler's reports go too. When it has ended, this process writes how. A line that follows, an empty one too,
-ends a fork that still compiles; so does the end of standard input.
+It imports JAX and the trainer once. Each order, a line of JSON on standard input, is compiled in a fork, because a
+compiler can only be stopped with its process. The fork ends as soon as XLA has written its memory reports, which takes
+seconds; machine code would take minutes. Each order is answered with a line of JSON. The process ends with its input.
 """
 
 from __future__ import annotations
@@ -11,35 +10,35 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
-import sys
+import tempfile
+import time
 import traceback
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.config.tree import config_of
 from trainer.data.answers import EvalShape
-from trainer.loop.compilation import Program, jitted
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
-from trainer.planning.compile.ahead import ANSWER, ENDED, OUTPUT
+from trainer.planning.compile import cache
+from trainer.planning.compile.buffers import is_complete, read_memory
+from trainer.planning.out_of_memory import parse
 
-ORDERS = 0
-"""Standard input."""
+OUTPUT, ANSWER, KEY = "output.txt", "answer.json", "key.txt"
+"""Files of an order: what the compiler printed, the answer of the fork, and the key in the cache."""
 
 FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
+POLL_SECONDS = 0.05
 
 
 def devices_of(machine: dict[str, Any]) -> list[Any]:
-    """Return the devices of an order; those of other machines can be compiled for and nothing else."""
+    """Return the devices of an order; those of other machines can only be compiled for."""
     if machine["platform"] == "cpu":
         return list(jax.devices("cpu"))
     from jax.experimental import topologies
@@ -56,104 +55,103 @@ def devices_of(machine: dict[str, Any]) -> list[Any]:
     return list(topologies.get_topology_desc(machine["topology"], "tpu", **options).devices)
 
 
-def task_of(order: dict[str, Any]) -> Task:
-    """Return the task of an order; of its model as many layers as are asked for."""
-    config = config_of(order["config"])
+def compile_order(order: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Lower the program of an order and compile it, unless the cache has its answer."""
+    config, machine = config_of(order["config"]), order["machine"]
     source = resolve_for_planning(config.model.name, config.model.revision)
-    if order["layers"]:
-        spec = source.spec
-        source = replace(source, spec=replace(spec, blocks=spec.blocks[: order["layers"]]))
-    machine = order["machine"]
-    mesh = build_mesh(devices_of(machine)[: machine["devices"]])
-    return Task.of(config, source, mesh, platform=machine["platform"])
-
-
-def beside(program: Program, occupied_bytes: int, task: Task) -> Program:
-    """Return a program beside which so many bytes of each device are occupied, from its begin to its end."""
-    rows = max(occupied_bytes // (4 * 1024), 1) * task.mesh.size
-    sharding = NamedSharding(task.mesh, PartitionSpec(task.mesh.axis_names[0]))
-    occupied = jax.ShapeDtypeStruct((rows, 1024), jnp.float32, sharding=sharding)
-
-    def both(occupied: Any, *arguments: Any) -> Any:
-        # Options of the compiler belong to the outermost function.
-        return occupied, program.function.__wrapped__(*arguments, **program.settings)
-
-    donated = tuple(number + 1 for number in program.donated)
-    static = tuple(number + 1 for number in program.static)
-    function = jitted(task, both, donate_argnums=(0, *donated), static_argnums=static, keep_unused=True)
-    return replace(program, function=function, arguments=(occupied, *program.arguments), settings={})
-
-
-def compile_ordered(order: dict[str, Any]) -> dict[str, Any]:
-    """Compile the program of an order and return JAX's own figures of its memory."""
-    task = task_of(order)
+    task = Task.of(config, source, build_mesh(devices_of(machine)[: machine["devices"]]), platform=machine["platform"])
     asked = EvalShape(**order["asked"]) if order["asked"] else None
     program = programs_of(task, asked=asked)[order["program"]]
-    if order["occupied_bytes"]:
-        program = beside(program, order["occupied_bytes"], task)
-    analysis = program.compile().executable.memory_analysis()
-    return {"peak_bytes": analysis.peak_memory_in_bytes}
+    lowered = program.function.trace(*program.arguments, **program.settings).lower()
+    key = cache.key_of(lowered.as_text(), machine=machine, options=task.compiler_options)
+    if (known := cache.load(key)) is not None:
+        return {"answer": known}
+    (folder / KEY).write_text(key)
+    lowered.compile()
+    return {"failure": "it compiled the program and wrote no reports of its memory"}
 
 
-def carry_out(order: dict[str, Any]) -> None:
-    """Compile what is ordered and write what came of it; never returns to the orders."""
-    folder = Path(order["folder"])
-    output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.environ["XLA_FLAGS"] = f"{order['machine'].get('flags', '')} {FLAGS.format(folder)}"
+def run_fork(order: dict[str, Any], folder: Path) -> None:
+    """Carry out an order in a fork; never returns."""
     try:
-        answer = compile_ordered(order)
+        output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.environ["XLA_FLAGS"] = f"{order['machine'].get('flags', '')} {FLAGS.format(folder)}"
+        answer = compile_order(order, folder)
     except jax.errors.JaxRuntimeError as error:
         answer = {"refusal": str(error)}
-    except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's place, whatever happened
-        answer = {"failure": traceback.format_exc()[-2000:]}
-    write(folder / ANSWER, answer)
+    except BaseException:  # noqa: BLE001 - a fork must not return into its parent's loop, whatever happened
+        answer = {"failure": traceback.format_exc().strip().rpartition("\n")[2]}
+    new = folder / f"{ANSWER}.new"
+    new.write_text(json.dumps(answer))
+    new.rename(folder / ANSWER)
     os._exit(0)
 
 
-def write(file: Path, document: dict[str, Any]) -> None:
-    """Write a file that is whole as soon as it is there."""
-    new = file.with_name(f"{file.name}.new")
-    new.write_text(json.dumps(document))
-    new.rename(file)
+def carry_out(order: dict[str, Any], answers: int) -> dict[str, Any]:
+    """Return the answer to an order, `{"answer": …}` or `{"failure": reason}`."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="trainproof-compile-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if (process := os.fork()) == 0:
+            os.close(answers)  # else the pipe would stay open if this process is killed
+            run_fork(order, folder)
+        ended = status = 0
+        complete = late = False
+        while not (ended or complete or late):
+            time.sleep(POLL_SECONDS)
+            ended, status = os.waitpid(process, os.WNOHANG)
+            complete = is_complete(folder)
+            # Input during an order is its end: nobody waits for the answer any more.
+            late = time.monotonic() - began > order["limit_seconds"] or bool(select.select([0], [], [], 0)[0])
+        if not ended:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        seconds = time.monotonic() - began
+        said = json.loads((folder / ANSWER).read_text()) if (folder / ANSWER).is_file() else {}
+        if complete:
+            in_one_piece = order["machine"]["platform"] != "tpu"
+            try:
+                memory = asdict(read_memory(folder))
+            except ValueError as error:
+                return {"failure": str(error)}
+            answer = {"memory": memory, "need_bytes": None, "seconds": seconds, "in_one_piece": in_one_piece}
+        elif (failure := parse(said.get("refusal", ""))) is not None and failure.need_bytes is not None:
+            answer = {"memory": None, "need_bytes": failure.need_bytes, "seconds": seconds, "in_one_piece": False}
+        elif said:
+            why = " ".join(said.get("refusal", said.get("failure", "")).split())[-300:]
+            return said if "answer" in said else {"failure": f"The compiler refused the program: {why}"}
+        elif late:
+            return {"failure": f"The compiler gave no answer within {order['limit_seconds']:.0f} s"}
+        else:
+            return {"failure": f"The compiler gave no answer: {last_words(folder, status)}"}
+        if (folder / KEY).is_file():
+            cache.save((folder / KEY).read_text(), answer)
+        return {"answer": answer}
 
 
-def watch(process: int) -> int:
-    """Wait until a fork has ended, and return how, as `os.waitpid` does; it is ended where an order or the end comes.
-
-    Nobody asks whether a process of this number exists: numbers are used again, and a process that has ended without an
-    answer must not be taken for one that is about to give it.
-    """
-    ended = os.pidfd_open(process)
-    waiting = select.poll()
-    waiting.register(ended, select.POLLIN)
-    waiting.register(ORDERS, select.POLLIN | select.POLLHUP)
-    if ended not in dict(waiting.poll()):
-        os.kill(process, signal.SIGKILL)
-    os.close(ended)
-    return os.waitpid(process, 0)[1]
+def last_words(folder: Path, status: int) -> str:
+    """Describe the end of a fork that wrote no answer."""
+    output = folder / OUTPUT
+    said = output.read_text(encoding="utf-8", errors="replace") if output.is_file() else ""
+    last = said.strip().rpartition("\n")[2][-300:]
+    if not os.WIFSIGNALED(status):
+        return last or "the compiler process exited without output"
+    name = signal.Signals(os.WTERMSIG(status)).name
+    cause = " (usually out of host memory)" if name == "SIGKILL" else ""
+    return f"the compiler process was ended by {name}{cause}" + (f"; its last output: {last}" if last else "")
 
 
-def main(room: Path) -> None:
-    """Fork for each order on standard input, until it ends: then whoever ordered is gone, and so is all of this.
-
-    Args:
-        room: the folder that all orders' folders lie in; removed at the end.
-    """
-    # Unbuffered: what has been read ahead would not be seen by whoever waits for the next line.
-    with open(ORDERS, "rb", buffering=0, closefd=False) as orders:
+def main() -> None:
+    """Answer orders until standard input ends."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # libraries print
+    # Unbuffered, so that `select` sees the end of the input.
+    with open(0, "rb", buffering=0, closefd=False) as orders:
         while line := orders.readline():
-            if not line.strip():
-                continue
-            order = json.loads(line)
-            if (process := os.fork()) == 0:
-                carry_out(order)
-            status = watch(process)
-            by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-            write(Path(order["folder"]) / ENDED, {"signal": by_signal})
-    shutil.rmtree(room, ignore_errors=True)
+            os.write(answers, json.dumps(carry_out(json.loads(line), answers)).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -1,4 +1,4 @@
-"""Devices that are not here, as their compilers know them: TPU chips by libtpu's names, CUDA cards by description."""
+"""Describe devices to their compilers: TPU chips by libtpu's names, CUDA GPUs by a target description."""
 
 from __future__ import annotations
 
@@ -15,46 +15,51 @@ CUDA_PACKAGES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 @dataclass(frozen=True, kw_only=True)
 class Chips:
-    """TPU chips as libtpu names them."""
+    """TPU chips as libtpu names them.
+
+    Attributes:
+        topology: Kind and arrangement, `v5e:2x4`.
+        chips_per_host: Bounds, or None for libtpu's default.
+        chip_config: `megacore` (two cores are one device), or None for libtpu's default.
+    """
 
     topology: str
-    """Kind and arrangement, `v5e:2x4`."""
     devices: int
-    chips_per_host: tuple[int, int, int] | None = None
-    """None: libtpu's own default for the kind."""
+    chips_per_host: tuple[int, ...] | None = None
     chip_config: str | None = None
-    """`megacore`: two cores are one device. None: libtpu's own for the kind."""
 
     def order(self) -> dict[str, Any]:
-        """Return what the compiling process is told."""
+        """Return the description for the compiling process."""
         return {"platform": "tpu", **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cards:
-    """CUDA cards of one kind."""
+    """CUDA GPUs of one kind; `description` is a `GpuTargetConfigProto` as text."""
 
     description: str
-    """A `GpuTargetConfigProto` as text."""
     devices: int
 
     def order(self) -> dict[str, Any]:
-        """Return what the compiling process is told."""
+        """Return the description for the compiling process."""
         return {"platform": "gpu", **asdict(self)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processors:
-    """The processors of this machine, which JAX takes for so many devices."""
+    """The CPU of this machine as JAX devices.
+
+    Attributes:
+        count: Cores that one program uses.
+        flags: XLA_FLAGS, which decide the number of devices.
+    """
 
     devices: int
     count: int
-    """Processors that one program is divided over."""
     flags: str
-    """XLA's, as this process has them: they decide how many devices there are."""
 
     def order(self) -> dict[str, Any]:
-        """Return what the compiling process is told."""
+        """Return the description for the compiling process."""
         return {"platform": "cpu", **asdict(self)}
 
 
@@ -65,7 +70,7 @@ V5E_8 = Chips(topology="v5e:2x4", devices=8)
 
 
 def machine_of(target: Target, *, devices: int) -> Machine | None:
-    """Return how a target's compiler is asked, None where its table says nothing of it or it is not installed."""
+    """Return how to compile for a target, or None if its compiler is unknown or not installed."""
     if target.platform == "cpu" and target.name == THIS_MACHINE:
         return Processors(devices=devices, count=os.cpu_count() or 1, flags=os.environ.get("XLA_FLAGS", ""))
     if target.compiler is None or not has_compiler(target.platform):
@@ -75,26 +80,26 @@ def machine_of(target: Target, *, devices: int) -> Machine | None:
         return Chips(
             topology=target.compiler["topology"],
             devices=devices,
-            chips_per_host=None if bounds is None else _three(bounds),
+            chips_per_host=None if bounds is None else tuple(int(number) for number in bounds.split("x")),
             chip_config=target.compiler["chip_config"],
         )
     return Cards(description=description_of(target), devices=devices)
 
 
 def has_compiler(platform: str) -> bool:
-    """Return whether the compiler of a platform is installed here; none of its devices is needed."""
+    """Return whether the compiler of a platform is installed; its devices need not be present."""
     packages = {"tpu": (TPU_PACKAGE,), "gpu": CUDA_PACKAGES}.get(platform, ())
     return any(find_spec(package) is not None for package in packages)
 
 
 def to_install(platform: str) -> str:
-    """Return what brings the compiler of a platform."""
+    """Return the command that installs the compiler of a platform."""
     return "pip install 'trainproof[plan]'" if platform == "tpu" else "pip install 'trainproof[plan-cuda]'"
 
 
 def description_of(target: Target) -> str:
-    """Return a card's description, as XLA reads it; what a table does not say is the same on all of CUDA's cards."""
-    assert target.compiler is not None, "the caller has looked"
+    """Return the target description of a CUDA GPU; values missing in the table are the same on all GPUs."""
+    assert target.compiler is not None, "checked by the caller"
     card = target.compiler
     major, minor = card["compute_capability"].split(".")
     shared = _SHARED_KIB.get(card["compute_capability"], 100) * 1024
@@ -128,10 +133,4 @@ device_description_str: "{target.kind}"
 
 
 _SHARED_KIB = {"6.0": 64, "7.0": 96, "7.5": 64, "8.0": 164, "8.6": 100, "8.9": 100, "9.0": 228, "12.0": 100}
-"""Shared memory of a multiprocessor (CUDA C++ Programming Guide, technical specifications by compute capability)."""
-
-
-def _three(bounds: str) -> tuple[int, int, int]:
-    """Return the three numbers of `1x1x1`."""
-    first, second, third = (int(number) for number in bounds.split("x"))
-    return first, second, third
+"""KiB of shared memory of a multiprocessor by compute capability (CUDA C++ Programming Guide)."""

@@ -41,7 +41,7 @@ def test_each_answer_is_drawn_when_it_is_there(opened: Open, root: Path) -> None
     app = opened(state.PLAN, source="tiny.yaml")
     assert "Yes, it fits on Kaggle, TPU v5e-8, and the whole run takes about 5 h 12 min." in said(app)
     assert "58 % of a session of 9 h (29 to 116 %), 26 % of a week of 20 h (13 to 52 %)." in said(app)
-    assert "added up from formulas" in said(app)
+    assert "estimated by formula" in said(app)
     assert plotted(app) == 2
     put_answer(root, tiny(), ("--where", "--quick"), where_document())
     put_answer(root, tiny(), (*ON, "--grid", "--quick"), grid_document())

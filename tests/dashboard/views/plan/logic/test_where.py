@@ -127,7 +127,7 @@ def test_a_run_of_seconds_takes_seconds() -> None:
 
 def test_how_needs_are_known_is_said_of_all_and_of_the_chosen_one() -> None:
     rows = {"where": [{"target": name, "method": "closed_form"} for name in ("a", "b")]}
-    assert where.known_by(where.places(rows), "a") == "Added up from formulas."
+    assert where.known_by(where.places(rows), "a") == "Estimated by formula."
     compiled = where.places(rows, plan={"method": "compiler"}, chosen="a")
-    assert where.known_by(compiled, "a") == "Added up from formulas; a: read from the compiled program."
+    assert where.known_by(compiled, "a") == "Estimated by formula; a: read from the compiled program."
     assert where.known_by(where.places({"where": [{"target": "a"}]}), "a") == ""

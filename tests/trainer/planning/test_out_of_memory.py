@@ -1,0 +1,139 @@
+"""Real out-of-memory errors: figures, buffers, and text that is no such error.
+
+A case is a text of `tests/cases/out_of_memory`; its figures in `cases.json` were worked out by hand.
+"""
+
+import doctest
+import json
+import string
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.problems import ProblemError
+from trainer.planning import out_of_memory
+from trainer.planning.out_of_memory import explanation, explanation_text, parse, read_out_of_memory
+
+CASES = Path(__file__).parents[2] / "cases" / "out_of_memory"
+EXPECTED = json.loads((CASES / "cases.json").read_text("utf-8"))
+
+
+def text_of(name: str) -> str:
+    return (CASES / f"{name}.txt").read_text("utf-8")
+
+
+def explained_or_refused(text: str) -> str:
+    try:
+        return explanation_text(explanation(read_out_of_memory(text, source="x")))
+    except ProblemError as error:
+        return error.problems[0].what
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_real_text(name: str):
+    found = read_out_of_memory(text_of(name), source=name)
+    expected = {key: value for key, value in EXPECTED[name].items() if key != "source"}
+    assert {key: getattr(found, key) for key in expected} == expected
+    page = explanation_text(explanation(found))
+    assert "  1. " in page
+    assert "None" not in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n  \n",
+        "ValueError: shapes (3,4) and (5,6) not aligned",
+        "We killed the run after three hours, since it had been OOMing before.",
+        "OSError: [Errno 28] No space left on device",
+        "W bfc_allocator.cc:243] Allocator ran out of memory trying to allocate 1.25GiB; this is not a failure.",
+        "RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Requests'",
+        "RuntimeError: CUDA error: device-side assert triggered",
+    ],
+)
+def test_other_text_is_refused(text: str):
+    with pytest.raises(ProblemError) as caught:
+        read_out_of_memory(text, source="pasted.txt")
+    [problem] = caught.value.problems
+    assert (caught.value.exit_code, problem.code, problem.file) == (1, "TP745", "pasted.txt")
+
+
+@pytest.mark.parametrize("name", ["tpu_v3_gemma_7b_served", "torch_2", "gpu_paligemma_logits"])
+@pytest.mark.parametrize("wrapped", ["> {}", "\x1b[31m{}\x1b[0m", "(worker pid=41) {}"])
+def test_quotes_colors_and_loggers_change_nothing(name: str, wrapped: str):
+    lines = [wrapped.format(line) for line in text_of(name).splitlines()]
+    assert parse("\r\n".join(lines)) == parse(text_of(name))
+
+
+def test_a_log_around_it_changes_nothing():
+    alone = parse(text_of("tpu_v4_falcon_scores"))
+    inside = parse("step 1 loss 3.2 program 4.0G\n" * 200 + text_of("tpu_v4_falcon_scores"))
+    assert alone is not None
+    assert inside is not None
+    assert (inside.need_bytes, inside.cap_bytes, inside.largest) == (alone.need_bytes, alone.cap_bytes, alone.largest)
+
+
+def test_donation_is_advised_if_nothing_is_donated():
+    text = (
+        "Ran out of memory in memory space hbm. Used 28.12G of 15.75G hbm. Exceeded hbm capacity by 12.37G.\n"
+        "Total hbm usage >= 28.37G:\n    reserved 258.00M\n    program 14.12G\n    arguments 14.00G\n"
+        "Output size 14.00G; shares 0B with arguments.\n"
+    )
+    [first, *_] = explanation(read_out_of_memory(text, source=""))["changes"]
+    assert (first["set"], first["frees_bytes"]) == ("memory.donate=true", 14 * 2**30)
+    donated = text.replace("shares 0B", "shares 14.00G")
+    changes = explanation(read_out_of_memory(donated, source=""))["changes"]
+    assert "memory.donate=true" not in [each["set"] for each in changes]
+
+
+def test_other_processes_are_noted():
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacity of "
+        "14.74 GiB of which 0.50 GiB is free. Process 4242 has 6.00 GiB memory in use. "
+        "Process 4243 has 8.24 GiB memory in use."
+    )
+    assert read_out_of_memory(text, source="").notes[0].startswith("Other processes use 14.24 GiB of this device.")
+
+
+def test_buffers_of_a_tpu_are_listed_largest_first():
+    text = (
+        "Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm. Exceeded hbm capacity by 4.25G.\n"
+        "  1. Size: 1000.0M\n     Shape: bf16[256000,2048]{1,0}\n     ==========================\n"
+        '  2. Size: 1.95G\n     Operator: op_name="loss"\n     Shape: f32[4,512,256000]{2,1,0}\n'
+        "     ==========================\n"
+    )
+    largest = explanation(read_out_of_memory(text, source=""))["largest"]
+    assert [(each["shape"], each["operator"]) for each in largest] == [
+        ("f32[4,512,256000]", "loss"),
+        ("bf16[256000,2048]", None),
+    ]
+
+
+@given(st.text(alphabet=string.printable, max_size=2000))
+def test_no_text_breaks_the_reader(text: str):
+    assert explained_or_refused(text)
+
+
+@given(st.sampled_from(sorted(EXPECTED)), st.data())
+def test_no_part_of_a_real_text_breaks_the_reader(name: str, data: st.DataObject):
+    text = text_of(name)
+    first = data.draw(st.integers(0, len(text)))
+    assert explained_or_refused(text[first : data.draw(st.integers(first, len(text)))])
+
+
+def test_the_time_of_reading_is_linear():
+    hostile = "1. Size: 4.00G\n  Shape: " + "Buffer 1:\n Size: 1\n" * 500 + "reserved " * 500 + "Killed process " * 500
+    times = []
+    for count in (5, 50):
+        start = time.process_time()
+        assert parse(hostile * count) is None
+        times.append(time.process_time() - start)
+    assert times[1] < 60 * max(times[0], 0.01)
+
+
+def test_amounts():
+    assert doctest.testmod(out_of_memory).failed == 0

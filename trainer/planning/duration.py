@@ -1,0 +1,496 @@
+"""Time of a run: a step by the roofline of its device, and the other parts of a session, each as a band.
+
+A step is not faster than its arithmetic at peak, its bytes at memory bandwidth, or its exchange at link bandwidth
+(Williams et al., CACM 52(4), 2009). Real steps take longer: until a run is measured, the band spans a factor of 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from evidence.targets import Target
+from schemas.formats import quantity
+from trainer.config.tree import Config, MeshConfig
+from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
+from trainer.loop.chain import chain_interval
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.programs import train_program
+from trainer.loop.rollouts import rollout_size
+from trainer.loop.task import Task
+from trainer.model.source import ModelSource
+from trainer.planning.formula import ITEM_BYTES, bits_of, bytes_of, count_of
+from trainer.planning.memory import ProgramMemory
+from trainer.planning.subject import Subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """An estimate in seconds: `low <= likely <= high`."""
+
+    low: float
+    likely: float
+    high: float
+
+    def times(self, factor: float) -> Band:
+        """Multiply the band.
+
+        >>> Band(low=1, likely=2, high=4).times(3)
+        Band(low=3, likely=6, high=12)
+        """
+        return Band(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
+
+    def plus(self, other: Band) -> Band:
+        """Add two bands.
+
+        >>> Band(low=1, likely=2, high=4).plus(exactly(1))
+        Band(low=2, likely=3, high=5)
+        """
+        return Band(low=self.low + other.low, likely=self.likely + other.likely, high=self.high + other.high)
+
+    def document(self) -> dict[str, float]:
+        """Return the band as in plan.json, rounded to four digits."""
+        ends = (("low", self.low), ("likely", self.likely), ("high", self.high))
+        return {name: 0.0 if not end else round(end, 3 - math.floor(math.log10(abs(end)))) for name, end in ends}
+
+
+def exactly(seconds: float) -> Band:
+    """Return a known duration."""
+    return Band(low=seconds, likely=seconds, high=seconds)
+
+
+def at_rate(size: float, rate: Band) -> Band:
+    """Return the time to move bytes at a rate.
+
+    >>> at_rate(5e9, Band(low=20e6, likely=50e6, high=100e6))
+    Band(low=50.0, likely=100.0, high=250.0)
+    """
+    return Band(low=size / rate.high, likely=size / rate.likely, high=size / rate.low)
+
+
+EFFICIENCY = 0.4
+"""Likely share of the roofline. Published fine-tuning steps reach 37 % (GPT-J, TPU v3-8) to 67 % (MaxText, v5e) where
+batches are large, and 8 % where they are not (LLaMA-7B on v3-8, EasyLM issue 61)."""
+WITHIN = 2.0
+"""Until a step is measured it may take half or twice the likely time."""
+MEASURED_WITHIN = 0.1
+"""The same after a calibration."""
+HOST_STEP_SECONDS = 350e-6
+"""Time in which the host starts a step and fetches its loss, whatever the device computes."""
+NOMINAL_FLOPS = 1e9
+"""Assumed speed of unknown devices; only the ratio to a measured time means something."""
+PASSES = 3
+"""A layer's parameters are gathered for the forward pass, its repetition, and the backward pass."""
+
+INSTALL = Band(low=30, likely=90, high=240)
+"""Seconds to install the wheel and the dependencies that a platform's image lacks."""
+NETWORK = Band(low=20e6, likely=50e6, high=150e6)
+DISK = Band(low=100e6, likely=300e6, high=1e9)
+HASHING = Band(low=0.4e9, likely=1.1e9, high=2e9)
+COPYING = Band(low=1e9, likely=4e9, high=12e9)
+"""Bytes per second: a download of weights, a session's disk, hashing on one core, and device to host (PCIe 3.0)."""
+ENCODING = Band(low=0.1e-3, likely=0.25e-3, high=1e-3)
+"""Seconds to read, encode and pack one row."""
+COMPILE_LAYER = Band(low=1, likely=3, high=10)
+"""Seconds to compile one layer of a train step: 18 layers of Gemma-2B take 44 s on idle cores, 330 s on busy ones."""
+FURTHER_PROGRAM = 0.5
+"""Compilation time of decoding relative to the train step: 44 % on a T4, 60 % on a CPU."""
+ONCE_A_SESSION = ("install", "compile", "load")
+HOUR = 3600.0
+
+
+class Work(NamedTuple):
+    """Floating-point operations of matrix products, and the bytes of their factors and results."""
+
+    flops: float
+    moved: float
+
+    def plus(self, other: Work, times: float = 1.0) -> Work:
+        """Add other work, multiplied."""
+        return Work(self.flops + times * other.flops, self.moved + times * other.moved)
+
+
+def step_work(task: Task) -> Work:
+    """Return the work of one device in an optimizer step, with recomputation."""
+    return _layer_by_layer(replace(task.config, name="", mesh=MeshConfig()), task.model.source)
+
+
+def useful_flops(task: Task) -> float:
+    """Return the operations of one device in an optimizer step without recomputation and unpacking."""
+    config = task.config
+    memory = replace(config.memory, remat="none", loss_chunk_tokens=None, mlp_chunk_tokens=None)
+    method = replace(config.method, base="plain")
+    whole = replace(config, name="", mesh=MeshConfig(), memory=memory, method=method)
+    return _layer_by_layer(whole, task.model.source).flops
+
+
+def ideal_seconds(task: Task, target: Target) -> float | None:
+    """Return the time of the useful operations of a step at the device's peak, or None if that is unknown."""
+    peak = target.peak_flops.get(task.config.precision.compute)
+    return None if peak is None else useful_flops(task) / peak
+
+
+def compiled_work(jaxpr: Any, task: Task) -> Work:
+    """Return the work of one device in a step that was traced for all devices."""
+    whole, devices = needed_work(jaxpr), task.mesh.size
+    return Work(flops=whole.flops / devices, moved=whole.moved / devices + exchanged_bytes(task, divided=True))
+
+
+@lru_cache(maxsize=64)
+def _layer_by_layer(config: Config, source: ModelSource) -> Work:
+    """Return the work of a step on one device. Layers are alike, so traces of one and two layers are enough."""
+
+    def traced(layers: int) -> Work:
+        fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
+        program = train_program(Task.of(config, fewer, shapes_mesh(1)))
+        return needed_work(program.function.trace(*program.arguments, **program.settings).jaxpr)
+
+    one, layers = traced(1), source.spec.layers
+    return one if layers == 1 else one.plus(traced(2).plus(one, -1.0), layers - 1)
+
+
+def needed_work(jaxpr: Any) -> Work:
+    """Return the work of a traced program without dead code, such as gradients of frozen weights."""
+    inside = jaxpr.jaxpr
+    return work_of(dce_jaxpr(inside, [True] * len(inside.outvars))[0])
+
+
+def work_of(jaxpr: Any) -> Work:
+    """Return the work of all matrix products in a traced program and the programs that it calls.
+
+    `[2 3] @ [3 5]` is 2 · 2 · 3 · 5 = 60 operations on 6 + 15 + 10 numbers; in a loop of 4 rounds, 4 times that.
+    """
+    total = Work(0.0, 0.0)
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            left, result = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+            flops = 2.0 * float(math.prod(result) * math.prod(left[axis] for axis in contracted))
+            arrays = [each.aval for each in (*equation.invars, *equation.outvars)]
+            moved = sum(math.prod(array.shape) * bits_of(array) / 8 for array in arrays)
+            total = total.plus(Work(flops, moved))
+        rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            for inner in _programs_in(value):
+                total = total.plus(work_of(inner), rounds)
+    return total
+
+
+def _programs_in(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [inner for each in value for inner in _programs_in(each)]
+    return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
+
+
+def exchanged_bytes(task: Task, *, divided: bool) -> float:
+    """Return the bytes that one of n devices receives in an optimizer step.
+
+    Divided parameters are gathered in each pass, and their gradients reduced and scattered: (n - 1)/n each. Gradients
+    of replicated parameters are all-reduced: 2 (n - 1)/n (Patarasuk and Yuan, JPDC 69(2), 2009).
+    """
+    devices, item = task.mesh.size, ITEM_BYTES[task.config.precision.compute]
+    weights, gradients = item * count_of(task.model.base), item * count_of(task.model.trained)
+    others = (devices - 1) / devices
+    if not divided:
+        return 2 * others * gradients
+    passes = PASSES if task.config.memory.remat != "none" else PASSES - 1
+    return others * (passes * task.config.batch.accumulation_steps * weights + gradients)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedStep:
+    """Time of one optimizer step on one device.
+
+    Attributes:
+        update: Time without drawing completions, or None if the device's speed is unknown.
+        flops: Operations of the update on one device.
+        moved_bytes: Bytes that the update reads and writes.
+        because: The limit that decides.
+        drawing: Share of the step in which completions are drawn, or None if nothing is drawn.
+        drawing_because: Its components.
+    """
+
+    update: Band | None
+    flops: float
+    moved_bytes: float
+    because: str
+    drawing: Band | None = None
+    drawing_because: str = ""
+
+    @property
+    def band(self) -> Band | None:
+        """Time of the whole step, or None if unknown."""
+        return self.update if self.update is None or self.drawing is None else self.update.plus(self.drawing)
+
+    def rollout_document(self) -> dict[str, Any] | None:
+        """Return the drawing as in plan.json, or None if nothing is drawn."""
+        if self.drawing is None or self.update is None:
+            return None
+        share = self.drawing.likely / (self.drawing.likely + self.update.likely)
+        return {
+            "seconds": self.drawing.document(),
+            "update_seconds": self.update.document(),
+            "fraction": round(share, 3),
+            "because": f"Drawing completions is likely {share:.0%} of a step, {self.drawing.likely:.3g} s: "
+            f"{self.drawing_because}; the update takes {self.update.likely:.3g} s",
+        }
+
+
+def predict_step(
+    task: Task, target: Target, train: ProgramMemory, *, step_ratio: float | None = None, work: Work | None = None
+) -> PredictedStep:
+    """Predict the time of an optimizer step.
+
+    Args:
+        task: What is trained.
+        target: The machine.
+        train: Memory of the train step.
+        step_ratio: Measured over predicted time of earlier steps on this device (`calibration.py`).
+        work: Work of the compiled step; by default it is counted in a traced one.
+    """
+    work = work or step_work(task)
+    # Parameters and optimizer state are read and written once.
+    moved = work.moved + 2 * sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
+    limits = _limits(task, target, work.flops, moved, exchanged_bytes(task, divided=task.config.mesh.shard_params))
+    update: Band | None = None
+    because = "the device's speed is unknown"
+    if limits is not None:
+        name = max(limits, key=lambda each: limits[each])
+        listed = ", ".join(f"{each} {seconds:.3g} s" for each, seconds in limits.items())
+        because = f"{name} decides at the device's peaks ({listed}); {EFFICIENCY:.0%} of them is likely"
+        update = _band(limits[name])
+    if step_ratio is not None:
+        likely = (update or _band(work.flops / NOMINAL_FLOPS)).likely * step_ratio
+        update = Band(low=likely * (1 - MEASURED_WITHIN), likely=likely, high=likely * (1 + MEASURED_WITHIN))
+        because = f"{because}; calibrated with measured runs"
+    if update is None:
+        return PredictedStep(update=None, flops=work.flops, moved_bytes=moved, because=because)
+    drawing, why = _drawing(task, target)
+    if why and drawing is None:
+        return PredictedStep(update=None, flops=work.flops, moved_bytes=moved, because=why)
+    return PredictedStep(
+        update=update, flops=work.flops, moved_bytes=moved, because=because, drawing=drawing, drawing_because=why
+    )
+
+
+def _limits(task: Task, target: Target, flops: float, moved: float, linked: float) -> dict[str, float] | None:
+    """Return the seconds of each limit of the roofline, or None if the device's speed is unknown."""
+    peak, bandwidth = target.peak_flops.get(task.config.precision.compute), target.memory_bandwidth
+    if peak is None or bandwidth is None:
+        return None
+    limits = {"arithmetic": flops / peak, "memory": moved / bandwidth}
+    if linked and target.interconnect is not None:
+        limits["exchange"] = linked / target.interconnect
+    return limits
+
+
+def _band(floor: float, *, host: float = HOST_STEP_SECONDS) -> Band:
+    """Return the band of a duration that is at least `floor` by the roofline."""
+    likely = max(floor / EFFICIENCY, host)
+    return Band(low=max(likely / WITHIN, host), likely=likely, high=likely * WITHIN)
+
+
+def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
+    """Return the time of drawing completions in an optimizer step and its components, at their greatest length.
+
+    Prompts are read once a group. Each further token reads the parameters and all keys and values.
+    """
+    if (size := rollout_size(task)) is None:
+        return None, ""
+    item, spec, devices = ITEM_BYTES[task.config.precision.compute], task.model.source.spec, task.mesh.size
+    weights = sum(int(value.size) * min(bits_of(value) / 8, item) for value in task.model.shapes.values())
+    cache = size.rows * size.slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * item / devices
+    flops = 2.0 * count_of(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
+    linked = weights * (devices - 1) / devices if task.config.mesh.shard_params else 0.0
+    reading = _limits(task, target, flops * size.prompts * size.width / devices, weights, linked)
+    token = _limits(task, target, flops * size.rows / devices, weights + cache, linked)
+    if reading is None or token is None:
+        return None, "the device's speed is unknown"
+    each = _band(max(token.values()), host=0.0)
+    seconds = _band(max(reading.values())).plus(each.times(size.new_tokens)).times(1 / size.updates)
+    because = f"{size.rows:,} completions of {size.new_tokens:,} tokens at {1000 * each.likely:.3g} ms a token"
+    return seconds, because + (f", for {size.updates} updates" if size.updates > 1 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPart:
+    """One part of a session: install, compile, load, train, save, evaluate or export."""
+
+    name: str
+    seconds: Band
+    because: str
+
+
+class CompileTime(NamedTuple):
+    """Measured compilation of a run: seconds, number of programs, and how many came from the cache."""
+
+    seconds: float
+    programs: int
+    cached: int
+
+
+def session_parts(
+    subject: Subject,
+    target: Target,
+    step: Band,
+    *,
+    programs: Sequence[ProgramMemory],
+    checkpoint_bytes: int,
+    compile_time: CompileTime | None = None,
+) -> list[SessionPart]:
+    """Return the parts of a run's time, in order."""
+    config, model, rows = subject.task.config, subject.task.model, subject.rows
+    parts = []
+    if target.session_seconds is not None:
+        parts.append(SessionPart(name="install", seconds=INSTALL, because="the wheel, and what an image lacks"))
+    parts.append(compile_part(subject.task, programs, compile_time))
+    loading, because = ENCODING.times(rows), f"{quantity(rows, 'row')} × {ENCODING.likely * 1000:g} ms to encode"
+    if model.reads_weights:
+        size = bytes_of(model.base)
+        loading = loading.plus(at_rate(size, NETWORK))
+        because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
+    parts.append(SessionPart(name="load", seconds=loading, because=because))
+    steps = config.limits.steps
+    parts.append(SessionPart(name="train", seconds=step.times(steps), because=f"{steps:,} steps × {step.likely:.3g} s"))
+    parts.append(save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"))
+    if subject.asked is not None and target.memory_bandwidth is not None:
+        parts.append(evaluate_part(subject, target))
+    size = bytes_of(model.base)
+    parts.append(SessionPart(name="export", seconds=at_rate(size, DISK), because=f"{size / 1e9:.3g} GB to disk"))
+    return parts
+
+
+def compile_part(task: Task, programs: Sequence[ProgramMemory], took: CompileTime | None) -> SessionPart:
+    """Return the time to compile all programs: measured, or by layers of the train step."""
+    if took is not None:
+        start = "warm" if took.cached == took.programs else "cold"
+        because = f"{start} start: {took.cached} of {quantity(took.programs, 'program')} from the cache"
+        return SessionPart(name="compile", seconds=exactly(took.seconds), because=because)
+    layers = compiled_layers(task)
+    further = FURTHER_PROGRAM * sum(program.name in ("decode", "rollout") for program in programs)
+    because = f"cold start: {layers} layers × {COMPILE_LAYER.likely:g} s, {further:.0%} more for other programs"
+    return SessionPart(name="compile", seconds=COMPILE_LAYER.times(layers * (1 + further)), because=because)
+
+
+def compiled_layers(task: Task) -> int:
+    """Return the number of layers that are compiled; equal layers of a scanned model are compiled once."""
+    return len(task.model.runs) if task.is_scanned else task.model.source.spec.layers
+
+
+def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> SessionPart:
+    """Return how long devices wait for checkpoints and hashes of the chain.
+
+    Asynchronous saving costs the devices a copy of each state, and at the end writing and hashing the last one.
+    """
+    last, every = config.limits.steps, config.checkpoint.save_every_steps
+    saved = {*range(every, last, every), last} if every else {last}
+    hashed = len({*range(0, last, chain_interval(config)), *saved})
+    writes, hashes = (1, 1) if asynchronous else (len(saved), hashed)
+    seconds = at_rate(checkpoint_bytes * writes, DISK).plus(at_rate(checkpoint_bytes * hashes, HASHING))
+    because = f"{len(saved)} × {checkpoint_bytes / 1e9:.3g} GB to disk, {hashed} hashed"
+    if asynchronous:
+        seconds = seconds.plus(at_rate(checkpoint_bytes * hashed, COPYING))
+        because += "; in the background except the last"
+    return SessionPart(name="save", seconds=seconds, because=because)
+
+
+def evaluate_part(subject: Subject, target: Target) -> SessionPart:
+    """Return the time of all evaluations. A batch reads its prompts at once, then all parameters for each token."""
+    task, asked = subject.task, subject.asked
+    assert asked is not None, "checked by the caller"
+    config, model, of, devices = task.config, task.model, task.config.evaluation, task.mesh.size
+    at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
+    rows = prompt_rows(at_a_time, asked.prompts, devices) // devices
+    share = devices if config.mesh.shard_params else 1
+    flops = 2.0 * count_of(model.base) * rows * padded(asked.longest_tokens)
+    reading = _limits(task, target, flops, count_of(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
+    token = _band(bytes_of(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
+    every = config.evaluation.every_steps
+    points, few = config.limits.steps // every if every else 0, min(of.during_items, asked.prompts)
+    batches = (2 if of.baseline else 1) * math.ceil(asked.prompts / at_a_time) + points * math.ceil(few / at_a_time)
+    seconds = token.times(batches * of.max_new_tokens)
+    if reading is not None:
+        seconds = seconds.plus(_band(max(reading.values())).times(batches))
+    because = f"{batches} batches × {of.max_new_tokens} tokens × {token.likely * 1000:.3g} ms, and reading prompts"
+    return SessionPart(name="evaluate", seconds=seconds, because=because)
+
+
+def total_seconds(parts: Sequence[SessionPart]) -> Band:
+    """Return the sum of all parts."""
+    total = exactly(0.0)
+    for part in parts:
+        total = total.plus(part.seconds)
+    return total
+
+
+def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> tuple[int | None, int | None, int | None]:
+    """Return the number of sessions: at least, likely, at most; None if no number is enough.
+
+    Each session installs, compiles and loads again. With 1 hour for these and 25 hours of work, sessions of 12 hours
+    have 11 hours each:
+
+    >>> begin = SessionPart(name="load", seconds=exactly(HOUR), because="")
+    >>> work = SessionPart(name="train", seconds=exactly(25 * HOUR), because="")
+    >>> sessions_needed([begin, work], 12 * HOUR)
+    (3, 3, 3)
+    """
+    again = total_seconds([part for part in parts if part.name in ONCE_A_SESSION])
+    work = total_seconds([part for part in parts if part.name not in ONCE_A_SESSION])
+
+    def enough(again: float, work: float) -> int | None:
+        return None if again >= session_seconds else max(1, math.ceil(work / (session_seconds - again)))
+
+    return enough(again.low, work.low), enough(again.likely, work.likely), enough(again.high, work.high)
+
+
+def weeks_needed(parts: Sequence[SessionPart], *, session_seconds: float, week_seconds: float) -> int | None:
+    """Return the likely number of weeks of quota, or None if sessions are too short.
+
+    25 hours of work in 3 sessions that begin with 1 hour each are 28 hours: one week of 30 hours, two of 20.
+
+    >>> begin = SessionPart(name="load", seconds=exactly(HOUR), because="")
+    >>> work = SessionPart(name="train", seconds=exactly(25 * HOUR), because="")
+    >>> [weeks_needed([begin, work], session_seconds=12 * HOUR, week_seconds=hours * HOUR) for hours in (30, 20)]
+    [1, 2]
+    """
+    sessions = sessions_needed(parts, session_seconds)[1]
+    if sessions is None:
+        return None
+    again = sum(part.seconds.likely for part in parts if part.name in ONCE_A_SESSION)
+    once = sum(part.seconds.likely for part in parts if part.name not in ONCE_A_SESSION)
+    return max(1, math.ceil((once + sessions * again) / week_seconds))
+
+
+def time_document(
+    subject: Subject, target: Target, step: PredictedStep, parts: Sequence[SessionPart]
+) -> dict[str, Any] | None:
+    """Return the group `time` of plan.json, or None if the time of a step is unknown."""
+    if step.band is None:
+        return None
+    total, tokens, fraction = total_seconds(parts), subject.task.tokens_per_step, subject.tokens.real_fraction
+    session, week = target.session_seconds, target.week_seconds
+    return {
+        "step_seconds": step.band.document(),
+        "hours": total.times(1 / HOUR).document(),
+        "because": step.because,
+        "tokens": tokens,
+        "real_tokens": None if fraction is None else round(tokens * fraction, 1),
+        "tokens_source": subject.tokens.source,
+        "flops": step.flops,
+        "moved_bytes": step.moved_bytes,
+        "rollout": step.rollout_document(),
+        "session": [{"name": p.name, "seconds": p.seconds.document(), "because": p.because} for p in parts],
+        "session_seconds": session,
+        "session_fraction": None if session is None else total.times(1 / session).document(),
+        "week_seconds": week,
+        "week_fraction": None if week is None else total.times(1 / week).document(),
+        "sessions": None if session is None else list(sessions_needed(parts, session)),
+        "weeks": None
+        if session is None or week is None
+        else weeks_needed(parts, session_seconds=session, week_seconds=week),
+    }

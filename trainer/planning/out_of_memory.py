@@ -1,0 +1,429 @@
+"""Explain a pasted out-of-memory error: what was needed, what there is, the largest buffers, and what to change.
+
+Recognized are XLA on TPU, GPU and CPU, PyTorch on CUDA, and a process that ended because main memory was full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from schemas.formats import size
+from schemas.problems import ProblemError, problem_of
+
+if TYPE_CHECKING:
+    from trainer.config.tree import Config
+
+MAX_CHARACTERS = 4_000_000
+"""Of a longer text only the end is read, where the failure is."""
+SHOWN_BUFFERS = 8
+CONFIGURED_WITHIN = 0.5
+"""Beyond this relative distance from the estimate, the failure is hardly that of the configured run."""
+
+Memory = Literal["tpu", "gpu", "cpu", "host"]
+PLACES = {
+    "tpu": "a TPU's memory (HBM)",
+    "gpu": "a GPU's memory",
+    "cpu": "main memory of the CPU that computes",
+    "host": "main memory of the machine",
+}
+WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A buffer that the text lists; shape and operator are None if the text has none."""
+
+    bytes: int
+    shape: str | None = None
+    operator: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemory:
+    """An out-of-memory failure. Figures that the text lacks are None.
+
+    Attributes:
+        when: `compile` if the compiler refused the program, `run` if an allocation failed.
+        said: The sentence that was recognized.
+        need_bytes: Need of the program, or of everything in use with the failed allocation.
+        cap_bytes: Usable memory of the device.
+        tried_bytes: Size of the failed allocation.
+        free_bytes: Free memory when it failed.
+        parts: The text's own division of the need.
+        shared_bytes: Output that reuses the memory of arguments; 0 if nothing is donated.
+        largest: Listed buffers, largest first.
+    """
+
+    memory: Memory
+    when: Literal["compile", "run"]
+    said: str
+    need_bytes: int | None = None
+    cap_bytes: int | None = None
+    tried_bytes: int | None = None
+    free_bytes: int | None = None
+    parts: dict[str, int] = field(default_factory=dict)
+    shared_bytes: int | None = None
+    largest: tuple[Allocation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def missing_bytes(self) -> int | None:
+        """Memory that was lacking, or None if the text does not say."""
+        for need, there in ((self.need_bytes, self.cap_bytes), (self.tried_bytes, self.free_bytes)):
+            if need is not None and there is not None and need > there:
+                return need - there
+        return None
+
+    @property
+    def holds_state_twice(self) -> bool:
+        """Whether the results are as large as the arguments that they replace and reuse none of their memory."""
+        given, back = self.parts.get("arguments", 0), self.parts.get("output", 0)
+        return back > given / 2 > 0 and self.shared_bytes is not None and self.shared_bytes < back / 10
+
+
+AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
+_AMOUNT = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
+
+
+def bytes_in(text: str | None) -> int | None:
+    """Return the bytes of an amount; every unit in these texts is binary.
+
+    >>> [bytes_in(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "unknown size")]
+    [16911433728, 20971520, 6291456, 0, None]
+    """
+    written = _AMOUNT.fullmatch(text.strip()) if text else None
+    if written is None or written[1].count(".") > 1 or written[1] == ".":
+        return None
+    return round(float(written[1]) * float(1024 ** " kmgt".index(written[2].lower() or " ")))
+
+
+def _first(pattern: str, text: str) -> int | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return bytes_in(found[1]) if found else None
+
+
+def _parts(patterns: dict[str, str], text: str) -> dict[str, int]:
+    return {name: value for name, pattern in patterns.items() if (value := _first(pattern, text))}
+
+
+_TPU_REFUSED = (
+    re.compile(rf"Used ({AMOUNT}) of ({AMOUNT}) hbm(?:\.?\s*Exceeded hbm capacity by {AMOUNT})?"),
+    re.compile(rf"HLO temporaries \(({AMOUNT})\)\s+exceeds available HBM \(({AMOUNT})\)", re.IGNORECASE),
+)
+_TPU_FAILED = re.compile(
+    rf"Attempting to (?:allocate|reserve) ({AMOUNT})(?: at the bottom of memory)?\.\s+That was not possible\."
+    rf"(?:\s+There are ({AMOUNT}) free)?",
+    re.IGNORECASE,
+)
+_TPU_PARTS = {
+    name: rf"(?:^|[\s:]){words}\s+({AMOUNT})(?=[\s.;(]|$)"
+    for name, words in (
+        ("reserved", r"reserved(?:\([^)]*\))?"),
+        ("program", "program"),
+        ("arguments", "arguments"),
+        ("temporaries", "HLO temp"),
+    )
+}
+_TPU_BUFFER = re.compile(
+    r"^\s*\d+\.\s+Size:\s*(\S+)\s*$(.*?)(?=^\s*=====|^\s*\d+\.\s+Size:|\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+def _tpu(text: str) -> OutOfMemory | None:
+    largest = _buffers((block[1], block[2]) for block in _TPU_BUFFER.finditer(text))
+    if found := next((found for pattern in _TPU_REFUSED if (found := pattern.search(text))), None):
+        output = re.search(rf"Output size ({AMOUNT}); shares ({AMOUNT}) with arguments", text)
+        parts = _parts(_TPU_PARTS, text)
+        if output and (back := bytes_in(output[1])):
+            parts["output"] = back
+        return OutOfMemory(
+            memory="tpu",
+            when="compile",
+            said=" ".join(found[0].split()),
+            need_bytes=bytes_in(found[1]),
+            cap_bytes=bytes_in(found[2]),
+            parts=parts,
+            shared_bytes=bytes_in(output[2]) if output else None,
+            largest=largest,
+        )
+    if found := _TPU_FAILED.search(text):
+        tried, allocated = bytes_in(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
+        reserved = _first(_TPU_PARTS["reserved"], text) or 0
+        return OutOfMemory(
+            memory="tpu",
+            when="run",
+            said=" ".join(found[0].split()),
+            need_bytes=None if allocated is None or tried is None else allocated + tried + reserved,
+            cap_bytes=_first(rf"HBM capacity ({AMOUNT})", text),
+            tried_bytes=tried,
+            free_bytes=bytes_in(found[2]),
+            largest=largest,
+        )
+    return None
+
+
+def _buffers(blocks: Any) -> tuple[Allocation, ...]:
+    """Return the buffers of a list of (size, description), largest first."""
+    found = []
+    for amount, rest in blocks:
+        shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
+        operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
+        if (held := bytes_in(amount)) is not None:
+            found.append(
+                Allocation(bytes=held, shape=shape[1] if shape else None, operator=operator[1] if operator else None)
+            )
+    return tuple(sorted(found, key=lambda each: -each.bytes))
+
+
+_PYTORCH = re.compile(rf"(?:CUDA|HIP)?[^.\n]{{0,40}}out of memory\.\s+Tried to allocate ({AMOUNT})", re.IGNORECASE)
+
+
+def _pytorch(text: str) -> OutOfMemory | None:
+    joined = " ".join(text.split())
+    found = _PYTORCH.search(joined)
+    if found is None:
+        return None
+    tried = bytes_in(found[1])
+    capacity = re.search(rf"total capac\w*\s+of\s+({AMOUNT})\s+of\s+which\s+({AMOUNT})\s+is\s+free", joined)
+    allocated = _first(rf"allocated memory ({AMOUNT}) is allocated by PyTorch", joined)
+    unused = _first(rf"({AMOUNT}) is reserved by PyTorch but unallocated", joined)
+    in_use = _first(rf"this process has ({AMOUNT}) memory in use", joined)
+    if in_use is None and allocated is not None:
+        in_use = allocated + (unused or 0)
+    others = sum(bytes_in(each) or 0 for each in re.findall(rf"Process \d+ has ({AMOUNT}) memory in use", joined))
+    notes = []
+    if others > 2**26:
+        notes.append(f"Other processes use {size(others)} of this device. End them, such as an earlier notebook run.")
+    if unused and tried and unused > tried:
+        notes.append(f"{size(unused)} are reserved in pieces. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.")
+    return OutOfMemory(
+        memory="gpu",
+        when="run",
+        said=found[0].strip(),
+        need_bytes=None if in_use is None or tried is None else in_use + tried,
+        cap_bytes=bytes_in(capacity[1]) if capacity else None,
+        tried_bytes=tried,
+        free_bytes=bytes_in(capacity[2]) if capacity else None,
+        parts={name: held for name, held in (("allocated", allocated), ("allocator's reserve", unused)) if held},
+        notes=tuple(notes),
+    )
+
+
+_XLA_CPU = re.compile(r"RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes")
+_XLA_GPU = (
+    re.compile(rf"Out of memory (?:while trying to allocate|allocating) ({AMOUNT})", re.IGNORECASE),
+    re.compile(rf"Allocator \(\w+\) ran out of memory trying to allocate ({AMOUNT})"),
+    re.compile(rf"[Ff]ailed to allocate (?:request for )?({AMOUNT})[^\n]{{0,40}}(?:from|on) device"),
+    re.compile(r"CUDA_ERROR_OUT_OF_MEMORY()"),
+)
+_XLA_PARTS = {
+    "arguments": rf"parameter allocation:\s+({AMOUNT})",
+    "constants": rf"constant allocation:\s+({AMOUNT})",
+    "output": rf"maybe_live_out allocation:\s+({AMOUNT})",
+    "temporaries": rf"preallocated temp allocation:\s+({AMOUNT})",
+}
+_XLA_BUFFER = re.compile(r"^\s*Buffer \d+:\s*$(.*?)(?=^\s*=====|^\s*Buffer \d+:|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _xla(text: str) -> OutOfMemory | None:
+    if found := _XLA_CPU.search(text):
+        return OutOfMemory(memory="cpu", when="run", said=found[0], tried_bytes=int(found[1]))
+    # "this is not a failure" marks a warning after which the program went on.
+    kept = "\n".join(line for line in text.splitlines() if "this is not a failure" not in line)
+    tries = [found for pattern in _XLA_GPU if (found := pattern.search(kept))]
+    if not tries:
+        return None
+    tried = next((amount for found in tries if (amount := bytes_in(found[1])) is not None), None)
+    total, limit = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
+    used, memory = _first(r"(?<!Max)InUse:\s+(\d+)", kept), re.search(r"Free memory/Total memory:\s*(\d+)/(\d+)", kept)
+    cap = limit or (int(memory[2]) if memory else None)
+    left = int(memory[1]) if memory else max(cap - used, 0) if cap is not None and used is not None else None
+    blocks = dict.fromkeys(" ".join(block[1].split()) for block in _XLA_BUFFER.finditer(kept))
+    sizes = ((found[1], block) for block in blocks if (found := re.search(rf"Size:\s*({AMOUNT})", block)))
+    return OutOfMemory(
+        memory="gpu",
+        when="run",
+        said=tries[0][0],
+        need_bytes=total if used is None or tried is None else max(used + tried, total or 0),
+        cap_bytes=cap,
+        tried_bytes=tried,
+        free_bytes=left,
+        parts=_parts(_XLA_PARTS, kept),
+        largest=_buffers(sizes),
+    )
+
+
+_KILLED = re.compile(r"Killed process \d+ \((?P<name>[^)]+)\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)")
+_HOST = re.compile(
+    r"\S* ?invoked oom-killer|\boom.kill event[^\n]{0,80}|\bOOMKilled\b|by the OOM killer|std::bad_alloc"
+    r"|(?:exit|return)(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[ :=]*(?:137|-9)\b|\b(?:SIGKILL|signal 9)\b"
+    r"|^(?:\S+: line \d+:\s+\d+ )?Killed\b.{0,120}$|\[Errno 12\] Cannot allocate memory|^MemoryError\b[^\n]{0,80}"
+    r"|Unable to allocate [\d.]+ [KMGTP]?i?B for an array[^\n]{0,80}",
+    re.MULTILINE,
+)
+
+
+def _host(text: str) -> OutOfMemory | None:
+    if found := _KILLED.search(text):
+        held = bytes_in(found["rss"])
+        note = f"{found['name']} used {size(held or 0)}."
+        return OutOfMemory(memory="host", when="run", said=found[0], need_bytes=held, notes=(note,))
+    if found := _HOST.search(text):
+        return OutOfMemory(memory="host", when="run", said=found[0].strip())
+    return None
+
+
+_PREFIX = re.compile(
+    r"^(?:>\s?|(?:\(\w+ pid=\d+\) )|[EWIF]\d{4} [\d:.]+\s+\d+ \S+\] ?|"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.,]\d+: [EWIF]\s+(?:\d+ )?\S+\] ?)+",
+    re.MULTILINE,
+)
+"""Quotes, and prefixes of loggers."""
+
+
+def parse(text: str) -> OutOfMemory | None:
+    """Return the failure in a text, or None if it has none. A device comes before the host, which often fails after."""
+    colorless = re.sub(r"\x1b\[[\d;]*m", "", text[-MAX_CHARACTERS:].replace("\r\n", "\n"))
+    plain = _PREFIX.sub("", colorless)
+    return next((found for read in (_tpu, _pytorch, _xla, _host) if (found := read(plain)) is not None), None)
+
+
+def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
+    """Return the failure in a pasted text.
+
+    Args:
+        text: The whole error, a log, or the sentence that matters.
+        source: Name of its origin, for messages.
+
+    Raises:
+        ProblemError: Exit code 1; no out-of-memory error was found.
+    """
+    if (found := parse(text)) is not None:
+        return found
+    last = text.strip().splitlines()[-1].strip()[:200] if text.strip() else ""
+    problem = problem_of(
+        "TP745",
+        file=source,
+        what="No out-of-memory error found in this text." if last else "The text is empty.",
+        why=f"Its last line is: {last}" if last else None,
+        expected="an error of JAX, PyTorch, or a machine whose main memory was full",
+    )
+    raise ProblemError([problem], exit_code=1)
+
+
+_HOST_CHANGES = (
+    ("Load weights shard by shard in their stored type.", "nothing"),
+    ("Keep the dataset on disk as JSONL or Parquet.", "nothing"),
+    ("Use a machine with more main memory: a Kaggle T4x2 session has 31 GB, a TPU v5e-8 session 396 GB.", "quota"),
+)
+
+
+def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
+    """Return the explanation of a failure as plain values, with the configured run beside it if one is given."""
+    notes, configured = list(failure.notes), None
+    changes: list[dict[str, Any]]
+    if config is not None:
+        configured, more, changes = _configured(config, failure)
+        notes += more
+    elif failure.memory == "host":
+        changes = [{"what": what, "set": None, "frees_bytes": None, "costs": costs} for what, costs in _HOST_CHANGES]
+    else:
+        changes = _general_changes(failure)
+    buffers = Counter(failure.largest)
+    return {
+        **{key: value for key, value in asdict(failure).items() if key not in ("largest", "notes")},
+        "missing_bytes": failure.missing_bytes,
+        "largest": [{**asdict(each), "count": count} for each, count in buffers.items()],
+        "notes": notes,
+        "configuration": configured,
+        "changes": changes,
+    }
+
+
+def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
+    """Return what usually helps, cheapest first, without a configuration."""
+    from trainer.planning.changes import cost_of
+
+    twice = failure.parts.get("output", 0) - (failure.shared_bytes or 0) if failure.holds_state_twice else None
+    settings = {
+        **({"memory.donate=true": twice} if twice or not failure.parts else {}),
+        "memory.loss_chunk_tokens=256": None,
+        "batch.microbatch_size=<half> batch.accumulation_steps=<double>": None,
+        "memory.remat=layer": None,
+        **({"mesh.shard_params=true": None} if failure.memory == "tpu" else {}),
+        "optimizer.name=adafactor": None,
+        "method.kind=lora": None,
+    }
+    return [
+        {"what": f"Set {setting.partition('=')[0]}.", "set": setting, "frees_bytes": frees, "costs": cost_of(setting)}
+        for setting, frees in settings.items()
+    ]
+
+
+def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:
+    """Return the estimated parts of the configured run, notes, and its changes with what they free."""
+    from trainer.loop.mesh import shapes_mesh
+    from trainer.loop.task import Task
+    from trainer.model.source import resolve_for_planning
+    from trainer.planning.changes import list_changes
+    from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
+
+    platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
+    source = resolve_for_planning(config.model.name, config.model.revision)
+    task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
+    parts = max(estimate(task, platform=platform).values(), key=total_bytes)
+    expected = total_bytes(parts)
+    notes = [f"The configured run needs about {size(expected)} on each device (±{FORMULA_ERROR:.0%})."]
+    if failure.need_bytes and abs(failure.need_bytes - expected) > CONFIGURED_WITHIN * expected:
+        notes.append(
+            f"The text says {size(failure.need_bytes)}, so the program that failed is probably not the configured one: "
+            "check its optimizer, donation, and number of devices."
+        )
+    changes = []
+    for change in list_changes(config):
+        changed = max(estimate(task.changed(change.config), platform=platform).values(), key=total_bytes)
+        if (freed := expected - total_bytes(changed)) > 0:
+            what = f"Set {' and '.join(setting.partition('=')[0] for setting in change.settings)}."
+            settings = " ".join(change.settings)
+            changes.append({"what": what, "set": settings, "frees_bytes": freed, "costs": change.costs})
+    ordered = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
+    return [asdict(part) for part in ordered], notes, changes
+
+
+def explanation_text(answer: dict[str, Any]) -> str:
+    """Format an explanation as one page of text."""
+    figures = (
+        ("needs", "need_bytes"),
+        ("has", "cap_bytes"),
+        ("tried", "tried_bytes"),
+        ("free", "free_bytes"),
+        ("missing", "missing_bytes"),
+    )
+    lines = [f"Out of memory: {PLACES[answer['memory']]}; {WHEN[answer['when']]}.", f"Message: {answer['said']}", ""]
+    lines += [f"  {name:<10}{size(answer[key]):>12}" for name, key in figures if answer[key] is not None]
+    if answer["parts"]:
+        listed = ", ".join(f"{name} {size(held)}" for name, held in answer["parts"].items())
+        reused = "" if answer["shared_bytes"] is None else f" ({size(answer['shared_bytes'])} reuse arguments)"
+        lines += ["", f"Parts: {listed}{reused}."]
+    if answer["largest"]:
+        lines += ["", "Largest buffers:"]
+        for each in answer["largest"][:SHOWN_BUFFERS]:
+            times = f"{each['count']} × " if each["count"] > 1 else ""
+            operator = (each["operator"] or "").partition("[")[0]
+            lines.append(f"  {times + size(each['bytes']):>16}  {each['shape'] or '-':<28}  {operator}".rstrip())
+    if answer["configuration"]:
+        lines += ["", "Estimated need of the configuration on each device:"]
+        lines += [
+            f"  {size(each['bytes']):>12}  {each['name']:<16}  {each['because']}" for each in answer["configuration"]
+        ]
+    lines += ["", *answer["notes"]] if answer["notes"] else []
+    lines += ["", "What to change, cheapest first:"]
+    for number, each in enumerate(answer["changes"], start=1):
+        frees = f"frees {size(each['frees_bytes'])}, " if each["frees_bytes"] else ""
+        settings = " ".join(f"--set {setting}" for setting in (each["set"] or "").split())
+        lines.append(f"  {number}. {settings or each['what']}")
+        lines.append(f"     {frees}costs {each['costs']}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,405 @@
+"""The process that JAX runs in: instruction level, GPU pool, compilation cache, and the devices of a run.
+
+Each command calls `init_runtime` once, before JAX looks for devices. Nothing else here changes the process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform as machine
+import shutil
+import subprocess
+import time
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import psutil
+from jax._src.xla_bridge import backends_are_initialized
+
+from evidence import layout
+from evidence.hashes import sha256_json
+from evidence.targets import THIS_MACHINE, Target, find_target
+from schemas.formats import join_words, quantity, size
+from schemas.problems import Problem, ProblemError, problem_of
+from trainer.config.tree import Config, ElementType
+from trainer.recorder.attached import walk_attached
+from trainer.recorder.cache_folder import folder, size_bytes
+from trainer.recorder.environment import cpu_name, processor, request_level
+from trainer.recorder.recorder import Recorder
+
+Platform = Literal["cpu", "gpu", "tpu"]
+
+REFUSED = 3
+"""Exit code of a run that is refused: it does not fit, or the device is absent."""
+
+PREFERENCE: tuple[Platform, ...] = ("tpu", "gpu", "cpu")
+ADVICE: dict[str, str] = {
+    "tpu": "On Kaggle choose Settings, Accelerator, TPU v5e-8 and install trainproof[tpu]; or use --device auto.",
+    "gpu": "Install trainproof[cuda12] or trainproof[cuda13] to match the driver; or use --device auto.",
+    "cpu": "Unset JAX_PLATFORMS, which hides the CPU.",
+}
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Memory limit of a container on Linux, in cgroup version 2 and 1."""
+
+PROCESS_BYTES = 450 * 2**20
+"""Memory of a process on a CPU besides the run's arrays: libraries, tokenizers, rows, and compiled programs."""
+
+CUDA_BYTES = 900 * 2**20
+"""Left to CUDA: its context, the kernels of its libraries, and workspace of cuDNN and cuBLAS (0.4 to 0.7 GiB)."""
+
+GPU_FRACTION = "XLA_CLIENT_MEM_FRACTION"
+OLDER_GPU_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+"""The same under its earlier name; JAX refuses to start if both are set."""
+
+COMPILERS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
+"""Packages that decide what a program is compiled to."""
+
+UNUSED_DAYS = 60
+"""Compiled programs for another processor or other versions are deleted if unused for this long."""
+
+BFLOAT16_CAPABILITY = 8.0
+"""First CUDA compute capability with bfloat16: A100 (8.0) and L4 (8.9) have it, T4 (7.5) and P100 (6.0) do not."""
+
+ALL_TYPES: tuple[ElementType, ...] = ("float32", "bfloat16", "float16")
+
+
+def init_runtime(config: Config) -> None:
+    """Prepare this process for JAX: CPU instruction level, share of the GPU memory, and compilation cache.
+
+    Settings that are already in the environment win. Nothing changes after JAX has started, except the cache.
+    """
+    if not backends_are_initialized():
+        request_level(config.precision.cpu_isa)
+        if config.mesh.device in ("auto", "gpu"):
+            reserve_gpu_memory()
+    use_compilation_cache()
+
+
+def reserve_gpu_memory() -> None:
+    """Let JAX use a GPU's memory except `CUDA_BYTES`, instead of its default of 75 %.
+
+    The share is recorded with the environment variables, and the device reports it as its limit.
+    """
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ:
+        return
+    if platforms and not any(name in platforms for name in ("cuda", "gpu")):
+        return
+    if totals := gpu_memories():
+        os.environ[GPU_FRACTION] = f"{gpu_fraction(min(totals)):.3f}"
+
+
+def gpu_fraction(total_bytes: int) -> float:
+    """Return the share of a GPU's memory for JAX, 0.5 to 0.98. A T4 with 15,360 MiB: 1 - 900 / 15,360 = 0.941."""
+    return min(max(1 - CUDA_BYTES / total_bytes, 0.5), 0.98)
+
+
+def gpu_memories() -> list[int]:
+    """Return the bytes of each GPU as its driver reports them; empty without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [int(line) << 20 for line in answer.split() if line.isdecimal()]
+
+
+def use_compilation_cache(room: Path | None = None) -> list[str]:
+    """Set up JAX's compilation cache in a folder for this processor and these versions, which JAX's key leaves out.
+
+    `JAX_COMPILATION_CACHE_DIR` and a size limit of 0 leave the cache as it is.
+
+    Args:
+        room: Parent of these folders, which is saved with a session; compiled programs of attached folders are copied
+            there. Default: the user's cache folder.
+
+    Returns:
+        One line about each attached folder.
+    """
+    limit = size_bytes()
+    if jax.config.values["jax_compilation_cache_dir"] or not limit:
+        return []
+    parent = room or folder() / "programs"
+    own = parent / machine_key()
+    try:
+        remove_unused(parent, but=own)
+        own.mkdir(parents=True, exist_ok=True)
+        os.utime(own)
+        # JAX can evict nothing if an entry lacks its time of use, as after a kill.
+        for entry in own.glob("*-cache"):
+            if not _time_of_use(entry).is_file():
+                entry.unlink(missing_ok=True)
+        said = [] if room is None else [copy_programs(path, own) for path in attached_programs()]
+    except OSError:
+        return []  # a read-only folder
+    # JAX compiles again what it cannot read.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
+    jax.config.update("jax_compilation_cache_dir", str(own))
+    jax.config.update("jax_compilation_cache_max_size", limit)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return said
+
+
+def _time_of_use(entry: Path) -> Path:
+    return entry.with_name(entry.name.removesuffix("-cache") + "-atime")
+
+
+def attached_programs() -> Iterator[Path]:
+    """Yield attached folders of compiled programs, one for each processor and set of versions."""
+    for found, folders, files in walk_attached():
+        if found.name == layout.PROGRAMS:
+            yield from (found / name for name in folders)
+        if found.name == layout.PROGRAMS or layout.MANIFEST in files:
+            folders.clear()
+
+
+def copy_programs(attached: Path, own: Path) -> str:
+    """Copy compiled programs of an attached folder that are missing in `own`, and describe the result."""
+    if attached.name != own.name:
+        return f"ignored {attached}: compiled for another processor or other versions"
+    copied = 0
+    for entry in sorted(attached.glob("*-cache")):
+        if _time_of_use(entry).is_file() and not (own / entry.name).is_file():
+            for path in (_time_of_use(entry), entry):
+                shutil.copyfile(path, own / path.name)
+            copied += 1
+    return f"copied {quantity(copied, 'compiled program')} from {attached}"
+
+
+def machine_key() -> str:
+    """Return a name for this processor and the versions that compile for it."""
+    return sha256_json([machine.machine(), cpu_name(), processor(), versions()])[:16]
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the installed packages that compile programs."""
+    found = {}
+    for package in COMPILERS:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def remove_unused(room: Path, *, but: Path) -> None:
+    """Delete folders of other processors and versions that were not used for `UNUSED_DAYS`."""
+    oldest = time.time() - UNUSED_DAYS * 86400
+    for other in room.iterdir() if room.is_dir() else ():
+        if other != but and other.stat().st_mtime < oldest:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """The devices of a run, as JAX reports them.
+
+    Attributes:
+        memory_bytes: Usable memory of each device, or None if the device does not report it.
+        list: The `jax.Device` objects.
+    """
+
+    requested: str
+    platform: Platform
+    kind: str
+    chosen_because: str
+    memory_bytes: int | None
+    memory_source: str
+    list: tuple[Any, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the manifest's group `devices`."""
+        return {
+            "requested": self.requested,
+            "platform": self.platform,
+            "kind": self.kind,
+            "count": len(self.list),
+            "memory_bytes": self.memory_bytes,
+            "chosen_because": self.chosen_because,
+            "list": [{"id": device.id, "kind": device.device_kind} for device in self.list],
+        }
+
+    def record(self, recorder: Recorder) -> None:
+        """Log which devices were chosen and why."""
+        message = f"{len(self.list)} × {self.kind} ({self.chosen_because})"
+        recorder.log("info", "devices_chosen", message, platform=self.platform, count=len(self.list))
+
+
+def choose_devices(requested: str, count: int | None) -> Devices:
+    """Choose devices for `--device` and `mesh.devices`.
+
+    Args:
+        requested: auto, cpu, gpu or tpu; auto takes a TPU, then a GPU, then the CPU.
+        count: Number of devices, or None for all of that platform.
+
+    Raises:
+        ProblemError: Exit code 3; the platform is absent or has fewer devices.
+    """
+    platform, because = _choose_platform(requested)
+    found = devices_of(platform)
+    if count is not None and count > len(found):
+        raise ProblemError([too_few_devices(count, len(found), f"JAX sees {len(found)}")], exit_code=REFUSED)
+    used = tuple(found[:count])
+    memory_bytes, source = usable_memory(used[0], platform, sharing=len(used))
+    return Devices(
+        requested=requested,
+        platform=platform,
+        kind=used[0].device_kind,
+        chosen_because=because,
+        memory_bytes=memory_bytes,
+        memory_source=source,
+        list=used,
+    )
+
+
+def _choose_platform(requested: str) -> tuple[Platform, str]:
+    """Return the platform and why it was chosen."""
+    present = [platform for platform in PREFERENCE if devices_of(platform)]
+    if requested == "auto" and present:
+        absent = PREFERENCE[: PREFERENCE.index(present[0])]
+        return present[0], f"auto: no {' and no '.join(absent)} found" if absent else "auto: the fastest kind found"
+    for platform in present:
+        if platform == requested:
+            return platform, f"requested with --device {requested}"
+    what = "No device was found" if requested == "auto" else f"No {requested} device was found"
+    if present:
+        what, why, then = f"{what}; JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
+    else:
+        what += f"; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
+        why = "JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here."
+        extras = "trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]"
+        then = f"Unset JAX_PLATFORMS, or install JAX for it: {extras}."
+    expected = f"at least one {'' if requested == 'auto' else f'{requested} '}device"
+    problem = problem_of("TP701", file="--device", what=what, why=why, expected=expected, next=then)
+    raise ProblemError([problem], exit_code=REFUSED)
+
+
+def devices_of(platform: str) -> list[Any]:
+    """Return the devices of a platform; empty if JAX has no such backend."""
+    try:
+        return list(jax.devices(platform))
+    except (RuntimeError, AssertionError):
+        return []
+
+
+def too_few_devices(count: int, found: int, there: str) -> Problem:
+    """Return the problem of a `mesh.devices` above the number of devices."""
+    return problem_of(
+        "TP702",
+        file="mesh.devices",
+        what=f"mesh.devices is {count}, but {there}.",
+        why=None,
+        expected=f"at most {found}",
+        next=f"Use --set mesh.devices={found}, or leave it out to use all devices.",
+    )
+
+
+def usable_memory(device: Any, platform: str, *, sharing: int) -> tuple[int | None, str]:
+    """Return the usable bytes of one device and their source; CPU devices share the free memory equally."""
+    if platform == "cpu":
+        free, source = free_main_memory()
+        return max(free - PROCESS_BYTES, 0) // sharing, f"{source}; less {size(PROCESS_BYTES)} for the process itself"
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return (int(limit), "limit reported by the device") if limit else (None, "the device reports no limit")
+
+
+def free_main_memory() -> tuple[int, str]:
+    """Return the main memory that this process may still use, within the container's limit."""
+    free = psutil.virtual_memory().available
+    used = psutil.Process(os.getpid()).memory_info().rss
+    for file in CGROUP_LIMITS:
+        limit = file.read_text().strip() if file.is_file() else "max"
+        if limit.isdigit() and int(limit) - used < free:
+            return int(limit) - used, f"the container's limit ({file})"
+    return free, "free main memory"
+
+
+def this_machine(config: Config) -> Target:
+    """Return this machine as a target, with the devices that a run would use.
+
+    Raises:
+        ProblemError: Exit code 3; the platform is absent or has fewer devices.
+    """
+    return as_target(choose_devices(config.mesh.device, config.mesh.devices))
+
+
+def as_target(devices: Devices) -> Target:
+    """Return devices of this machine as a target; speeds are those of the same device in the table of targets."""
+    alike = find_target(devices.kind, len(devices.list))
+    element_types = element_types_of(devices) or (ALL_TYPES if alike is None else alike.element_types)
+    return Target(
+        name=THIS_MACHINE,
+        title=f"this machine, {len(devices.list)} × {devices.kind}",
+        platform=devices.platform,
+        device_kinds=(devices.kind,),
+        devices=len(devices.list),
+        memory_bytes=devices.memory_bytes,
+        memory_source=devices.memory_source,
+        memory_bandwidth=None if alike is None else alike.memory_bandwidth,
+        peak_flops={} if alike is None else alike.peak_flops,
+        element_types=element_types,
+        host_memory_bytes=psutil.virtual_memory().total,
+        disk_bytes=shutil.disk_usage(Path()).free,
+        compiler=None if alike is None else alike.compiler,
+    )
+
+
+def available_bytes(target: Target) -> int | None:
+    """Return the memory of one device that a run may use: a GPU of the table loses CUDA's share."""
+    if target.memory_bytes is None or target.platform != "gpu" or target.name == THIS_MACHINE:
+        return target.memory_bytes
+    return target.memory_bytes - CUDA_BYTES
+
+
+def element_types_of(devices: Devices) -> tuple[ElementType, ...] | None:
+    """Return the element types of products that GPUs support, or None for other devices."""
+    if devices.platform != "gpu" or not hasattr(devices.list[0], "compute_capability"):
+        return None
+    has_bfloat16 = float(devices.list[0].compute_capability) >= BFLOAT16_CAPABILITY
+    return ("float32", "float16", "bfloat16") if has_bfloat16 else ("float32", "float16")
+
+
+def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[str] | None) -> None:
+    """Refuse element types that a device does not support.
+
+    Args:
+        config: The run.
+        kind: Name of the device.
+        element_types: Types that it supports, or None for all.
+
+    Raises:
+        ProblemError: Exit code 3, with the setting and its replacement.
+    """
+    declared = {"params": config.precision.params, "compute": config.precision.compute}
+    problems = [
+        problem_of(
+            "TP730",
+            file=kind,
+            pointer=f"/precision/{key}",
+            what=f"precision.{key} is {value}, which {kind} does not have.",
+            expected=join_words(sorted(element_types)),
+            next=f"Use --set precision.{key}={half_type(key, config, element_types)}.",
+        )
+        for key, value in declared.items()
+        if element_types is not None and value not in element_types
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=REFUSED)
+
+
+def half_type(key: str, config: Config, element_types: Collection[str]) -> ElementType:
+    """Return the 16-bit type for a setting: bfloat16 if supported, or float32 if neither type can be used."""
+    if "bfloat16" in element_types:
+        return "bfloat16"
+    # Trained parameters need more precision than float16 has; frozen ones do not.
+    fits = key == "compute" or config.method.kind != "full"
+    return "float16" if "float16" in element_types and fits else "float32"
