@@ -27,7 +27,7 @@ from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
 from schemas.reading import write_yaml
 from trainer.config.load import USAGE
-from trainer.config.names import EVAL_SET_OF, model_path, no_dataset, no_eval_set
+from trainer.config.names import EVAL_SETS_BY_DATASET, model_path, no_dataset, no_eval_set
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -227,7 +227,7 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
             return None
         if rows.name not in DATASETS:
             return split_rows(rows)
-        name = EVAL_SET_OF[rows.name]
+        name = EVAL_SETS_BY_DATASET[rows.name]
         because = f"the built-in set that belongs to {rows.name}"
         return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
     if (missing := no_eval_set(eval_set)) is not None:

@@ -58,7 +58,7 @@ def products(*, tiny: bool) -> dict[str, Any]:
 def task_of(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Return the task of a run of Gemma-2B, or of the demo's model, on the one device."""
     from trainer.config.load import setting_value
-    from trainer.config.seed_names import set_at
+    from trainer.config.seed_names import set_path
     from trainer.config.tree import config_of
     from trainer.loop.mesh import build_mesh
     from trainer.loop.task import Task
@@ -68,7 +68,7 @@ def task_of(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     shaped = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
     for text in (*settings.split(), *shaped.split()):
         key, _, value = text.partition("=")
-        set_at(document, key, setting_value(value))
+        set_path(document, key, setting_value(value))
     chosen, config = device(tiny=tiny), config_of(document)
     source = resolve_for_planning(config.model.name)
     return Task.of(config, source, build_mesh([chosen]), platform=chosen.platform)

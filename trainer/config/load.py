@@ -1,8 +1,6 @@
-"""From YAML files and flags to a `Config`: every problem found at once, nothing ignored.
+"""Load a `Config` from YAML files and flags, and report all problems together.
 
-The order of precedence, weakest first: defaults, the file, the smoke file, flags such as `--dataset`, `--set`.
-
-Precedence is `load.py`'s: sources are handed around weakest first.
+Precedence, lowest first: defaults, the file, the smoke file, flags such as `--dataset`, `--set`.
 """
 
 from __future__ import annotations
@@ -18,41 +16,41 @@ from typing import Any
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 from schemas.reading import MOST_DIGITS, parse_yaml, write_yaml
 from schemas.validate import check_value
-from trainer.config.seed_names import NOT_STATED, PRESENT_NAMES, set_at, value_at, with_present_names
+from trainer.config.seed_names import CURRENT_NAMES, MISSING, get_path, rename_keys, set_path
 from trainer.config.tree import Config, config_of, document_of
 
 USAGE = 2
-"""Exit code of a configuration that cannot be used."""
+"""Exit code for an invalid configuration."""
 
 SETTING = re.compile(r"(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
-"""What follows `--set`."""
+"""Argument of `--set`."""
 
 
 def load_config(
     path: Path, *, overlay: Path | None = None, flags: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
 ) -> Config:
-    """Return the resolved configuration of a YAML file.
+    """Load a YAML file.
 
     Args:
-        path: the configuration file.
-        overlay: a second file whose keys win, as `--smoke_config` gives.
-        flags: dotted key to value, for values given by flags of their own; None values are left out.
-        settings: `key=value` texts of `--set`; they win over everything else.
+        path: Configuration file.
+        overlay: Second file that takes precedence, from `--smoke_config`.
+        flags: Values of flags such as `--dataset` by dotted key; None values are ignored.
+        settings: `key=value` arguments of `--set`, which take precedence over everything else.
 
     Raises:
-        ProblemError: exit code 2, with every problem of the files and the settings.
+        ProblemError: exit code 2, with all problems of files and settings.
     """
     files = [read_file(file) for file in (path, overlay) if file is not None]
     sources = [source for source, _ in files if source is not None]
     problems = [problem for _, found in files for problem in found]
-    problems += [malformed_setting(text) for text in settings if not SETTING.fullmatch(text)]
+    problems += [invalid_setting(text) for text in settings if not SETTING.fullmatch(text)]
     document: dict[str, Any] = {}
     for source in sources:
         document = merge(document, source.document)
-    for name, key, value in single_values(flags or {}, settings):
-        set_at(document, PRESENT_NAMES.get(key, key), value)
-        sources.append(source_of_setting(name, key, value))
-    # A file that could not be read leaves nothing to check; its own problem explains everything.
+    for name, key, value in iter_settings(flags or {}, settings):
+        set_path(document, CURRENT_NAMES.get(key, key), value)
+        sources.append(setting_source(name, key, value))
+    # If a file cannot be read, its own problem explains everything.
     if all(source is not None for source, _ in files):
         known = {(problem.file, problem.pointer) for problem in problems}
         found = [
@@ -65,18 +63,18 @@ def load_config(
     return config_of(document)
 
 
-def single_values(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
-    """Yield what flags and `--set` state, weakest first: what it is called, the key as it is given, and the value."""
+def iter_settings(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, key and value of flags and `--set`, lowest precedence first."""
     for key, value in flags.items():
         if value is not None:
             yield FLAGS.get(key, key), key, value
     for text in settings:
         if setting := SETTING.fullmatch(text):
-            yield "--set", setting["key"], setting_value(setting["value"])
+            yield "--set", setting["key"], parse_setting(setting["value"])
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Return `below` with the keys of `above` put over it, group by group."""
+    """Merge two documents; keys of `above` take precedence, group by group."""
     result = deepcopy(below)
     for key, value in above.items():
         both_groups = isinstance(value, dict) and isinstance(result.get(key), dict)
@@ -84,25 +82,24 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def setting_value(text: str) -> Any:
-    """Return the value that a text names: JSON if it is JSON (`1e-5`, `true`, `null`), else the text itself."""
+def parse_setting(text: str) -> Any:
+    """Parse a value as JSON (`1e-5`, `true`, `null`), or return the text itself."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):
         return text
     except ValueError:
-        # Python reads no whole number of more than a few thousand digits. The schemas refuse such a number for its
-        # length; the shortest that they refuse stands for it.
+        # Python rejects integers of more than a few thousand digits; the schemas reject this shorter one too.
         return 10**MOST_DIGITS
 
 
 def config_text(config: Config) -> str:
-    """Return the resolved configuration as YAML: what `config.yaml` holds; loading it gives the same `Config`."""
+    """Return a configuration as YAML; loading it gives the same `Config`."""
     return write_yaml(document_of(config))
 
 
-def malformed_setting(text: str) -> Problem:
-    """Return the problem of a `--set` without key or value."""
+def invalid_setting(text: str) -> Problem:
+    """Return the problem of a `--set` argument without key or value."""
     return problem_of(
         "TP002",
         file="--set",
@@ -119,24 +116,24 @@ FLAGS = {
     "limits.steps": "--smoke-steps",
     "seed": "--seed",
 }
-"""The flag of the command that sets a key."""
+"""Flags that set a key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSource:
-    """One place that states values."""
+    """A source of values: a file, a flag or one `--set`."""
 
     name: str
-    """The file as the user named it, a flag, or `--set`."""
+    """File name, flag, or `--set`."""
     document: dict[str, Any]
-    """What it states, under present names."""
-    written: Mapping[str, str] = field(default_factory=dict)
-    """Pointer of a value in the document to the one under which the source has it, where that is an older name."""
+    """Values, under current key names."""
+    original: Mapping[str, str] = field(default_factory=dict)
+    """Pointers in the source of values with an older key name, by their pointer in the document."""
     lines: Lines = unknown_lines
 
 
 def read_file(path: Path) -> tuple[ConfigSource | None, list[Problem]]:
-    """Return what a YAML file states, None if there is no configuration in it, and what is wrong with it."""
+    """Read a YAML file; return None instead of the source if it is not a mapping, and the problems."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -146,42 +143,34 @@ def read_file(path: Path) -> tuple[ConfigSource | None, list[Problem]]:
         return None, list(parsed.problems)
     if not isinstance(parsed.value, dict):
         return None, [*parsed.problems, *check_value("train_config", parsed.value, file=str(path))]
-    document, written, problems = with_present_names(parsed.value, file=str(path), lines=parsed.lines)
-    source = ConfigSource(name=str(path), document=document, written=written, lines=parsed.lines)
+    document, original, problems = rename_keys(parsed.value, file=str(path), lines=parsed.lines)
+    source = ConfigSource(name=str(path), document=document, original=original, lines=parsed.lines)
     return source, [*parsed.problems, *problems]
 
 
-def source_of_setting(name: str, key: str, value: Any) -> ConfigSource:
-    """Return what a flag or one `--set` states: a value at a dotted key, which may be an older name."""
+def setting_source(name: str, key: str, value: Any) -> ConfigSource:
+    """Return the source of a flag or one `--set`; its key may have an older name."""
     document: dict[str, Any] = {}
-    present = PRESENT_NAMES.get(key, key)
-    set_at(document, present, value)
+    present = CURRENT_NAMES.get(key, key)
+    set_path(document, present, value)
     return ConfigSource(
-        name=name, document=document, written={pointer_to(present.split(".")): pointer_to(key.split("."))}
+        name=name, document=document, original={pointer_to(present.split(".")): pointer_to(key.split("."))}
     )
 
 
 def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:
-    """Return a problem of the whole configuration as one of the source that stated the value, with its line.
-
-    What is missing from a group is missing from the weakest source that has the group.
-    """
-    parts = parts_of(problem.pointer or "")
-    value = value_at(document, parts)
-    stated = [(source, value_at(source.document, parts)) for source in sources]
+    """Attribute a problem to the source of the value, with its line; a missing key to the first source of its group."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in (problem.pointer or "").split("/")[1:]]
+    value = get_path(document, parts)
+    stated = [(source, get_path(source.document, parts)) for source in sources]
     if isinstance(value, dict):
         blamed = [source for source, own in stated if isinstance(own, dict)][:1]
     else:
-        blamed = [source for source, own in stated if own is not NOT_STATED and own == value][-1:]
+        blamed = [source for source, own in stated if own is not MISSING and own == value][-1:]
     for source in blamed:
-        pointer = source.written.get(problem.pointer or "", problem.pointer or "")
+        pointer = source.original.get(problem.pointer or "", problem.pointer or "")
         return replace(problem, file=source.name, pointer=pointer, line=source.lines(pointer) if parts else None)
     return problem
-
-
-def parts_of(pointer: str) -> list[str]:
-    """Return the keys on the way that a JSON Pointer describes; the inverse of `pointer_to`."""
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def unreadable(path: Path, error: OSError) -> Problem:

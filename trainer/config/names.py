@@ -1,4 +1,4 @@
-"""Names of models and datasets in a configuration, and why one is not found."""
+"""Resolve names of models, datasets and files, and explain why one cannot be used."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
-from schemas.problems import Problem, problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 
-EVAL_SET_OF = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True))
-"""Evaluation set that belongs to each built-in dataset."""
+EVAL_SETS_BY_DATASET = dict(
+    zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True)
+)
+"""Evaluation set of each built-in dataset."""
 
 _PICKLE = (
     "a PyTorch pickle, which can run code when it is read",
@@ -40,7 +42,7 @@ OTHER_FORMATS = {
     ),
     ".ggml": ("a file of llama.cpp before GGUF", "Take the model's GGUF file."),
 }
-"""What a file that cannot be loaded is, and how to get a model that can, by file name suffix."""
+"""Description of files that are not models, and advice, by suffix."""
 
 
 def no_dataset(name: str) -> Problem | None:
@@ -82,7 +84,7 @@ def no_model(name: str) -> Problem | None:
 
 
 def other_models(name: str) -> str:
-    """Return the advice what to name instead, with the nearest built-in model."""
+    """Return advice on valid model names, with the most similar built-in model."""
     near = difflib.get_close_matches(name, MODELS, n=1)
     question = f"Did you mean {near[0]}? " if near else ""
     local = "a local folder with config.json, safetensors and tokenizer, or a GGUF file."
@@ -111,7 +113,7 @@ def _gguf_files(folder: Path) -> list[Path]:
 
 
 def other_format(path: Path) -> tuple[str, str] | None:
-    """Return what is at a path and how to get a model from it, or None if it is a model."""
+    """Describe a file or folder that is not a model, with advice, or return None if it is one."""
     if path.is_file():
         return OTHER_FORMATS.get(path.suffix.lower())
     if (path / "config.json").exists() or len(found := _gguf_files(path)) == 1:
@@ -148,3 +150,26 @@ def folders_below(path: Path) -> list[Path]:
     current = path / "refs" / "main"  # in a hub cache: the snapshot that the name refers to
     commit = current.read_text(encoding="utf-8").strip() if current.is_file() else None
     return [folder for folder in found if folder.name == commit] or found
+
+
+_SIGNATURES = (
+    (b"version https://git-lfs.", "a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."),
+    (b"/annex/objects/", "a git-annex pointer, not the file itself", "Fetch the file with `git annex get`."),
+    (b"<!doctype html", "a web page", "Download the file itself."),
+    (b"<html", "a web page", "Download the file itself."),
+    (b"\x1f\x8b", "compressed with gzip", "Decompress it with `gunzip`, and name the result."),
+    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "Decompress it with `unzstd`, and name the result."),
+    (b"pk\x03\x04", "a zip file, an archive or a spreadsheet or a PyTorch pickle", "Unpack it, or export it again."),
+)
+
+
+def refuse_other_content(path: Path, code: str) -> None:
+    """Raise `ProblemError` with the given code for a file that is a pointer, a web page or an archive."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(32).lower()
+    for begins, what, advice in _SIGNATURES:
+        if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
+            found = problem_of(code, file=str(path), what=f"{path.name} is {what}.", why=None, next=advice)
+            raise ProblemError([found], exit_code=2)

@@ -1,7 +1,6 @@
-"""The key names of the project's first YAML files, and what each is called now.
+"""Key names of the project's first YAML files, such as `training.num_steps`, which are still accepted.
 
-Those files (`training.num_steps`, `model.max_length`, …) are accepted as they stand, so a run can be repeated from
-them; what `config.yaml` records is always the present name.
+`config.yaml` of a run always has the current names.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from schemas.formats import format_value
 from schemas.problems import Lines, Problem, pointer_to, problem_of
 
-PRESENT_NAMES: dict[str, str] = {
+CURRENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",
     "model.max_seq_length": "data.max_length",
     "training.max_length": "data.max_length",
@@ -36,51 +35,48 @@ PRESENT_NAMES: dict[str, str] = {
 }
 
 
-NOT_STATED = object()
-"""What `value_at` gives where nothing stands; null is a value."""
+MISSING = object()
+"""Returned by `get_path` if there is no value; null is a value."""
 
 
-def with_present_names(
+def rename_keys(
     document: dict[str, Any], *, file: str, lines: Lines
 ) -> tuple[dict[str, Any], dict[str, str], list[Problem]]:
-    """Return the document under present names, where each renamed value was written, and facts stated twice.
+    """Return a document with current key names, the original pointers of renamed values, and conflicts.
 
-    Example: `{"training": {"num_steps": 5}}` becomes `{"limits": {"steps": 5}}`, written at `/training/num_steps`; it
-    is a problem if `limits.steps` is there too with another value.
+    `{"training": {"num_steps": 5}}` becomes `{"limits": {"steps": 5}}` with the original pointer
+    `/training/num_steps`; another value of `limits.steps` in the same document is a conflict.
     """
     result = deepcopy(document)
-    written = {}
+    original = {}
     problems = []
-    for old, new in PRESENT_NAMES.items():
+    for old, new in CURRENT_NAMES.items():
         group, _, key = old.partition(".")
         holder = result.get(group)
         if not isinstance(holder, dict) or key not in holder:
             continue
         value = holder.pop(key)
-        stated = value_at(result, new.split("."))
-        if stated is NOT_STATED:
-            set_at(result, new, value)
-            written[pointer_to(new.split("."))] = pointer_to(old.split("."))
-        elif stated != value:
-            problems.append(stated_twice(file, old, value, new, stated, lines))
+        current = get_path(result, new.split("."))
+        if current is MISSING:
+            set_path(result, new, value)
+            original[pointer_to(new.split("."))] = pointer_to(old.split("."))
+        elif current != value:
+            problems.append(conflict(file, old, value, new, current, lines))
     if result.get("training") == {}:
         del result["training"]
-    return result, written, problems
+    return result, original, problems
 
 
-def value_at(document: dict[str, Any], path: Sequence[str]) -> Any:
-    """Return the value that the keys of `path` lead to, or `NOT_STATED`."""
+def get_path(document: dict[str, Any], path: Sequence[str]) -> Any:
+    """Return the value at a path, or `MISSING`."""
     value: Any = document
     for part in path:
-        value = value.get(part, NOT_STATED) if isinstance(value, dict) else NOT_STATED
+        value = value.get(part, MISSING) if isinstance(value, dict) else MISSING
     return value
 
 
-def set_at(document: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path, making groups on the way.
-
-    A group that is not a mapping stays as it is: it is a mistake, which must come before the check of the schema.
-    """
+def set_path(document: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path and create groups; the schema reports groups that are not mappings."""
     *groups, key = path.split(".")
     holder: Any = document
     for group in groups:
@@ -90,8 +86,8 @@ def set_at(document: dict[str, Any], path: str, value: Any) -> None:
     holder[key] = value
 
 
-def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: Lines) -> Problem:
-    """Return the problem of one fact stated under two names with two values."""
+def conflict(file: str, old: str, value: Any, new: str, stated: Any, lines: Lines) -> Problem:
+    """Return the problem of a setting with two values under an old and a current name."""
     pointer = pointer_to(old.split("."))
     return problem_of(
         "TP005",

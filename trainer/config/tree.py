@@ -1,11 +1,10 @@
-"""The configuration as frozen dataclasses, nested by concern.
+"""The training configuration as frozen dataclasses.
 
-What each key means, its unit and range stand once, in `schemas/documents/v1/train_config.schema.json`; the same
-document validates the YAML and draws the launch form. A test holds this tree equal to it: names, order and defaults.
-`load.py` turns YAML and flags into this tree; nothing else makes one outside of tests.
+`schemas/documents/v1/train_config.schema.json` documents each key with unit and range, validates the YAML and generates
+the launch form; a test keeps names, order and defaults of both equal. `load.py` builds a `Config` from YAML and flags.
 
-A key whose default is not what earlier versions did states in `train_config.schema.json` what they did (`x-before`),
-beside the version it came with (`x-since`). A document that states no version is a new one.
+If the default of a key differs from the behaviour before the key existed, the schema has that behaviour (`x-before`)
+and the version that introduced the key (`x-since`). A document without a version is a new one.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any, Literal, TypeVar
 from schemas.catalog import VERSION, resolve_node, schema
 
 
-def with_earlier_meaning(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with each key that came later set to what its version did, unless it states the key."""
+def add_newer_keys(document: dict[str, Any]) -> dict[str, Any]:
+    """Add the keys that are newer than a configuration, set to the behaviour of its version."""
     version = str(document.get("schema_version", VERSION))
     return document if version == VERSION else _complete(document, schema("train_config"), version)
 
@@ -42,7 +41,7 @@ ElementType = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What is trained."""
+    """Model to train."""
 
     name: str
     revision: str | None = None
@@ -52,7 +51,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What it learns from."""
+    """Training data."""
 
     dataset: str = "dev-reasoning-v2"
     kind: Literal["rows", "text"] = "rows"
@@ -67,7 +66,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """How the model is adapted."""
+    """Full training or adapters."""
 
     kind: Literal["full", "lora"] = "full"
     rank: int = 8
@@ -80,7 +79,7 @@ class MethodConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """Toward what it is trained."""
+    """Objective."""
 
     kind: Literal["supervised", "dpo", "grpo"] = "supervised"
     beta: float = 0.1
@@ -104,7 +103,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """How parameters change."""
+    """Optimizer and learning rate schedule."""
 
     name: Literal["adamw", "adafactor"] = "adamw"
     learning_rate: float = 1e-3
@@ -122,7 +121,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
-    """How much is learned from at a time."""
+    """Batch size."""
 
     microbatch_size: int = 8
     accumulation_steps: int = 1
@@ -130,7 +129,7 @@ class BatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionConfig:
-    """Element types, and instructions."""
+    """Dtypes and CPU instruction set."""
 
     params: ElementType = "float32"
     compute: ElementType = "float32"
@@ -139,7 +138,7 @@ class PrecisionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryConfig:
-    """What is recomputed instead of kept, and how layers lie."""
+    """Rematerialization, layer stacking, attention and chunking."""
 
     remat: Literal["auto", "none", "dots", "layer"] = "layer"
     layers: Literal["auto", "unrolled", "scanned"] = "auto"
@@ -151,7 +150,7 @@ class MemoryConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-    """Which devices, and how they share the work."""
+    """Devices and sharding."""
 
     device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
     devices: int | None = None
@@ -160,7 +159,7 @@ class MeshConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """What is kept to continue from."""
+    """Checkpoints."""
 
     save_every_steps: int = 0
     keep: int = 2
@@ -169,7 +168,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingConfig:
-    """What is written while it runs."""
+    """What a run records."""
 
     log_every_steps: int = 1
     chain_every_steps: int | None = None
@@ -182,7 +181,7 @@ class RecordingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """How the result is measured."""
+    """Evaluation."""
 
     eval_set: str | None = None
     baseline: bool = True
@@ -203,7 +202,7 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitsConfig:
-    """When to stop."""
+    """Limits."""
 
     steps: int = 100
     max_minutes: float | None = None
@@ -211,7 +210,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that decides a run."""
+    """Configuration of a run."""
 
     schema_version: str = VERSION
     name: str = "run"
@@ -250,28 +249,24 @@ GROUPS: dict[str, type] = {
 
 
 def config_of(document: dict[str, Any]) -> Config:
-    """Return the tree of a document that `train_config.schema.json` has found valid."""
-    document = with_earlier_meaning(document)
-    values = {key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
-    return group_of(Config, values)
+    """Build a configuration from a document that is valid for `train_config.schema.json`."""
+    document = add_newer_keys(document)
+    values = {key: _build_group(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
+    return _build_group(Config, values)
 
 
-def group_of(group: type[T], values: dict[str, Any]) -> T:
-    """Return one group, or the whole; a whole number given for a fraction becomes a float, as its field states.
-
-    JSON Schema lets `5.0` pass for an integer and `1` for a number, so both are put into the field's own type here.
-    """
+def _build_group(group: type[T], values: dict[str, Any]) -> T:
+    """Build a dataclass; numbers are converted to the field's type, since JSON Schema accepts 5.0 as an integer."""
     kinds = {entry.name: str(entry.type) for entry in fields(group)}  # type: ignore[arg-type]  # T is always a dataclass
-    return group(**{key: in_kind(kinds[key], value) for key, value in values.items()})
+    return group(**{key: _convert_number(kinds[key], value) for key, value in values.items()})
 
 
-def in_kind(kind: str, value: Any) -> Any:
-    """Return `value` in the number type that the annotation `kind` names: `in_kind("float", 1)` is `1.0`."""
+def _convert_number(kind: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return float(value) if kind.startswith("float") else int(value)
 
 
 def document_of(config: Config) -> dict[str, Any]:
-    """Return the configuration as plain values, defaults included: what `config.yaml` holds."""
+    """Return a configuration as a document, defaults included."""
     return asdict(config)

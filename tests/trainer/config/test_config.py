@@ -11,7 +11,7 @@ from schemas.catalog import schema
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.load import config_text, load_config
-from trainer.config.seed_names import PRESENT_NAMES
+from trainer.config.seed_names import CURRENT_NAMES
 from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
 
 CONFIGS = Path("trainer/configs")
@@ -100,7 +100,7 @@ def test_a_whole_number_given_for_a_fraction_becomes_a_float_and_the_reverse(tmp
     assert isinstance(config.limits.steps, int)
 
 
-@pytest.mark.parametrize(("old", "new"), PRESENT_NAMES.items())
+@pytest.mark.parametrize(("old", "new"), CURRENT_NAMES.items())
 def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path):
     values = {
         "data.max_length": 64,

@@ -28,12 +28,12 @@ def _schema(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_key_means_what_the_version_did(version: str) -> None:
     document = {"schema_version": version, "data": {"kind": "text"}}
     expected = {"schema_version": version, "data": {"kind": "text", "template": "with-newline"}}
-    assert tree.with_earlier_meaning(document) == expected
-    assert tree.with_earlier_meaning({"schema_version": version})["data"] == {"template": "with-newline"}
+    assert tree.add_newer_keys(document) == expected
+    assert tree.add_newer_keys({"schema_version": version})["data"] == {"template": "with-newline"}
 
 
 @pytest.mark.parametrize(
     "document", [{}, {"schema_version": VERSION}, {"schema_version": "1.0", "data": {"template": "as-written"}}]
 )
 def test_a_new_document_and_a_stated_key_stay(document: dict[str, Any]) -> None:
-    assert tree.with_earlier_meaning(document) == document
+    assert tree.add_newer_keys(document) == document
