@@ -234,10 +234,11 @@ def available_devices(config: Config, watch: Watch) -> Devices:
 
     Training never falls back to other devices; a checkpoint may be used on any.
     """
+    init_runtime(config)
     try:
-        return choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+        return choose_devices(config.mesh.device, config.mesh.devices)
     except ProblemError as error:
-        here = choose_devices("auto", None, config.precision.cpu_isa)
+        here = choose_devices("auto", None)
         watch.say(f"{error.problems[0].what} {describe_devices(here)} is used instead.")
         return here
 
