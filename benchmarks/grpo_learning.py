@@ -71,7 +71,7 @@ def held_out() -> list[dict[str, Any]]:
     """Return the tasks that no training row has, as rows that state the task."""
     draw = random.Random(countdown.SEED + 2)
     items = [item for item in countdown.all_items() if item.is_held_out]
-    return [task_row(item, countdown.in_some_order(item.numbers, draw)) for item in items]
+    return [task_row(item, countdown.shuffled(item.numbers, draw)) for item in items]
 
 
 def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from trainer.config.tree import CheckpointConfig, Config, DataConfig, Evaluation
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.planning.devices import choose_devices
-from trainer.play import trained_entrant
+from trainer.play import trained_model
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import write_states
 from trainer.replay.place import place_of
@@ -76,7 +76,7 @@ def test_every_day_renders_as_the_day_of_the_start(
     asked = ChallengeRequest(folder=order.folder, items=Path(own), generate=0, seed=1, again=1, model=None)
     assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
     device = choose_devices("cpu", 1)
-    entrant = trained_entrant(order.folder, device)
+    entrant = trained_model(order.folder, device)
     assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
     assert write_states(order.folder, [1], tmp_path / "states", lambda line: None) == run.sha256

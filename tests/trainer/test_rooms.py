@@ -22,7 +22,7 @@ from trainer.methods import METHODS
 from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.objectives.supervised import SupervisedLoss, supervised_of
+from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -104,7 +104,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     def pulled_of(config: Config) -> Pulled:
-        plain = supervised_of(config)
+        plain = SupervisedLoss.from_config(config)
         return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
 
     monkeypatch.setitem(OBJECTIVES, "pulled", pulled_of)
@@ -129,7 +129,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
 def test_a_figure_without_a_field_of_the_row_is_not_written(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
-    plain = supervised_of(config)
+    plain = SupervisedLoss.from_config(config)
     pulled = Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
     monkeypatch.setitem(OBJECTIVES, "supervised", lambda config: pulled)
     order = order_of(config)

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -134,6 +134,19 @@ def _cpu_timer() -> Iterator[None]:
         signal.signal(signal.SIGPROF, previous)
 
 
+@contextmanager
+def _fixed_clock(module: Any, time: str | None) -> Iterator[None]:
+    """Make `strftime_now` of transformers write a recorded time; it accepts no variables that are functions."""
+    original = module.datetime
+    if time is not None:
+        now = datetime.fromisoformat(time).replace(tzinfo=None)
+        module.datetime = SimpleNamespace(now=lambda: now)
+    try:
+        yield
+    finally:
+        module.datetime = original
+
+
 def apply_chat_template(
     messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] = NO_VARIABLES
 ) -> str:
@@ -149,7 +162,7 @@ def apply_chat_template(
         TemplateRefusedError: The template refuses these turns.
         TemplateBrokenError: The template cannot be used.
     """
-    from transformers.utils.chat_template_utils import render_jinja_template
+    from transformers.utils import chat_template_utils
 
     template = tokenizer.chat_template
     if isinstance(template, dict):
@@ -157,19 +170,17 @@ def apply_chat_template(
     if template is None:
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason)
-    given: dict[str, Any] = {}
-    if (time := getattr(tokenizer, "rendered_at", None)) is not None:
-        given["strftime_now"] = datetime.fromisoformat(time).replace(tzinfo=None).strftime
-    given |= {**tokenizer.special_tokens_map, **variables}
+    given = {**tokenizer.special_tokens_map, **variables}
     try:
         from jinja2 import TemplateError, TemplateSyntaxError
     except ImportError as error:  # an optional dependency of transformers
         reason = "jinja2, which runs it, is not installed"
         raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
     try:
-        with _cpu_timer():
-            [text], _ = render_jinja_template(
-                conversations=[messages], chat_template=template, add_generation_prompt=opened, **given
+        with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
+            conversations = [list(map(dict, messages))]
+            texts, _ = chat_template_utils.render_jinja_template(
+                conversations, chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
         reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
@@ -179,10 +190,11 @@ def apply_chat_template(
         raise TemplateBrokenError(reason) from error
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
+    text = str(texts[0])
     if len(text) > MAX_CHARACTERS:
         reason = f"it writes {len(text):,} characters for one conversation"
         raise TemplateBrokenError(reason)
-    return str(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +203,7 @@ class TemplateFacts:
 
     template: str | dict[str, str] | None
     turn_end: str | None
-    """Added token that closes the assistant's turn: of `<start_of_turn>model\\nHi.<end_of_turn>\\n`, `<end_of_turn>`."""
+    """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
     turn_end_id: int | None
     opens_turn: bool
     """Whether there is a generation prompt, which begins the assistant's turn."""

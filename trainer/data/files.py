@@ -332,8 +332,8 @@ def open_folder(path: Path) -> RowTable:
         name = file.parent / ((shard["name"] if shard else file.stem) if is_named else "*")
         datasets.setdefault(str(name.relative_to(path)) + file.suffix, []).append(file)
     if not chosen or len(datasets) > 1:
-        names = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
-        what = f"{path.name} contains {'the datasets' if chosen else 'only held-out splits:'} {names}."
+        listed = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
+        what = f"{path.name} contains {'the datasets' if chosen else 'only held-out splits:'} {listed}."
         fix = f"Name one of them, as in {found[0]}."
         if any(len(files) > 1 for files in datasets.values()):
             fix = "Copy or link the files of one of them into a folder of their own, and name that folder."

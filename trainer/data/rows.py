@@ -460,7 +460,7 @@ class RowFile:
 
 
 class StoredRows(LazySequence[Row]):
-    """Rows that are appended once: a list, or JSON in an unnamed temporary file, which is decoded on access.
+    """Rows that are appended once, then frozen: a list, or JSON in an unnamed temporary file, decoded on access.
 
     Args:
         in_memory: Keep the rows in a list.
@@ -468,26 +468,29 @@ class StoredRows(LazySequence[Row]):
 
     def __init__(self, *, in_memory: bool) -> None:
         super().__init__(0, self._load)
-        self._rows: list[Row] | None = [] if in_memory else None
-        self._ends = array("q", [0])
-        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the rows
-        self._bytes: np.ndarray | None = None
+        self._rows: list[Row] = []
+        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
+        self._ends, self._bytes = array("q", [0]), np.zeros(0, np.uint8)
 
     def append(self, row: Row) -> None:
         """Add a row."""
         self._length += 1
-        if self._rows is not None:
+        if self._file is None:
             self._rows.append(row)
-        elif self._file is not None:
+        else:
             self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
 
-    def _load(self, number: int) -> Row:
-        if self._rows is not None:
-            return self._rows[number]
-        if self._bytes is None and self._file is not None:
+    def freeze(self) -> None:
+        """Map the file, which stays after it is closed."""
+        if self._file is not None:
             self._file.flush()
-            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
-        assert self._bytes is not None
+            if self._ends[-1]:
+                self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
+            self._file.close()
+
+    def _load(self, number: int) -> Row:
+        if self._file is None:
+            return self._rows[number]
         row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
         return row
 
@@ -562,6 +565,7 @@ def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
             scan.problems += error.problems
         if len(scan.problems) >= MAX_EXPLAINED_ROWS:
             break
+    scan.rows.freeze()
     return scan
 
 

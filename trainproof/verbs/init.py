@@ -32,10 +32,9 @@ def init(
 
     with ending_at_once("init"):
         from evidence.writing import as_json_text
-        from trainer.first_config import Order
-        from trainer import first_config
+        from trainer.first_config import Order, write_first_config
         from trainproof.terminal.first_config import made_text
 
         order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
-        made = first_config(order)
+        made = write_first_config(order)
     sys.stdout.write(as_json_text(made.document()) if as_json else made_text(made))

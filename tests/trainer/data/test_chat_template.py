@@ -16,10 +16,9 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.encode import encode_rows, encode_prompt
 from trainer.data.conversations import PromptForm, infer_form, row_texts
+from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
-from trainer.data.conversations import special_token_problems
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.files.source import resolve
@@ -79,8 +78,8 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
     assert refusal_of([early], tokenizer) == (
         "error TP023: rows.jsonl at /messages/1/content (line 1): "
         "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
-        "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
-        "  Next: Take </turn> out of the row.\n"
+        "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
+        "  Next: Remove </turn> from the row.\n"
     )
 
 
@@ -198,7 +197,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
         "".join(
             f"error TP022: rows.jsonl (line {index + 1}): "
             f"The model's chat template refuses row {index}: System role not supported.\n"
-            "  These are the template's own words; it says which turns the model was trained for.\n"
+            "  This is the template's own message; it says which turns the model was trained for.\n"
             "  Next: Write the row as the template wants it, or remove it.\n"
             for index in range(1, 6)
         )
@@ -214,7 +213,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
         inputs_of(changed)
     assert as_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
-        "  These are the template's own words; it says which turns the model was trained for.\n"
+        "  This is the template's own message; it says which turns the model was trained for.\n"
         "  Next: Write the row as the template wants it, or remove it.\n"
     )
 
@@ -223,9 +222,9 @@ def test_a_broken_template_is_told_once(tmp_path: Path):
     assert refusal_of([TALK, TALK], chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")) == (
         "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
         "unexpected end of template, expected 'end of print statement'.\n"
-        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
-        "  Next: Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of "
-        "text then.\n"
+        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
+        "  Next: Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then "
+        "lines of text.\n"
     )
 
 
@@ -234,7 +233,7 @@ def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert refusal_of([TALK], tokenizer) == (
         "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
-        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
+        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
         "  Next: Install it: `pip install jinja2`.\n"
     )
 
@@ -259,12 +258,12 @@ def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
         "".join(
             f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
             f"Row {index} has <eos> in the text to be learned; the tokenizer reads it as the end token.\n"
-            "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
-            "  Next: Take <eos> out of the row.\n"
+            "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
+            "  Next: Remove <eos> from the row.\n"
             for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
         )
-        + "error TP023: rows.jsonl: <eos> stands in 1 further texts to be learned.\n"
-        "  Next: Take <eos> out of them.\n"
+        + "error TP023: rows.jsonl: 1 further texts to be learned contain <eos>.\n"
+        "  Next: Remove <eos> from them.\n"
     )
 
 
@@ -285,6 +284,6 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
 
 
 def test_marks_that_are_no_special_tokens_are_text():
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    row = {"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}
-    assert special_token_problems([row], row_texts, tokenizer, file="rows.jsonl", lines=[1]) == []
+    special = SpecialTokens(resolve("tiny-gpt2").tokenizer())
+    special.add(0, row_texts({"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}))
+    assert special.problems("rows.jsonl", [1]) == []

@@ -521,7 +521,7 @@ def fresh_items(
     Raises:
         ValueError: The generator has fewer different prompts.
     """
-    shares = EVAL_FILES[eval_set][0] if eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
+    shares = EVAL_FILES[eval_set][0] if eval_set and eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
     if shares is None:
         return None
     seen = frozenset(map(prompt_key, training))

@@ -212,7 +212,12 @@ ENVIRONMENT = {
 
 
 def compile_ahead(
-    program: str, config: Config, machine: Machine, *, asked: EvalShape | None = None, limit_seconds: float = LIMIT_SECONDS
+    program: str,
+    config: Config,
+    machine: Machine,
+    *,
+    asked: EvalShape | None = None,
+    limit_seconds: float = LIMIT_SECONDS,
 ) -> CompilerAnswer:
     """Return what the compiler says of one program, by a process for it alone.
 

@@ -15,8 +15,7 @@ from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
-from trainer.data.builtin import countdown
-from trainer.data.builtin import FOLDER
+from trainer.data.builtin import FOLDER, countdown
 from trainer.data.rows import read_dataset, read_eval_set
 
 PROMPT = re.compile(r"numbers (\d+) (\d+) (\d+) target (\d+) = ")
