@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from schemas.problems import ProblemError, problem_of
@@ -17,6 +20,19 @@ _OTHER_CONTENTS = (
 )
 
 
+_max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
+
+
+@contextmanager
+def limit_tokenizer_size(limit: int = 128 << 20) -> Iterator[None]:
+    """Refuse larger tokenizer files (TP046) inside; for models of others. The largest known ones have 35 MB."""
+    token = _max_tokenizer_bytes.set(limit)
+    try:
+        yield
+    finally:
+        _max_tokenizer_bytes.reset(token)
+
+
 def refuse_other_content(path: Path, code: str) -> None:
     """Refuse a file that is not data, such as a Git LFS pointer or a web page; a missing file is accepted.
 
@@ -26,6 +42,10 @@ def refuse_other_content(path: Path, code: str) -> None:
     """
     if not path.is_file():
         return
+    limit, length = _max_tokenizer_bytes.get(), path.stat().st_size
+    if code == "TP046" and limit is not None and length > limit:
+        what = f"{path.name} has {length:,} bytes; at most {limit:,} are read from the tokenizer of another's run."
+        raise ProblemError([problem_of(code, file=str(path), what=what, why=None)], exit_code=2)
     with path.open("rb") as file:
         head = file.read(32).lower()
     for begins, what, advice in _OTHER_CONTENTS:

@@ -23,6 +23,7 @@ import numpy as np
 
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
+from trainer.config.other_content import limit_tokenizer_size
 from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
 MAX_CHARACTERS = 2**24
@@ -102,11 +103,15 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 
 
 @contextmanager
-def limit_template_time(seconds: float = 10.0) -> Iterator[None]:
-    """Limit the CPU time of each conversation; for templates from runs of others. Windows has no such timer."""
-    token = _template_seconds.set(seconds)
+def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
+    """Limit the size of tokenizer files and the CPU time of each rendered conversation; for runs of others.
+
+    Windows has no timer of CPU time.
+    """
+    token = _template_seconds.set(template_seconds)
     try:
-        yield
+        with limit_tokenizer_size():
+            yield
     finally:
         _template_seconds.reset(token)
 

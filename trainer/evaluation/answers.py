@@ -20,9 +20,8 @@ from evidence.hashes import sha256_json
 from evidence.scores.reading import Scoring, accepted_answers
 from evidence.scores.recompute import MORE_SAMPLES, majority_fields
 from trainer.config.tree import EvaluationConfig
-from trainer.data.conversations import Tokenizer, end_token_id
 from trainer.data.answers import encode_items
-from trainer.data.conversations import PromptForm
+from trainer.data.conversations import PromptForm, Tokenizer, end_token_id
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys

@@ -18,9 +18,8 @@ from schemas.formats import quantity
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
-from trainer.data.conversations import rendered_at
-from trainer.data.builtin.reasoning import fresh_items
-from trainer.data.builtin.reasoning import prompt_key
+from trainer.data.builtin.reasoning import fresh_items, prompt_key
+from trainer.data.conversations import rendered_at, untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, answer_items
 from trainer.evaluation.late import available_devices
@@ -180,6 +179,7 @@ def _score_text(score: ExactMatch) -> str:
     return f"{score.value:.3f} ({low:.3f} to {high:.3f})"
 
 
+@untrusted_model()
 def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) -> dict[str, Any]:
     """Challenge a run and return the receipt, not sealed yet.
 

@@ -20,8 +20,7 @@ from evidence.writing import RowWriter
 from schemas.catalog import VERSION
 from schemas.problems import Problem
 from schemas.render import as_sentence
-from trainer.data.answers import never_stopped, none_read, scoring_document
-from trainer.data.answers import unwritable_items
+from trainer.data.answers import never_stopped, none_read, scoring_document, unwritable_items
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items
 from trainer.evaluation.reanswer import trace_texts

@@ -20,9 +20,8 @@ from evidence.writing import RowWriter, write_error, write_json
 from schemas.problems import ProblemError, problem_of
 from schemas.render import as_sentence
 from trainer.config.tree import Config
-from trainer.data.answers import unreadable_items
+from trainer.data.answers import check_items, check_prompt_room, encode_items, unreadable_items
 from trainer.data.conversations import rendered_at
-from trainer.data.answers import check_items, encode_items
 from trainer.data.rows import read_eval_set
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, describe_summary
@@ -46,7 +45,6 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.model.params import Params
 from trainer.objectives import build_objective
-from trainer.data.answers import check_prompt_room
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.progress import Watch

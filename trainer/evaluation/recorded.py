@@ -20,9 +20,8 @@ from schemas.validate import read_document
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.answers import SCORING, infer_scoring
-from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.conversations import FORM, PromptForm, infer_form
-from trainer.data.rows import RowFile, read_eval_set
+from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import item_fields
 from trainer.evaluation.evaluate import EVALUATED
 from trainer.loop.base import other_base

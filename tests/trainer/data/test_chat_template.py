@@ -1,6 +1,8 @@
 """Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,8 +17,9 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer.config.other_content import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.conversations import PromptForm, infer_form, row_texts
+from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
 from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
 from trainer.evaluation.late import evaluate_run
@@ -287,3 +290,33 @@ def test_marks_that_are_no_special_tokens_are_text():
     special = SpecialTokens(resolve("tiny-gpt2").tokenizer())
     special.add(0, row_texts({"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}))
     assert special.problems("rows.jsonl", [1]) == []
+
+
+@pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
+def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, template)
+    with untrusted_model(template_seconds=0.2):
+        said = refusal_of([TALK], tokenizer)
+    assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
+
+
+def test_a_template_that_never_returns_to_python_ends_the_process(tmp_path: Path):
+    program = f"""
+from trainer.data.conversations import apply_chat_template, untrusted_model
+from trainer.model.files.source import resolve
+tokenizer = resolve({str(chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE))!r}).tokenizer()
+tokenizer.chat_template = "{{{{ 9 ** (9 ** 9) }}}}"
+with untrusted_model(template_seconds=0.2):
+    apply_chat_template([], tokenizer)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGVTALRM
+
+
+def test_a_large_tokenizer_of_another_run_is_refused(tmp_path: Path):
+    folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
+    source = resolve(str(folder))
+    source.tokenizer()
+    with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
+        source.tokenizer()
+    assert "at most 100 are read" in caught.value.problems[0].what

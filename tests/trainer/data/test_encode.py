@@ -119,7 +119,8 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
     assert as_text(caught.value.problems[:1]) == (
-        f"error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to {format_value(trace)}.\n"
+        "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
+        f"{format_value(trace)}.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )

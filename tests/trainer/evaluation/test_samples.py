@@ -37,7 +37,7 @@ from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import choose_devices
-from trainer.play import sampler_of
+from trainer.play import run_sampler
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -181,7 +181,7 @@ def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     devices = choose_devices("cpu", 1, "x86-64-v3")
     config = config_in(made.parent)
     task = Task.of(config, resolve("tiny-gpt2"), build_mesh(devices.list))
-    sampler = sampler_of(made, config, task, None)
+    sampler = run_sampler(made, config, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())
     params = load_run_params(made, task, manifest, sha256=None).params
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}

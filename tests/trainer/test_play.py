@@ -1,4 +1,4 @@
-"""Playing: the answers of an evaluation come again to the character, no run changes, and no room is told beforehand."""
+"""Play: evaluated answers are repeated to the character, and no run changes."""
 
 import io
 import json
@@ -13,12 +13,9 @@ import pytest
 from evidence import layout
 from evidence.hashes import sha256_file
 from schemas.problems import ProblemError
-from schemas.render import as_text
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.export_run import export_run
-from trainer import play as entrant_module
-from trainer import play as player_module
-from trainer.play import open_entrants
+from trainer.play import open_models
 from trainer.recorder.progress import Watch
 from trainproof.command import main
 
@@ -72,7 +69,7 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
     folder = run_of(method)
     before, stated, untrained = hashes(folder), rows(folder), rows(folder, layout.BASELINE_PREDICTIONS)
     events = played(folder, "--untrained", asked=[{"item": row["id"]} for row in stated[:9]])
-    assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["plan", "ready"]
+    assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["ready"]
     answers = [event for event in events if event["event"] == "answer"]
     for model, expected in enumerate((stated, untrained)):
         mine = [answer for answer in answers if answer["model"] == model]
@@ -87,9 +84,9 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
 def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: Callable[..., list[dict]]):
     folder, other = run_of(), run_of("lora")
     events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
-    assert [model["name"] for model in events[1]["models"]] == ["run", "run, untrained", "run"]
-    assert events[1]["models"][1]["where"] == "seed 0"
-    assert events[1]["evidence"] is False
+    assert [model["name"] for model in events[0]["models"]] == ["run", "run, untrained", "run"]
+    assert events[0]["models"][1]["where"] == "seed 0"
+    assert events[0]["evidence"] is False
     assert [event["model"] for event in events if event["event"] == "text"][:6] == [0, 1, 2, 0, 1, 2]
     for model in range(3):
         *texts, answer = [event for event in events if event.get("model") == model]
@@ -107,8 +104,8 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
     prompt = "1+1="
     asked = ["--prompt", f"{prompt}\n"]  # As the template of its rows writes it, which a checkpoint does not state.
     events = played("--model", exported, *asked)
-    assert [model["name"] for model in events[1]["models"]] == ["exported"]
-    assert events[1]["models"][0]["where"] == str(exported)
+    assert [model["name"] for model in events[0]["models"]] == ["exported"]
+    assert events[0]["models"][0]["where"] == str(exported)
     text = next(event["text"] for event in events if event["event"] == "answer")
     of_run = next(event["text"] for event in played(folder, "--prompt", prompt) if event["event"] == "answer")
     assert text.startswith(of_run), "the run's answers are cut after six tokens"
@@ -125,8 +122,7 @@ def test_the_terminal_reads_prompts_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
     with pytest.raises(SystemExit):
         main(["play", str(run_of())])
-    plan, notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
-    assert plan.endswith(": it fits")
+    notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
     assert notice == "Play is never evidence: nothing is recorded, and nothing here counts for a grade."
     assert (empty, name, blank) == ("", "run:", "")
     assert text
@@ -157,7 +153,7 @@ def test_a_line_that_asks_nothing_is_refused_and_the_next_is_answered(
         [
             {
                 "code": "TP116",
-                "what": "run was asked eval_v1, which has no item none.",
+                "what": "run was evaluated on eval_v1, without none.",
                 "next": "Take an id of predictions.jsonl, or ask with --prompt.",
             }
         ],
@@ -179,7 +175,7 @@ def test_a_run_that_was_asked_no_set_has_no_items(
     code, said = refusal(capsys, folder, "--item", "a")
     assert code == 2
     assert said == (
-        f"error TP116: {folder}: run was asked no set.\n"
+        f"error TP116: {folder}: run has no evaluation set.\n"
         "  An item is named by its id in the set that the run was asked.\n"
         "  Next: Take an id of predictions.jsonl, or ask with --prompt.\n"
     )
@@ -197,60 +193,5 @@ def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_pa
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()
     with pytest.raises(ProblemError) as caught:
-        open_entrants(copy, beside=None, untrained=False, watch=Watch(quiet=True))
+        open_models(copy, beside=None, untrained=False, watch=Watch(quiet=True))
     assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "names", "then"),
-    [
-        ([], "run", "Play where there is more memory."),
-        (
-            ["--untrained"],
-            "run and run, untrained",
-            "Leave --untrained or --beside out, so that fewer models lie side by side.",
-        ),
-    ],
-)
-def test_what_has_no_room_is_refused_before_anything_is_loaded(
-    flags: list[str],
-    names: str,
-    then: str,
-    run_of: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def loaded(*given: object, **named: object) -> None:
-        pytest.fail("parameters were loaded")
-
-    here = player_module.available_devices
-    small = {"memory_bytes": 1000, "memory_source": "of a test"}
-    monkeypatch.setattr(player_module, "available_devices", lambda *given: replace(here(*given), **small))
-    for name in ("load_run_params", "initial_params"):
-        monkeypatch.setattr(entrant_module, name, loaded)
-    from trainproof.orders.play import PlayFlags, play_on
-
-    with pytest.raises(ProblemError) as caught:
-        play_on(PlayFlags(run=run_of(), prompt="1+1=", untrained=bool(flags)), lambda event: None)
-    assert caught.value.exit_code == 3
-    said = as_text(caught.value.problems)
-    assert said.startswith(f"error TP710: tiny-gpt2: Playing {names} needs about ")
-    assert "; cpu has 1.0 KiB (of a test), so it is " in said
-    assert said.endswith(f"  Next: {then}\n")
-
-
-def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..., Path], tmp_path: Path):
-    from trainer.play import PlayQuestion
-
-    whole = run_of()
-    copy = shutil.copytree(whole, tmp_path / "run")
-    (copy / layout.TRAINED_PARAMS).unlink()
-    names = [
-        {
-            part["name"]
-            for part in open_entrants(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
-                PlayQuestion(row={"prompt": "1+1="})
-            )["parts"]
-        }
-        for each in (whole, copy)
-    ]
-    assert names[1] - names[0] == {"opt_state"}
