@@ -36,12 +36,12 @@ from typing import Any
 import jax
 import numpy as np
 
+import countdown
+from countdown import task_row
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.builtin import countdown
-from trainer.data.builtin.countdown import task_row
 from trainer.data.order import HostBatch
 from trainer.generate.decode import pad_left
 from trainer.generate.groups import row_keys

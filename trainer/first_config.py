@@ -501,8 +501,7 @@ COMMENTS = {
     "model.name": "{parameters} parameters, family {family}, {positions:,} positions, {weights} weights",
     "data.dataset": "{rows}",
     "data.kind": "plain text, all of which is learned",
-    "data.max_length": "half of the rows have at most {p50:,} tokens, 99 % {p99:,}, the longest {longest:,}; longer rows "
-    "are cut",
+    "data.max_length": "half of the rows have at most {p50:,} tokens, 99 % {p99:,}, the longest {longest:,}",
     "data.packing": "without packing, rows fill {filled:.0f} % of their sequences",
     "objective.kind": "the rows say which of two answers is preferred",
     "method.kind": "{trained} of {parameters} parameters are trained",
@@ -525,10 +524,10 @@ COMMENTS = {
 }
 """Settings of the file in order, with their comments."""
 ALWAYS = (
-    "name seed model.name data.dataset data.max_length data.packing method.kind optimizer.learning_rate "
-    "optimizer.warmup_steps batch.microbatch_size batch.accumulation_steps memory.remat evaluation.eval_set "
-    "limits.steps"
-).split()
+    *("name", "seed", "model.name", "data.dataset", "data.max_length", "data.packing", "method.kind"),
+    *("optimizer.learning_rate", "optimizer.warmup_steps", "batch.microbatch_size", "batch.accumulation_steps"),
+    *("memory.remat", "evaluation.eval_set", "limits.steps"),
+)
 """Settings that are written even if they are the default."""
 
 

@@ -13,7 +13,6 @@ from model_folders import chat, llama_folder
 from evidence.targets import load_target
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer import first_config
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import (
@@ -31,6 +30,7 @@ from trainer.first_config import (
     run_name,
     split_rows,
     training_lines,
+    write_first_config,
 )
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
@@ -44,7 +44,7 @@ def model(tmp_path_factory) -> str:
 
 def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> WrittenConfig:
     given = {"eval_set": None, "on": None} | fields
-    return first_config(Order(model=model, data=str(data), output=output, force=force, **given))
+    return write_first_config(Order(model=model, data=str(data), output=output, force=force, **given))
 
 
 def refused(*arguments, **fields) -> str:

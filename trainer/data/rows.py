@@ -291,12 +291,17 @@ def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
     elif not isinstance(row.get("prompt", ""), str):
         yield "/prompt", "The answers are texts, so the prompt must be one."
     elif "prompt" not in row and row["chosen"] != row["rejected"]:
-        begun = common_text(row["chosen"], row["rejected"])
-        if not begun.strip():
-            yield "/prompt", "The row has no prompt, and its answers have no first words in common."
-        for side in SIDES:
-            if not row[side][len(begun) :].strip():
-                yield f"/{side}", f"{side} has no text after the words with which both answers begin."
+        yield from find_text_mistakes(row["chosen"], row["rejected"])
+
+
+def find_text_mistakes(chosen: str, rejected: str) -> Iterator[tuple[str, str]]:
+    """Yield reasons why two texts without a prompt are not a pair."""
+    begun = common_text(chosen, rejected)
+    if not begun.strip():
+        yield "/prompt", "The row has no prompt, and its answers have no first words in common."
+    for side, text in (("chosen", chosen), ("rejected", rejected)):
+        if not text[len(begun) :].strip():
+            yield f"/{side}", f"{side} has no text after the words with which both answers begin."
 
 
 def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
@@ -365,7 +370,7 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
 
 
 def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each column, or key of a turn, that would change what is learned and is not used."""
+    """Yield a problem for each column that would change what is learned and is not used, then for keys of turns."""
     converted = pair_columns(row) if kind == "pairs" else shape.convert(row)
     turns = next((one for name, one in converted.items() if isinstance(one, list) and name != "steps"), None)
     for name, value in row.items():
@@ -385,6 +390,11 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
             yield refuse_column(name, what, "Remove one of them.")
+    yield from find_refused_keys(row, shape)
+
+
+def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
+    """Yield a problem for each key of a turn that would change what is learned and is not used."""
     for name, index, turn in iterate_turns(row, shape):
         is_assistant = normalize_turns([turn])[0].get("role") == "assistant"
         is_last = name != "history" and index == len(row[name]) - 1

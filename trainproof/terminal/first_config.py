@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.render import as_text
-from trainer.first_config import WrittenConfig
-from trainer.first_config import percentiles
+from trainer.first_config import WrittenConfig, percentiles
 
 WHAT = (
     "reads everything and trains nothing",
