@@ -33,11 +33,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import countdown
 import jax
 import numpy as np
-
-import countdown
 from countdown import task_row
+
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config

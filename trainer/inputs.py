@@ -11,8 +11,8 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import read_model
 from trainer.objectives import build_objective
-from trainer.objectives.settings import find_contradictions
 from trainer.objectives.data import Data, read_data
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import Devices, element_types_of, refuse_absent_types
 from trainer.planning.remat import with_remat
 

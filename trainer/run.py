@@ -36,8 +36,8 @@ from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.loop.trained_params import keep_params
 from trainer.model.params import Params, params_sha256
-from trainer.objectives.settings import find_contradictions
 from trainer.objectives.data import Data, record_data
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.devices import Devices, as_target, choose_devices
 from trainer.planning.run_plan import compiled_plan, record_plan
 from trainer.planning.step_work import ideal_seconds

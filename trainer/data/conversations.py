@@ -184,7 +184,7 @@ def apply_chat_template(
     try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
             conversations = [list(map(dict, messages))]
-            texts, _ = chat_template_utils.render_jinja_template(
+            rendered: Any = chat_template_utils.render_jinja_template(
                 conversations, chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
@@ -195,7 +195,7 @@ def apply_chat_template(
         raise TemplateBrokenError(reason) from error
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
-    text = str(texts[0])
+    text = str(rendered[0][0])
     if len(text) > MAX_CHARACTERS:
         reason = f"it writes {len(text):,} characters for one conversation"
         raise TemplateBrokenError(reason)

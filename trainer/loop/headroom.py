@@ -13,8 +13,8 @@ from evidence.scores.recompute import draw_ids, share_with_interval
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
 from schemas.render import as_sentence
-from trainer.data.encode import EncodedRow
 from trainer.data.conversations import row_prompt
+from trainer.data.encode import EncodedRow
 from trainer.generate.groups import row_keys
 from trainer.loop.rolling_out import rollout_size
 from trainer.loop.rollouts import Rollouts, text_of, worth_of

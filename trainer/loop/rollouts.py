@@ -27,8 +27,7 @@ from evidence.rewards import (
     total_reward,
 )
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.data.conversations import Tokenizer, end_token_id
-from trainer.data.conversations import row_prompt
+from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import HostBatch
 from trainer.generate.decode import Completion
 from trainer.generate.groups import DrawnCompletion, GroupPrograms, row_keys

@@ -23,8 +23,8 @@ from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
 from trainer.model.files.known import planned_source
 from trainer.objectives import build_objective
-from trainer.objectives.settings import find_contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
+from trainer.objectives.settings import find_contradictions
 from trainer.planning.remat import with_remat
 
 CHARACTERS_A_TOKEN = 3.5

@@ -7,8 +7,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from trainer.data.builtin.reasoning import DATASET
 from trainer.data.builtin import FOLDER as DATA
+from trainer.data.builtin.reasoning import DATASET
 from trainer.model.tokenizer import FOLDER
 
 PAD = "<pad>"

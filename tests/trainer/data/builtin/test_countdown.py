@@ -21,7 +21,7 @@ from trainer.data.builtin import FOLDER
 from trainer.data.rows import read_dataset, read_eval_set
 
 sys.path.append(FOLDER_OF_GENERATOR := str(Path(__file__).parents[4] / "benchmarks"))  # for this import only
-import countdown  # noqa: E402
+import countdown
 
 sys.path.remove(FOLDER_OF_GENERATOR)
 
