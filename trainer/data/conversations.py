@@ -188,7 +188,7 @@ def apply_chat_template(
                 conversations, chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
-        reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
+        reason = f"line {error.lineno} of the template: {error.message or 'not valid jinja2'}"
         raise TemplateBrokenError(reason) from error
     except MemoryError as error:
         reason = "it takes more memory than there is for one conversation"
