@@ -22,7 +22,7 @@ import re
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -713,11 +713,6 @@ def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
     if kind not in ("trace", "pair", "task"):
         return None
     return default_template(kind) if template is None else template
-
-
-def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
-    """Count rows of each kind."""
-    return Counter(map(row_kind, rows))
 
 
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:

@@ -210,7 +210,7 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
         ),
         ({"data": {"supervise": "all"}}, 'data.supervise is "all", which objective.kind dpo does not use.'),
         ({"data": {"kind": "text"}}, 'data.kind is "text", which objective.kind dpo does not use.'),
-        ({"data": {"packing": True}}, "data.packing is true, and dpo takes one example a sequence."),
+        ({"data": {"packing": True}}, "data.packing is true, but objective.kind dpo needs one example a sequence."),
     ],
 )
 def test_what_has_no_effect_is_refused(changes: dict[str, Any], said: str, pairs: Config):
