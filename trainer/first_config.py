@@ -225,7 +225,7 @@ def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str,
 
 
 def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalChoice | None:
-    """Return the named evaluation set, that of a built-in dataset, or a split of the rows."""
+    """Return the named evaluation set, the set of a built-in dataset, or a split of the rows."""
     if eval_set is None:
         if rows is None:
             return None
@@ -318,7 +318,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
 
 
 def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
-    """Return warnings about items that are training rows; all of them is an error, which is added to `problems`."""
+    """Return warnings about items that are training rows; overlap of all items is an error, which is added to `problems`."""
     if not evaluated.items:
         return []
     overlap = find_overlap(
@@ -383,7 +383,7 @@ def choose(inputs: ModelAndData, target: Target, config: Config) -> Choice:
 def choose_length(inputs: ModelAndData) -> tuple[int, bool]:
     """Return `data.max_length`, which holds every row whole, and whether rows are packed.
 
-    Rows of 20 to 93 tokens, 40 on average, would be padded to 96; 2,000 of them are packed into sequences of 256.
+    Rows of 20 to 93 tokens, 40 on average, would be padded to 96; 2,000 such rows are packed into sequences of 256.
     """
     positions, widths = inputs.model.source.spec.max_positions, inputs.widths
     if inputs.rows.kind == "text":

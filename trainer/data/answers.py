@@ -360,7 +360,7 @@ def check_learned_form(
 
 
 def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str) -> list[Problem]:
-    """Return a warning with examples if no answer could be read from any of these predictions."""
+    """Return a warning with examples if no answer could be read from any prediction."""
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []

@@ -95,7 +95,7 @@ def writes_date(tokenizer: Tokenizer) -> bool:
 
 
 def rendered_at(manifest: Mapping[str, Any]) -> str:
-    """Return the time that a run's chat template writes: its start, or that of the run it continues."""
+    """Return the time that a run's chat template writes: the start of the run or of the one that it continues."""
     return str(manifest["dataset"].get("rendered_at") or manifest["started_at"])
 
 
@@ -381,7 +381,7 @@ class RowSummary:
 def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:
     """Count kinds and duplicates, and infer the form of prompts.
 
-    The form is that of most rows; plain in case of a tie. A system prompt is part of the form if all conversations
+    Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if all conversations
     begin with the same one.
 
     Args:

@@ -142,7 +142,7 @@ class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
     encoded: Sequence[Any]
-    """Examples: each an `EncodedRow` or a pair of them."""
+    """Examples: each an `EncodedRow` or a pair."""
     lengths: Int[np.ndarray, " examples"]
     """Tokens of each example."""
     widths: Int[np.ndarray, " examples"]
@@ -153,7 +153,7 @@ class EncodedData:
 
 
 def row_lines(rows: int, lines: Sequence[int | None] | None) -> Sequence[int | None]:
-    """Return the line of each row, None for generated rows after those of the file. Without lines, one row a line."""
+    """Return the line of each row, None for generated rows, which come last. Without lines, one row a line."""
     known: Sequence[int | None] = range(1, rows + 1) if lines is None else lines
     return LazySequence(rows, lambda number: known[number] if number < len(known) else None)
 

@@ -1,4 +1,4 @@
-"""Row files by number, decoded on access: JSONL, JSON, Parquet, Arrow, plain text, and folders of them.
+"""Row files by number, decoded on access: JSONL, JSON, Parquet, Arrow, plain text, and folders.
 
 | file | in memory |
 |---|---|
@@ -43,7 +43,7 @@ STATE = "state.json"
 """Lists the data files in a folder of the `datasets` library."""
 
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json")
-"""Row files in a folder. JSON files are rows only if there are no others: they may be metadata."""
+"""Row files in a folder. JSON files may be metadata, so they are rows only without other files."""
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -267,7 +267,7 @@ class Folder(RowTable):
 
 
 def find_part(ends: np.ndarray, number: int) -> tuple[int, int]:
-    """Return the part that contains a row, and the row's place in it, given the cumulative sizes of the parts."""
+    """Return the part that contains a row and the place within the part, given the cumulative sizes of the parts."""
     part = int(np.searchsorted(ends, number, side="right"))
     return part, number - (int(ends[part - 1]) if part else 0)
 

@@ -1,6 +1,6 @@
 """Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows converted to one form.
 
-Training rows have one of these forms; `schemas/documents/v1/dataset_row.schema.json` describes them:
+Forms of training rows; `schemas/documents/v1/dataset_row.schema.json` describes them:
 
 | file | row |
 |---|---|
@@ -137,7 +137,7 @@ def normalize_turns(turns: Any) -> Any:
 
 
 def read_context(row: Row) -> Row:
-    """Return the non-empty columns that belong to a conversation; one of the wrong type is None."""
+    """Return the non-empty columns that belong to a conversation, with None for values of the wrong type."""
     found: Row = {}
     for name, (form, _) in _CONTEXT.items():
         value = row.get(name)
@@ -341,7 +341,7 @@ SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
 
 
 def find_shape(row: Row, *kinds: RowKind) -> tuple[RowKind, Shape] | None:
-    """Return the first of these kinds that fits a row, and its shape, or None."""
+    """Return the first kind that fits a row, and its shape, or None."""
     for kind in kinds:
         for shape in SHAPES[kind]:
             if is_pair(row) if kind == "pairs" else all(name in row for name in shape.columns):
@@ -436,7 +436,7 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
 
 
 def unknown_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
-    """Build the problem of a row with unknown columns, some of them perhaps because they are null or NaN."""
+    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
     names = join_words(row, last="and") if row else "none"
     missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
     return problem_of(
@@ -552,7 +552,7 @@ class RowScan:
                 self.variables.setdefault(name, number)
 
     def converted_rows(self) -> Sequence[Row]:
-        """Return the rows; instructions are conversations if any of them has turns before it."""
+        """Return the rows; instructions are conversations if any instruction has earlier turns."""
         if not self.has_conversations or not self.instructions:
             return self.rows
         plain = frozenset(self.instructions)
@@ -565,7 +565,7 @@ class RowScan:
 
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
-    """Check and convert every row of a file, as the first of these kinds that fits."""
+    """Check and convert every row of a file, as the first kind that fits."""
     is_small = isinstance(table, JsonLines | JsonArray) and table.path.stat().st_size <= MAX_BYTES_IN_MEMORY
     scan = RowScan(rows=StoredRows(in_memory=is_small))
     for number in range(len(table)):
@@ -584,7 +584,7 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
 
     Args:
         name: Built-in dataset, task of reasoning-gym, or path: JSONL, a JSON array, Parquet, Arrow, plain text, or a
-            folder of them.
+            folder of such files.
         kind: rows; text, of which only the column `text` is used; or pairs of answers.
 
     Raises:
@@ -685,7 +685,7 @@ _KIND_NAMES: Mapping[Kind, str] = {
 
 
 def row_kind(row: Mapping[str, Any]) -> Kind:
-    """Return the kind of a converted row; for a pair, that of the chosen answer."""
+    """Return the kind of a converted row, or of the chosen answer of a pair."""
     row = row.get("chosen", row)
     columns: tuple[tuple[str, Kind], ...] = (
         ("messages", "conversation"),
