@@ -318,7 +318,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
 
 
 def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
-    """Return warnings about items that are training rows; overlap of all items is an error, which is added to `problems`."""
+    """Return warnings about items that are training rows; if all are, add an error to `problems`."""
     if not evaluated.items:
         return []
     overlap = find_overlap(
