@@ -184,7 +184,7 @@ def test_items_that_cannot_be_asked_or_be_right_are_told_before_a_run(
     assert told["TP458"][1] == what
     assert told["TP459"] == (
         1,
-        '3 of 5 items expect an answer that the tokenizer writes otherwise: of "Paris" the tokenizer makes "paris".',
+        '3 of 5 items expect an answer that the tokenizer changes: "Paris" becomes "paris".',
     )
     folded = replace(changed, evaluation=replace(changed.evaluation, compare="folded"))
     assert told_by_check(folded, order_of)["TP459"][0] == 2  # `½` is still written 1⁄2
