@@ -33,15 +33,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import countdown
 import jax
 import numpy as np
+from countdown import task_row
 
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.builtin import countdown
-from trainer.data.builtin.countdown import task_row
 from trainer.data.order import HostBatch
 from trainer.generate.decode import pad_left
 from trainer.generate.groups import row_keys
@@ -70,7 +70,7 @@ def held_out() -> list[dict[str, Any]]:
     """Return the tasks that no training row has, as rows that state the task."""
     draw = random.Random(countdown.SEED + 2)
     items = [item for item in countdown.all_items() if item.is_held_out]
-    return [task_row(item, countdown.in_some_order(item.numbers, draw)) for item in items]
+    return [task_row(item, countdown.shuffled(item.numbers, draw)) for item in items]
 
 
 def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -47,14 +48,17 @@ from trainer.data.files import RowTable, open_table
 from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
+from trainer.model.decoder import parameter_count
 from trainer.model.stacks import Remat
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
-from trainer.planning.memory import Estimator, ProgramMemory, deciding
+from trainer.planning.memory import deciding
+from trainer.runtime import this_machine
+from trainer.planning.memory import Estimator
+from trainer.runtime import available_bytes
+from trainer.planning.memory import ProgramMemory
 from trainer.planning.subject import PACKED_FRACTION
-from trainer.runtime import available_bytes, this_machine
 
 SMALL_PARAMETERS, TINY_PARAMETERS = 100_000_000, 10_000_000
 """Models below the first are trained in full, larger ones with adapters; tiny ones with a larger learning rate."""
@@ -221,7 +225,7 @@ def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str,
 
 
 def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalChoice | None:
-    """Return the named evaluation set, that of a built-in dataset, or a split of the rows."""
+    """Return the named evaluation set, the set of a built-in dataset, or a split of the rows."""
     if eval_set is None:
         if rows is None:
             return None
@@ -314,7 +318,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
 
 
 def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
-    """Return warnings about items that are training rows; all of them is an error, which is added to `problems`."""
+    """Return warnings about items that are training rows; if all are, add an error to `problems`."""
     if not evaluated.items:
         return []
     overlap = find_overlap(
@@ -379,7 +383,7 @@ def choose(inputs: ModelAndData, target: Target, config: Config) -> Choice:
 def choose_length(inputs: ModelAndData) -> tuple[int, bool]:
     """Return `data.max_length`, which holds every row whole, and whether rows are packed.
 
-    Rows of 20 to 93 tokens, 40 on average, would be padded to 96; 2,000 of them are packed into sequences of 256.
+    Rows of 20 to 93 tokens, 40 on average, would be padded to 96; 2,000 such rows are packed into sequences of 256.
     """
     positions, widths = inputs.model.source.spec.max_positions, inputs.widths
     if inputs.rows.kind == "text":
@@ -491,6 +495,42 @@ def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
 # Writing.
 
 
+COMMENTS = {
+    "name": "the run's folder begins with it",
+    "seed": "another seed gives other random choices; repeat with 1, 2, …",
+    "model.name": "{parameters} parameters, family {family}, {positions:,} positions, {weights} weights",
+    "data.dataset": "{rows}",
+    "data.kind": "plain text, all of which is learned",
+    "data.max_length": "half of the rows have at most {p50:,} tokens, 99 % {p99:,}, the longest {longest:,}",
+    "data.packing": "without packing, rows fill {filled:.0f} % of their sequences",
+    "objective.kind": "the rows say which of two answers is preferred",
+    "method.kind": "{trained} of {parameters} parameters are trained",
+    "method.rank": "usual; 8 is smaller, 64 learns more",
+    "method.alpha": "twice the rank, as usual",
+    "method.base": "the frozen model does not fit in 16 bits",
+    "optimizer.learning_rate": "usual for this method; if the loss jumps, use a third of it",
+    "optimizer.warmup_steps": "a twentieth of the steps",
+    "batch.microbatch_size": "the run needs about {need}{available} on {machine}; `trainproof plan` asks the compiler",
+    "batch.accumulation_steps": "{batch} a step on {devices}",
+    "precision.params": "of the frozen model; adapters are trained in float32",
+    "precision.compute": "the fastest type of {machine} that the model can use",
+    "memory.remat": "layer saves most of the memory of activations and takes a third more time",
+    "mesh.shard_params": "each card holds the frozen model; gathering parts of it would take longer than the step",
+    "checkpoint.save_every_steps": "`trainproof train --resume RUN` continues from there",
+    "recording.log_every_steps": "about a hundred points on each curve",
+    "evaluation.eval_set": "{because}",
+    "evaluation.max_new_tokens": "the longest answer of the rows has {answer:,} tokens",
+    "limits.steps": "{passes:.1f} passes over the rows",
+}
+"""Settings of the file in order, with their comments."""
+ALWAYS = (
+    *("name", "seed", "model.name", "data.dataset", "data.max_length", "data.packing", "method.kind"),
+    *("optimizer.learning_rate", "optimizer.warmup_steps", "batch.microbatch_size", "batch.accumulation_steps"),
+    *("memory.remat", "evaluation.eval_set", "limits.steps"),
+)
+"""Settings that are written even if they are the default."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reason:
     """A setting and its comment."""
@@ -502,120 +542,33 @@ class Reason:
 
 def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Reason]:
     """Yield the settings of the file in order, each with its comment."""
-    config, source = choice.config, inputs.model.source
-    reads_weights, lengths = inputs.model.reads_weights, percentiles(inputs.widths)
-    is_lora, is_cpu, kind = config.method.kind == "lora", target.platform == "cpu", config.objective.kind
-    small = choice.parameters < SMALL_PARAMETERS
-    why_method = "the model is large; adapters are fast and small"
-    if not is_lora:
-        why_method = "the model is small" if reads_weights else "random weights must all be trained"
-    elif small:
-        why_method = "training all parameters does not fit"
-    usual = "with adapters" if is_lora else "for all parameters of a pretrained model"
-    spread = f"half of the rows have at most {lengths['p50']:,} tokens, 99 % {lengths['p99']:,}, the longest "
-    spread += f"{lengths['longest']:,}: {'cut into parts' if config.data.kind == 'text' else 'every row is whole'}"
-    padding = 100 * (1 - min(float(inputs.widths.mean()) / config.data.max_length, 1))
-    repeated, answered = inputs.data.duplicates, inputs.evaluated
-    rows = f"{quantity(len(inputs.rows.table), 'row')} with {join_words(inputs.rows.columns, last='and')}"
-    rows += f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
-    memory = f" of {size(choice.need.available_bytes)}" if choice.need.available_bytes is not None else ""
-    devices = f" on {choice.devices} devices" if choice.devices > 1 else ""
-    steps, saved, logged = config.limits.steps, config.checkpoint.save_every_steps, config.recording.log_every_steps
-    passes = f"{steps * choice.batch_size / choice.sequences:.1f} passes over the rows; a pass takes "
-    table: list[tuple[str, Any, str, bool]] = [
-        ("name", config.name, "the run's folder begins with it", True),
-        ("seed", config.seed, "another seed gives other random choices; repeat with 1, 2, …", True),
-        (
-            "model.name",
-            config.model.name,
-            f"{short_count(choice.parameters)} parameters, family {source.spec.family}, "
-            f"{source.spec.max_positions:,} positions, {'pretrained' if reads_weights else 'random'} weights",
-            True,
-        ),
-        (
-            "data.dataset",
-            config.data.dataset,
-            f"{rows}{'; the evaluation set was taken out of them' if answered.questions else ''}",
-            True,
-        ),
-        ("data.kind", "text", "plain text, all of which is learned", config.data.kind == "text"),
-        ("data.max_length", config.data.max_length, f"{spread}; a shorter length saves memory and cuts rows", True),
-        (
-            "data.packing",
-            config.data.packing,
-            f"without it {padding:.0f} % of each sequence would be padding"
-            if config.data.packing
-            else f"rows fill {100 - padding:.0f} % of their sequences; packing pays if many rows are short",
-            True,
-        ),
-        ("objective.kind", "dpo", "the rows say which of two answers is preferred", kind == "dpo"),
-        (
-            "method.kind",
-            config.method.kind,
-            f"{why_method}: {short_count(choice.trained)} of {short_count(choice.parameters)} parameters are trained",
-            True,
-        ),
-        ("method.rank", config.method.rank, "usual; 8 is smaller, 64 learns more", is_lora),
-        ("method.alpha", config.method.alpha, "twice the rank, as usual", is_lora),
-        ("method.base", config.method.base, "the frozen model does not fit in 16 bits", config.method.base != "plain"),
-        (
-            "optimizer.learning_rate",
-            config.optimizer.learning_rate,
-            f"usual {usual if reads_weights else 'from random weights'}; if the loss jumps, use a third of it",
-            True,
-        ),
-        ("optimizer.warmup_steps", config.optimizer.warmup_steps, "a twentieth of the steps", True),
-        (
-            "batch.microbatch_size",
-            config.batch.microbatch_size,
-            f"the run needs about {size(choice.need.peak_bytes)}{memory} on {target.title}"
-            f"{'' if choice.fits else ', which is too much or close to it'}; `trainproof plan` asks the compiler",
-            True,
-        ),
-        (
-            "batch.accumulation_steps",
-            config.batch.accumulation_steps,
-            f"{quantity(choice.batch_size, 'sequence')} a step{devices}",
-            True,
-        ),
-        (
-            "precision.params",
-            config.precision.params,
-            "of the frozen model; adapters are trained in float32",
-            not is_cpu and config.precision.params != "float32",
-        ),
-        (
-            "precision.compute",
-            config.precision.compute,
-            f"the fastest type of {target.title} that {source.spec.family} can use",
-            not is_cpu,
-        ),
-        (
-            "memory.remat",
-            config.memory.remat,
-            "faster: rematerialisation takes a third more"
-            if config.memory.remat == "none"
-            else "saves most of the memory of activations",
-            True,
-        ),
-        (
-            "mesh.shard_params",
-            False,
-            "each card holds the whole frozen model; gathering parts would take longer than the step",
-            not config.mesh.shard_params,
-        ),
-        ("checkpoint.save_every_steps", saved, "`trainproof train --resume RUN` continues from there", bool(saved)),
-        ("recording.log_every_steps", logged, "about a hundred points on each curve", logged > 1),
-        ("evaluation.eval_set", config.evaluation.eval_set, answered.because, True),
-        (
-            "evaluation.max_new_tokens",
-            config.evaluation.max_new_tokens,
-            f"the longest answer of the rows has {inputs.longest_answer:,} tokens",
-            config.evaluation.eval_set is not None,
-        ),
-        ("limits.steps", steps, f"{passes}{choice.sequences / choice.batch_size:,.1f} steps", True),
-    ]
-    yield from (Reason(key=key, value=value, because=because) for key, value, because, is_shown in table if is_shown)
+    config, spec, rows = choice.config, inputs.model.source.spec, inputs.rows
+    available, repeated = choice.need.available_bytes, inputs.data.duplicates
+    facts = {
+        "parameters": short_count(choice.parameters),
+        "trained": short_count(choice.trained),
+        "family": spec.family,
+        "positions": spec.max_positions,
+        "weights": "pretrained" if inputs.model.reads_weights else "random",
+        "rows": f"{quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}"
+        + (f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else "")
+        + ("; the evaluation set was taken out of them" if inputs.evaluated.questions else ""),
+        **percentiles(inputs.widths),
+        "filled": 100 * min(float(inputs.widths.mean()) / config.data.max_length, 1),
+        "need": size(choice.need.peak_bytes),
+        "available": f" of {size(available)}" if available is not None else "",
+        "machine": target.title,
+        "batch": quantity(choice.batch_size, "sequence"),
+        "devices": quantity(choice.devices, "device"),
+        "because": inputs.evaluated.because,
+        "answer": inputs.longest_answer,
+        "passes": config.limits.steps * choice.batch_size / choice.sequences,
+    }
+    default = Config(model=config.model)
+    for key, comment in COMMENTS.items():
+        value, usual = (reduce(getattr, key.split("."), each) for each in (config, default))
+        if key in ALWAYS or value != usual:
+            yield Reason(key=key, value=value, because=comment.format(**facts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -672,7 +625,7 @@ class WrittenConfig:
         ]
 
 
-def make(order: Order) -> WrittenConfig:
+def write_first_config(order: Order) -> WrittenConfig:
     """Read model and rows, choose settings, and write the configuration and the files of a split.
 
     Raises:

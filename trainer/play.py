@@ -36,10 +36,11 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.model.stacks import Params, unstack_on_devices
+from trainer.model.stacks import Params
+from trainer.model.stacks import unstack_on_devices
+from trainer.runtime import Devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
-from trainer.runtime import Devices
 
 Event = Mapping[str, Any]
 """An object with the key `event`: ready, text, answer, refused or done."""
@@ -108,11 +109,18 @@ def trained_model(folder: Path, devices: Devices) -> ChatModel:
             refuse_other_base(manifest, task, file=str(folder), trains=False)
         return load_run_params(folder, task, manifest, sha256=sha256).params
 
-    form, scoring = read_form(folder, config), read_run_scoring(folder, config, items)
-    tokenizer = source.tokenizer(rendered_at(manifest))
-    sampler = Sampler.for_task(task, form=form, scoring=scoring, tokenizer=tokenizer)
-    name = folder.resolve().name
+    name, sampler = folder.resolve().name, run_sampler(folder, config, task, items)
     return ChatModel(name=name, folder=folder, task=task, sampler=sampler, items=items, where=where, load=load)
+
+
+def run_sampler(folder: Path, config: Config, task: Task, items: RowFile | None) -> Sampler:
+    """Return the sampler of a run's model."""
+    return Sampler.for_task(
+        task,
+        form=read_form(folder, config),
+        scoring=read_run_scoring(folder, config, items),
+        tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
+    )
 
 
 def _evaluated_params(folder: Path, config: Config) -> tuple[str | None, RowFile | None]:

@@ -30,8 +30,7 @@ from trainer.data.conversations import Tokenizer
 from trainer.run import RunRequest
 
 # From Python 3.12 on, isinstance does not see attributes that tokenizers compute when they are asked.
-for protocol in (Tokenizer, Tokenizer):
-    protocol.register(PreTrainedTokenizerBase)
+Tokenizer.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

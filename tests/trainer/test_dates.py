@@ -76,7 +76,7 @@ def test_every_day_renders_as_the_day_of_the_start(
     asked = ChallengeRequest(folder=order.folder, items=Path(own), generate=0, seed=1, again=1, model=None)
     assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
     device = choose_devices("cpu", 1)
-    entrant = trained_entrant(order.folder, device)
+    entrant = trained_model(order.folder, device)
     assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
     assert write_states(order.folder, [1], tmp_path / "states", lambda line: None) == run.sha256

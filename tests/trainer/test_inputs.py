@@ -94,7 +94,8 @@ def test_a_row_that_a_batch_has_several_times_is_shown_once(config: Config, tmp_
     rows = row_file(tmp_path / "rows.jsonl", *({"prompt": word, "completion": word} for word in "ab"))
     _, data = inputs_of(replace(config, data=replace(config.data, dataset=rows)))
     assert config.batch.microbatch_size == 4
-    assert sorted(data.first_rows(4)) == [0, 1]
+    examples = data.first_examples(4, run_id="r")["examples"]
+    assert sorted(each["row"] for each in examples) == [0, 1]
 
 
 def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Config, tmp_path: Path):
@@ -177,13 +178,13 @@ def test_items_that_cannot_be_asked_or_be_right_are_told_before_a_run(
     )
     told = told_by_check(changed, order_of)
     line, what = told["TP457"]
-    assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be asked and count as wrong")
+    assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be answered and count as wrong")
     assert what.endswith("the longest has 600 tokens, and 496 leave room for an output.")
     what = "2 of 5 items repeat an earlier prompt, 1 with another expected answer: i2 (i0) and i4 (i0)."
     assert told["TP458"][1] == what
     assert told["TP459"] == (
         1,
-        '3 of 5 items expect an answer that the tokenizer writes otherwise: of "Paris" the tokenizer makes "paris".',
+        '3 of 5 items expect an answer that the tokenizer changes: "Paris" becomes "paris".',
     )
     folded = replace(changed, evaluation=replace(changed.evaluation, compare="folded"))
     assert told_by_check(folded, order_of)["TP459"][0] == 2  # `½` is still written 1⁄2

@@ -364,7 +364,7 @@ def test_a_prompt_without_room_is_named_with_its_line(rewarded: Config):
         inputs_of(replace(rewarded, objective=settings))
     first = caught.value.problems[0]
     assert (first.code, first.line) == ("TP911", 1)
-    assert "1 are left" in first.what
+    assert "leaves room for 1." in first.what
 
 
 def test_a_plain_configuration_is_not_told_of_rewards(config: Config):

@@ -21,7 +21,7 @@ from trainer.loop.checkpoints import restored_state
 from trainer.model.model import METHODS, Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.objectives.supervised import SupervisedLoss, supervised_of
+from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -103,7 +103,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     def pulled_of(config: Config) -> Pulled:
-        plain = supervised_of(config)
+        plain = SupervisedLoss.from_config(config)
         return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
 
     monkeypatch.setitem(OBJECTIVES, "pulled", pulled_of)
@@ -128,7 +128,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
 def test_a_figure_without_a_field_of_the_row_is_not_written(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
-    plain = supervised_of(config)
+    plain = SupervisedLoss.from_config(config)
     pulled = Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
     monkeypatch.setitem(OBJECTIVES, "supervised", lambda config: pulled)
     order = order_of(config)

@@ -190,6 +190,23 @@ def check_evaluation_settings(settings: EvaluationConfig, file: str, *, keep_bes
         file: The configuration, for messages.
         keep_best: Measure that selects a checkpoint, or None.
     """
+    default, found = EvaluationConfig(), _check_reader(settings)
+    if settings.every_steps and settings.eval_set is None:
+        what = f"evaluation.every_steps is {settings.every_steps}, but evaluation.eval_set is not set."
+        found.append(("TP009", "/evaluation/every_steps", what, "Name a set, or leave it out."))
+    elif not settings.every_steps:
+        fix = "Leave it out, or set evaluation.every_steps."
+        if settings.during_items != default.during_items:
+            what = f"evaluation.during_items is {settings.during_items}, but evaluation.every_steps is 0."
+            found.append(("TP009", "/evaluation/during_items", what, fix))
+        if keep_best is not None:
+            what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
+            found.append(("TP009", "/checkpoint/keep_best", what, fix))
+    return [problem_of(code, file=file, pointer=pointer, what=what, next=fix) for code, pointer, what, fix in found]
+
+
+def _check_reader(settings: EvaluationConfig) -> list[tuple[str, str, str, str | None]]:
+    """Return code, pointer, sentence and advice of mistakes in how answers are generated, read and compared."""
     default = EvaluationConfig()
     found: list[tuple[str, str, str, str | None]] = []
     if settings.answer == "regex":
@@ -213,18 +230,7 @@ def check_evaluation_settings(settings: EvaluationConfig, file: str, *, keep_bes
         if (value := getattr(settings, key)) != getattr(default, key):
             what = f"evaluation.{key} is {value:g}, but evaluation.samples is 1: decoding is greedy."
             found.append(("TP009", f"/evaluation/{key}", what, None))
-    if settings.every_steps and settings.eval_set is None:
-        what = f"evaluation.every_steps is {settings.every_steps}, but evaluation.eval_set is not set."
-        found.append(("TP009", "/evaluation/every_steps", what, "Name a set, or leave it out."))
-    elif not settings.every_steps:
-        fix = "Leave it out, or set evaluation.every_steps."
-        if settings.during_items != default.during_items:
-            what = f"evaluation.during_items is {settings.during_items}, but evaluation.every_steps is 0."
-            found.append(("TP009", "/evaluation/during_items", what, fix))
-        if keep_best is not None:
-            what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
-            found.append(("TP009", "/checkpoint/keep_best", what, fix))
-    return [problem_of(code, file=file, pointer=pointer, what=what, next=fix) for code, pointer, what, fix in found]
+    return found
 
 
 def infer_scoring(
@@ -354,7 +360,7 @@ def check_learned_form(
 
 
 def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str) -> list[Problem]:
-    """Return a warning with examples if no answer could be read from any of these predictions."""
+    """Return a warning with examples if no answer could be read from any prediction."""
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
+from trainer.config.other_content import limit_tokenizer_size
 from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
 MAX_CHARACTERS = 2**24
@@ -94,7 +95,7 @@ def writes_date(tokenizer: Tokenizer) -> bool:
 
 
 def rendered_at(manifest: Mapping[str, Any]) -> str:
-    """Return the time that a run's chat template writes: its start, or that of the run it continues."""
+    """Return the time that a run's chat template writes: the start of the run or of the one that it continues."""
     return str(manifest["dataset"].get("rendered_at") or manifest["started_at"])
 
 
@@ -102,11 +103,15 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 
 
 @contextmanager
-def limit_template_time(seconds: float = 10.0) -> Iterator[None]:
-    """Limit the CPU time of each conversation; for templates from runs of others. Windows has no such timer."""
-    token = _template_seconds.set(seconds)
+def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
+    """Limit the size of tokenizer files and the CPU time of each rendered conversation; for runs of others.
+
+    Windows has no timer of CPU time.
+    """
+    token = _template_seconds.set(template_seconds)
     try:
-        yield
+        with limit_tokenizer_size():
+            yield
     finally:
         _template_seconds.reset(token)
 
@@ -134,6 +139,19 @@ def _cpu_timer() -> Iterator[None]:
         signal.signal(signal.SIGPROF, previous)
 
 
+@contextmanager
+def _fixed_clock(module: Any, time: str | None) -> Iterator[None]:
+    """Make `strftime_now` of transformers write a recorded time; it accepts no variables that are functions."""
+    original = module.datetime
+    if time is not None:
+        now = datetime.fromisoformat(time).replace(tzinfo=None)
+        module.datetime = SimpleNamespace(now=lambda: now)
+    try:
+        yield
+    finally:
+        module.datetime = original
+
+
 def apply_chat_template(
     messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] = NO_VARIABLES
 ) -> str:
@@ -149,7 +167,7 @@ def apply_chat_template(
         TemplateRefusedError: The template refuses these turns.
         TemplateBrokenError: The template cannot be used.
     """
-    from transformers.utils.chat_template_utils import render_jinja_template
+    from transformers.utils import chat_template_utils
 
     template = tokenizer.chat_template
     if isinstance(template, dict):
@@ -157,32 +175,31 @@ def apply_chat_template(
     if template is None:
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason)
-    given: dict[str, Any] = {}
-    if (time := getattr(tokenizer, "rendered_at", None)) is not None:
-        given["strftime_now"] = datetime.fromisoformat(time).replace(tzinfo=None).strftime
-    given |= {**tokenizer.special_tokens_map, **variables}
+    given = {**tokenizer.special_tokens_map, **variables}
     try:
         from jinja2 import TemplateError, TemplateSyntaxError
     except ImportError as error:  # an optional dependency of transformers
         reason = "jinja2, which runs it, is not installed"
         raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
     try:
-        with _cpu_timer():
-            [text], _ = render_jinja_template(
-                conversations=[messages], chat_template=template, add_generation_prompt=opened, **given
+        with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
+            conversations = [list(map(dict, messages))]
+            rendered: Any = chat_template_utils.render_jinja_template(
+                conversations, chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
-        reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
+        reason = f"line {error.lineno} of the template: {error.message or 'not valid jinja2'}"
         raise TemplateBrokenError(reason) from error
     except MemoryError as error:
         reason = "it takes more memory than there is for one conversation"
         raise TemplateBrokenError(reason) from error
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
+    text = str(rendered[0][0])
     if len(text) > MAX_CHARACTERS:
         reason = f"it writes {len(text):,} characters for one conversation"
         raise TemplateBrokenError(reason)
-    return str(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +208,7 @@ class TemplateFacts:
 
     template: str | dict[str, str] | None
     turn_end: str | None
-    """Added token that closes the assistant's turn: of `<start_of_turn>model\\nHi.<end_of_turn>\\n`, `<end_of_turn>`."""
+    """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
     turn_end_id: int | None
     opens_turn: bool
     """Whether there is a generation prompt, which begins the assistant's turn."""
@@ -364,7 +381,7 @@ class RowSummary:
 def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:
     """Count kinds and duplicates, and infer the form of prompts.
 
-    The form is that of most rows; plain in case of a tie. A system prompt is part of the form if all conversations
+    Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if all conversations
     begin with the same one.
 
     Args:

@@ -142,7 +142,7 @@ class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
     encoded: Sequence[Any]
-    """Examples: each an `EncodedRow` or a pair of them."""
+    """Examples: each an `EncodedRow` or a pair."""
     lengths: Int[np.ndarray, " examples"]
     """Tokens of each example."""
     widths: Int[np.ndarray, " examples"]
@@ -153,7 +153,7 @@ class EncodedData:
 
 
 def row_lines(rows: int, lines: Sequence[int | None] | None) -> Sequence[int | None]:
-    """Return the line of each row, None for generated rows after those of the file. Without lines, one row a line."""
+    """Return the line of each row, None for generated rows, which come last. Without lines, one row a line."""
     known: Sequence[int | None] = range(1, rows + 1) if lines is None else lines
     return LazySequence(rows, lambda number: known[number] if number < len(known) else None)
 
@@ -195,12 +195,12 @@ def encode_rows(
     special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
     checks = _RowChecks(tokenizer, end_id, max_length=max_length, max_positions=max_positions, file=file, lines=lines)
 
-    def render(row: dict[str, Any]) -> tuple[dict[str, Any], list[Example]]:
-        return row, render_sides(row, tokenizer, every_turn=every_turn, template=template)
+    def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
+        special.add(numbered[0], row_texts(numbered[1], every_turn=every_turn))
+        return render_sides(numbered[1], tokenizer, every_turn=every_turn, template=template)
 
     def encode() -> Iterator[EncodedRow]:
-        for index, (row, examples) in render_each(rows, render, file=file, lines=lines):
-            special.add(index, row_texts(row, every_turn=every_turn))
+        for index, examples in render_each(enumerate(rows), render, file=file, lines=lines):
             found: list[EncodedRow] = []
             for example in examples:
                 ids, spans = tokenize(example, tokenizer, end_id)
@@ -215,7 +215,7 @@ def encode_rows(
         encoded = TokenFile(encode())
     warnings = special.problems(file, lines)
     if any(each.severity == "error" for each in warnings):
-        problems = [*warnings, *problems]
+        problems = warnings  # the template may have refused a row because of its end token
     problems = problems or checks.errors()
     if problems:
         raise ProblemError(problems, exit_code=2)
@@ -528,12 +528,12 @@ def encode_prompts(
         raise ProblemError([no_end_token(file)], exit_code=2)
     lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
 
-    def render(row: dict[str, Any]) -> tuple[dict[str, Any], Example]:
-        return row, render_question(row, tokenizer, template=template)
+    def render(numbered: tuple[int, dict[str, Any]]) -> Example:
+        special.add(numbered[0], [each for each in row_texts(numbered[1]) if not each[2]])
+        return render_question(numbered[1], tokenizer, template=template)
 
     def encode() -> Iterator[EncodedRow]:
-        for index, (row, example) in render_each(rows, render, file=file, lines=lines):
-            special.add(index, [each for each in row_texts(row) if not each[2]])
+        for index, example in render_each(enumerate(rows), render, file=file, lines=lines):
             ids = np.asarray(encode_prompt(example.prompt, tokenizer, templated=example.templated), np.int32)
             yield EncodedRow(token_ids=ids, spans=(), truncated=False, row=index)
 

@@ -1,4 +1,4 @@
-"""Row files by number, decoded on access: JSONL, JSON, Parquet, Arrow, plain text, and folders of them.
+"""Row files by number, decoded on access: JSONL, JSON, Parquet, Arrow, plain text, and folders.
 
 | file | in memory |
 |---|---|
@@ -34,7 +34,7 @@ from evidence.hashes import sha256_file, sha256_lines
 from schemas.formats import format_value, join_words
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, truncate_problems
 from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json
-from trainer.config.names import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -43,7 +43,7 @@ STATE = "state.json"
 """Lists the data files in a folder of the `datasets` library."""
 
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json")
-"""Row files in a folder. JSON files are rows only if there are no others: they may be metadata."""
+"""Row files in a folder. JSON files may be metadata, so they are rows only without other files."""
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -267,7 +267,7 @@ class Folder(RowTable):
 
 
 def find_part(ends: np.ndarray, number: int) -> tuple[int, int]:
-    """Return the part that contains a row, and the row's place in it, given the cumulative sizes of the parts."""
+    """Return the part that contains a row and the place within the part, given the cumulative sizes of the parts."""
     part = int(np.searchsorted(ends, number, side="right"))
     return part, number - (int(ends[part - 1]) if part else 0)
 
@@ -332,8 +332,8 @@ def open_folder(path: Path) -> RowTable:
         name = file.parent / ((shard["name"] if shard else file.stem) if is_named else "*")
         datasets.setdefault(str(name.relative_to(path)) + file.suffix, []).append(file)
     if not chosen or len(datasets) > 1:
-        names = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
-        what = f"{path.name} contains {'the datasets' if chosen else 'only held-out splits:'} {names}."
+        listed = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
+        what = f"{path.name} contains {'the datasets' if chosen else 'only held-out splits:'} {listed}."
         fix = f"Name one of them, as in {found[0]}."
         if any(len(files) > 1 for files in datasets.values()):
             fix = "Copy or link the files of one of them into a folder of their own, and name that folder."

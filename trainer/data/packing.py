@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 LENGTH_MULTIPLE = 8
-"""All bucket lengths but the largest are multiples of it."""
+"""Divides all bucket lengths but the largest."""
 BUCKETS = 0x6275_636B
 """Random stream for the order of batches, independent of the order of rows."""
 
@@ -23,7 +23,7 @@ class Sequences:
     """Row numbers by sequence, as two flat arrays.
 
     Args:
-        rows: Rows of the first sequence, then those of the second, and so on.
+        rows: Rows of the first sequence, of the second, and so on.
         starts: Place in `rows` at which each sequence begins.
     """
 
@@ -39,7 +39,7 @@ class Sequences:
         return self.rows[self.starts[number] : last]
 
     def count_tokens(self, lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " sequences"]:
-        """Return the tokens of each sequence without padding, given those of each row."""
+        """Return the tokens of each sequence without padding, given the tokens of each row."""
         return np.add.reduceat(lengths[self.rows], self.starts)
 
 
@@ -104,7 +104,7 @@ def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capa
 
 
 def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
-    """Return padded lengths in ascending order: `max_length`, half of it, and so on, rounded up to multiples of 8.
+    """Return padded lengths in ascending order: `max_length`, half as long, and so on, rounded up to multiples of 8.
 
     `bucket_lengths(512, 3)` is (128, 256, 512).
     """

@@ -1,6 +1,6 @@
 """Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows converted to one form.
 
-Training rows have one of these forms; `schemas/documents/v1/dataset_row.schema.json` describes them:
+Forms of training rows; `schemas/documents/v1/dataset_row.schema.json` describes them:
 
 | file | row |
 |---|---|
@@ -22,7 +22,7 @@ import re
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -137,7 +137,7 @@ def normalize_turns(turns: Any) -> Any:
 
 
 def read_context(row: Row) -> Row:
-    """Return the non-empty columns that belong to a conversation; one of the wrong type is None."""
+    """Return the non-empty columns that belong to a conversation, with None for values of the wrong type."""
     found: Row = {}
     for name, (form, _) in _CONTEXT.items():
         value = row.get(name)
@@ -291,12 +291,17 @@ def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
     elif not isinstance(row.get("prompt", ""), str):
         yield "/prompt", "The answers are texts, so the prompt must be one."
     elif "prompt" not in row and row["chosen"] != row["rejected"]:
-        begun = common_text(row["chosen"], row["rejected"])
-        if not begun.strip():
-            yield "/prompt", "The row has no prompt, and its answers have no first words in common."
-        for side in SIDES:
-            if not row[side][len(begun) :].strip():
-                yield f"/{side}", f"{side} has no text after the words with which both answers begin."
+        yield from find_text_mistakes(row["chosen"], row["rejected"])
+
+
+def find_text_mistakes(chosen: str, rejected: str) -> Iterator[tuple[str, str]]:
+    """Yield reasons why two texts without a prompt are not a pair."""
+    begun = common_text(chosen, rejected)
+    if not begun.strip():
+        yield "/prompt", "The row has no prompt, and its answers have no first words in common."
+    for side, text in (("chosen", chosen), ("rejected", rejected)):
+        if not text[len(begun) :].strip():
+            yield f"/{side}", f"{side} has no text after the words with which both answers begin."
 
 
 def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
@@ -336,7 +341,7 @@ SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
 
 
 def find_shape(row: Row, *kinds: RowKind) -> tuple[RowKind, Shape] | None:
-    """Return the first of these kinds that fits a row, and its shape, or None."""
+    """Return the first kind that fits a row, and its shape, or None."""
     for kind in kinds:
         for shape in SHAPES[kind]:
             if is_pair(row) if kind == "pairs" else all(name in row for name in shape.columns):
@@ -365,7 +370,7 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
 
 
 def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each column, or key of a turn, that would change what is learned and is not used."""
+    """Yield a problem for each column that would change what is learned and is not used, then for keys of turns."""
     converted = pair_columns(row) if kind == "pairs" else shape.convert(row)
     turns = next((one for name, one in converted.items() if isinstance(one, list) and name != "steps"), None)
     for name, value in row.items():
@@ -385,6 +390,11 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
             yield refuse_column(name, what, "Remove one of them.")
+    yield from find_refused_keys(row, shape)
+
+
+def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
+    """Yield a problem for each key of a turn that would change what is learned and is not used."""
     for name, index, turn in iterate_turns(row, shape):
         is_assistant = normalize_turns([turn])[0].get("role") == "assistant"
         is_last = name != "history" and index == len(row[name]) - 1
@@ -426,7 +436,7 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
 
 
 def unknown_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
-    """Build the problem of a row with unknown columns, some of them perhaps because they are null or NaN."""
+    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
     names = join_words(row, last="and") if row else "none"
     missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
     return problem_of(
@@ -460,7 +470,7 @@ class RowFile:
 
 
 class StoredRows(LazySequence[Row]):
-    """Rows that are appended once: a list, or JSON in an unnamed temporary file, which is decoded on access.
+    """Rows that are appended once, then frozen: a list, or JSON in an unnamed temporary file, decoded on access.
 
     Args:
         in_memory: Keep the rows in a list.
@@ -468,26 +478,29 @@ class StoredRows(LazySequence[Row]):
 
     def __init__(self, *, in_memory: bool) -> None:
         super().__init__(0, self._load)
-        self._rows: list[Row] | None = [] if in_memory else None
-        self._ends = array("q", [0])
-        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the rows
-        self._bytes: np.ndarray | None = None
+        self._rows: list[Row] = []
+        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
+        self._ends, self._bytes = array("q", [0]), np.zeros(0, np.uint8)
 
     def append(self, row: Row) -> None:
         """Add a row."""
         self._length += 1
-        if self._rows is not None:
+        if self._file is None:
             self._rows.append(row)
-        elif self._file is not None:
+        else:
             self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
 
-    def _load(self, number: int) -> Row:
-        if self._rows is not None:
-            return self._rows[number]
-        if self._bytes is None and self._file is not None:
+    def freeze(self) -> None:
+        """Map the file, which stays after it is closed."""
+        if self._file is not None:
             self._file.flush()
-            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
-        assert self._bytes is not None
+            if self._ends[-1]:
+                self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
+            self._file.close()
+
+    def _load(self, number: int) -> Row:
+        if self._file is None:
+            return self._rows[number]
         row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
         return row
 
@@ -539,7 +552,7 @@ class RowScan:
                 self.variables.setdefault(name, number)
 
     def converted_rows(self) -> Sequence[Row]:
-        """Return the rows; instructions are conversations if any of them has turns before it."""
+        """Return the rows; instructions are conversations if any instruction has earlier turns."""
         if not self.has_conversations or not self.instructions:
             return self.rows
         plain = frozenset(self.instructions)
@@ -552,7 +565,7 @@ class RowScan:
 
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
-    """Check and convert every row of a file, as the first of these kinds that fits."""
+    """Check and convert every row of a file, as the first kind that fits."""
     is_small = isinstance(table, JsonLines | JsonArray) and table.path.stat().st_size <= MAX_BYTES_IN_MEMORY
     scan = RowScan(rows=StoredRows(in_memory=is_small))
     for number in range(len(table)):
@@ -562,6 +575,7 @@ def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
             scan.problems += error.problems
         if len(scan.problems) >= MAX_EXPLAINED_ROWS:
             break
+    scan.rows.freeze()
     return scan
 
 
@@ -570,7 +584,7 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
 
     Args:
         name: Built-in dataset, task of reasoning-gym, or path: JSONL, a JSON array, Parquet, Arrow, plain text, or a
-            folder of them.
+            folder of such files.
         kind: rows; text, of which only the column `text` is used; or pairs of answers.
 
     Raises:
@@ -671,7 +685,7 @@ _KIND_NAMES: Mapping[Kind, str] = {
 
 
 def row_kind(row: Mapping[str, Any]) -> Kind:
-    """Return the kind of a converted row; for a pair, that of the chosen answer."""
+    """Return the kind of a converted row, or of the chosen answer of a pair."""
     row = row.get("chosen", row)
     columns: tuple[tuple[str, Kind], ...] = (
         ("messages", "conversation"),
@@ -699,11 +713,6 @@ def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
     if kind not in ("trace", "pair", "task"):
         return None
     return default_template(kind) if template is None else template
-
-
-def count_kinds(rows: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
-    """Count rows of each kind."""
-    return Counter(map(row_kind, rows))
 
 
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:

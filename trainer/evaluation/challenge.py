@@ -179,6 +179,7 @@ def _score_text(score: ExactMatch) -> str:
     return f"{score.value:.3f} ({low:.3f} to {high:.3f})"
 
 
+@untrusted_model()
 def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) -> dict[str, Any]:
     """Challenge a run and return the receipt, not sealed yet.
 

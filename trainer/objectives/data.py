@@ -21,7 +21,7 @@ from trainer.data.encode import EncodedData, first_examples
 from trainer.data.order import RowSource, global_batch_size
 from trainer.data.packing import bucket_lengths, one_each, pack_rows
 from trainer.data.rows import RowFile, check_kinds, read_dataset, read_eval_set
-from trainer.model.model import Model
+from trainer.methods.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
@@ -39,14 +39,14 @@ class Data:
     rows: Sequence[dict[str, Any]]
     """Rows of the dataset, then generated ones."""
     generator_seed: int | None
-    """Seed of the generated rows, or None if there are none."""
+    """Seed of the generated rows, or None without generated rows."""
     tokenizer: Tokenizer
     encoded: EncodedData
     source: RowSource
     sequences_each: int
     """Sequences of an example, such as 2 for a pair."""
     form: PromptForm
-    """Form of prompts, that of the rows."""
+    """Form of prompts, as in the rows."""
     scoring: Scoring
     """How answers are read and compared."""
     items: Items | None
@@ -141,7 +141,7 @@ def read_data(
         objective: Objective of the run.
         problems: Receives problems of dataset and evaluation set.
         devices: Devices that share a batch.
-        asked: Evaluation set, or None for that of the configuration.
+        asked: Evaluation set, by default the one in the configuration.
         rendered_at: Time that the chat template writes, or None for the present.
     """
     tokenizer, dataset, items, encoded, file = None, None, None, None, asked

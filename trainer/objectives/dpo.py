@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class DirectPreference(Objective):
     takes_pairs: ClassVar[bool] = True
 
     @classmethod
-    def from_config(cls, config: Config) -> Self:
+    def from_config(cls, config: Config) -> DirectPreference:
         """Build the objective.
 
         Raises:
@@ -88,7 +88,7 @@ class DirectPreference(Objective):
                 file=options["file"],
                 line=lines[chosen.row],
                 pointer="/rejected",
-                what=f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at length {self.max_length}.",
+                what=f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}.",
                 next="Raise data.max_length, or correct or remove the row."
                 if chosen.truncated
                 else "Use a tokenizer that distinguishes them, or correct or remove the row.",
@@ -111,15 +111,16 @@ class DirectPreference(Objective):
     ) -> LossSums:
         """Return the summed loss of the pairs, their number, and their rewards: β times the log-ratios."""
         assert reference is not None, "needs_reference is true"
-        before = jax.lax.stop_gradient(self._answer_log_probs(reference, batch, None))
-        rewards = self.beta * (self._answer_log_probs(model, batch, key) - before)
+        before = jax.lax.stop_gradient(self.answer_log_probs(reference, batch, None))
+        rewards = self.beta * (self.answer_log_probs(model, batch, key) - before)
         losses = preference_losses(rewards, self.label_smoothing)
         sums = reward_sums(jax.lax.stop_gradient(rewards))
         return LossSums(loss=jnp.sum(losses), weight=jnp.float32(len(losses)), named=sums)
 
-    def _answer_log_probs(
+    def answer_log_probs(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None
     ) -> Float[Array, "pairs 2"]:
+        """Return the log-probability of each answer, the sum over its tokens, in nats."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], dropout_key=key)
         found = log_probabilities(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)

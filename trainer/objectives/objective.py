@@ -159,7 +159,7 @@ USED_BY: Mapping[str, tuple[str, ...]] = {
     "data.buckets": ("supervised", "dpo"),
     "memory.layers": ("supervised", "dpo"),
 }
-"""Settings that only some objectives use. Objectives that are not named here use those of `supervised`."""
+"""Settings that only some objectives use. Objectives that are not named here use the same settings as `supervised`."""
 
 
 def unused_settings(config: Config) -> list[Problem]:

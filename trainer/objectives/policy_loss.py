@@ -5,10 +5,10 @@ and the clipped loss −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A). The va
 the divisor of the sum over tokens:
 
     grpo     DeepSeekMath, arXiv 2402.03300   tokens of a sequence, then sequences: long answers weigh less a token
-    dr_grpo  arXiv 2503.20783                 sequences · max_completion_tokens, so that length plays no part
+    dr_grpo  arXiv 2503.20783                 sequences · max_completion_tokens, so length has no effect
     dapo     arXiv 2503.14476                 tokens of the whole step
     gspo     arXiv 2507.18071                 as grpo; the ratio is the sequence's, exp of the mean of p − q
-    cispo    arXiv 2506.13585                 as dapo; −sg(min(r, ε_high))·A·p, so that no token loses its gradient
+    cispo    arXiv 2506.13585                 as dapo; −sg(min(r, ε_high))·A·p, so every token keeps its gradient
 
 By hand, for p = ln [0.5, 0.25] and q = ln [0.4, 0.3]: r = [1.25, 0.8333]; with ε 0.2 and A = +1 the losses are
 [−1.2, −0.8333], with A = −1 [1.25, 0.8333], as clipping is one-sided; the ratio of gspo is 1.020621. Against

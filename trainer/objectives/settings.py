@@ -8,19 +8,20 @@ from trainer.config.tree import Config
 from trainer.data.answers import check_evaluation_settings
 from trainer.data.builtin.reasoning import DATASET_SHARES
 from trainer.data.packing import bucket_lengths
-from trainer.model.model import check_precision_conflicts, choose_method
+from trainer.methods import method_of
+from trainer.methods.model import what_defeats_itself
 from trainer.objectives import build_objective
 
 
 def find_contradictions(config: Config) -> list[Problem]:
     """Return all problems of settings that do not go together."""
-    problems = check_precision_conflicts(config)
+    problems = what_defeats_itself(config)
 
-    def add(code: str, pointer: str, what: str, **texts: str | None) -> None:
-        problems.append(problem_of(code, file=config.name, pointer=pointer, what=what, **texts))
+    def add(code: str, pointer: str, what: str, fix: str | None = None) -> None:
+        problems.append(problem_of(code, file=config.name, pointer=pointer, what=what, next=fix))
 
     with collect_problems(problems):
-        choose_method(config)
+        method_of(config)
     batch, data = config.batch, config.data
     with collect_problems(problems):
         objective = build_objective(config)
@@ -39,13 +40,13 @@ def find_contradictions(config: Config) -> list[Problem]:
         what = (
             f"data.buckets is {data.buckets} and data.packing is true: packed sequences are full and have one length."
         )
-        add("TP076", "/data/buckets", what, next="Set data.buckets to 1, or data.packing to false.")
+        add("TP076", "/data/buckets", what, "Set data.buckets to 1, or data.packing to false.")
     elif len(bucket_lengths(data.max_length, data.buckets)) < data.buckets:
         what = (
             f"data.buckets is {data.buckets}, but {data.max_length} tokens cannot be halved {data.buckets - 1} times."
         )
         most = next(few for few in range(data.buckets, 0, -1) if len(bucket_lengths(data.max_length, few)) == few)
-        add("TP076", "/data/buckets", what, next=f"Set data.buckets to at most {most}, or raise data.max_length.")
+        add("TP076", "/data/buckets", what, f"Set data.buckets to at most {most}, or raise data.max_length.")
     if data.template is not None and "{prompt}" not in data.template:
         add("TP004", "/data/template", f"data.template is {format_value(data.template)}, without {{prompt}}.")
     problems += check_evaluation_settings(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)

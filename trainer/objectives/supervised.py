@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ class SupervisedLoss(Objective):
     can_pack: ClassVar[bool] = True
 
     @classmethod
-    def from_config(cls, config: Config) -> Self:
+    def from_config(cls, config: Config) -> SupervisedLoss:
         """Build the objective, or raise a ProblemError if settings of another objective are given."""
         if problems := unused_settings(config):
             raise ProblemError(problems, exit_code=2)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from schemas.problems import Problem, ProblemError, problem_of
+from trainer.data.conversations import untrusted_model
 from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.base import refuse_other_base
 from trainer.loop.chain import Segment, split_spans
@@ -35,6 +36,7 @@ Tell = Callable[[dict[str, Any]], None]
 """Takes what happens, as JSON values: what a page draws while it goes on."""
 
 
+@untrusted_model()
 def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
     """Repeat a run and return the receipt, not sealed yet, and the exit code.
 

@@ -37,5 +37,5 @@ def init(
         from trainproof.terminal.first_config import made_text
 
         order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
-        made = first_config(order)
+        made = write_first_config(order)
     sys.stdout.write(as_json_text(made.document()) if as_json else made_text(made))

@@ -89,11 +89,15 @@ UNREADABLE = (
     ("settings", "expected", "what"),
     [
         ({"answer": "choice"}, "husband", "evaluation.answer choice never reads"),
-        ({"answer": "last_number"}, "husband", "is no number, and answers are compared as numbers"),
-        ({"answer": "whole", "compare": "numeric"}, "husband", "is no number, and answers are compared as numbers"),
+        ({"answer": "last_number"}, "husband", "is not a number, although answers are compared as numbers"),
+        (
+            {"answer": "whole", "compare": "numeric"},
+            "husband",
+            "is not a number, although answers are compared as numbers",
+        ),
         ({"answer": "last_line"}, "two\nlines", "evaluation.answer last_line never reads"),
-        ({"answer": "tags"}, "<answer>4</answer>", "holds a tag, and the answer is what stands between tags"),
-        ({"answer": "boxed"}, r"\boxed{4}", "holds a box, and the answer is what stands in it"),
+        ({"answer": "tags"}, "<answer>4</answer>", "contains a tag, although answers are read between tags"),
+        ({"answer": "boxed"}, r"\boxed{4}", "contains a box, although answers are read from boxes"),
         ({"answer": "whole"}, " ", "is blank"),
         ({"answer": "choice"}, ["B", "none"], "evaluation.answer choice never reads"),
         ({"answer": "regex", "answer_regex": "# (w.*)"}, "husband", 'evaluation.answer_regex "# (w.*)" never reads'),
@@ -108,7 +112,7 @@ def test_expected_answers_that_cannot_be_read_are_refused(settings: dict, expect
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"answer": "regex"}, "evaluation.answer is regex, and evaluation.answer_regex is not set."),
+        ({"answer": "regex"}, "evaluation.answer is regex, but evaluation.answer_regex is not set."),
         (
             {"answer": "regex", "answer_regex": "(a"},
             'evaluation.answer_regex is "(a": missing ): (a (RE2 syntax: no look-around, no back-references).',
@@ -119,11 +123,11 @@ def test_expected_answers_that_cannot_be_read_are_refused(settings: dict, expect
         ),
         (
             {"answer": "whole", "answer_regex": "a"},
-            'evaluation.answer_regex is set, and evaluation.answer is "whole", which does not use it.',
+            'evaluation.answer_regex is set, but evaluation.answer is "whole", which does not use it.',
         ),
         (
             {"answer": "whole", "tolerance": 0.1},
-            "evaluation.tolerance is 0.1, and answers are compared exact.",
+            "evaluation.tolerance is 0.1, but the comparison of answers is exact.",
         ),
     ],
 )
@@ -148,7 +152,7 @@ def test_settings_of_the_reader_are_held_against_each_other(settings: dict, what
             "5",
             {"answer": "whole"},
             (
-                "Answers are read as whole, compared exact; none of 1 training rows has one of the kind that the items "
+                "Answers are read as whole, compared exact; none of 1 training rows has one of the type that the items "
                 'expect. The first teaches "Two and three. #### 5".'
             ),
         ),
@@ -169,7 +173,7 @@ def test_rows_that_end_with_expected_words_and_are_never_read_as_them_are_told(t
     sentence = {"prompt": "Who?", "completion": "It was Bob."}
     _, data = inputs_of(asked(tmp_path, [sentence, sentence | {"prompt": "Who was it?"}], ["Bob", "Ann"]))
     [told] = [each.what for each in data.warnings if each.code == "TP087"]
-    assert "none of 2 training rows has one that an item expects, and 2 of the first 2 end with one" in told
+    assert "none of 2 training rows has one that an item expects, although 2 of the first 2 end with one" in told
 
 
 def test_the_stop_text_ends_rows_as_it_ends_outputs(tmp_path: Path):
@@ -186,7 +190,7 @@ def test_a_stop_text_that_no_output_holds_is_named():
     assert never_stopped(rows[1:], "END", file="") == []
     [problem] = never_stopped(rows, "\\nQ:", file="predictions.jsonl")
     assert (problem.code, problem.severity) == ("TP752", "warning")
-    assert problem.what == r'evaluation.stop is "\\nQ:", and none of 1 outputs holds it.'
+    assert problem.what == r'evaluation.stop is "\\nQ:", but none of 1 outputs contains it.'
 
 
 def test_rows_that_teach_the_form_are_not_told(tmp_path: Path):

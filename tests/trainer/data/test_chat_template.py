@@ -1,6 +1,8 @@
 """Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,13 +17,14 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer.config.other_content import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.conversations import PromptForm, infer_form, row_texts, special_token_problems
-from trainer.data.encode import encode_prompt, encode_rows
+from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
+from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.model.source import resolve
+from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -78,8 +81,8 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
     assert refusal_of([early], tokenizer) == (
         "error TP023: rows.jsonl at /messages/1/content (line 1): "
         "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
-        "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
-        "  Next: Take </turn> out of the row.\n"
+        "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
+        "  Next: Remove </turn> from the row.\n"
     )
 
 
@@ -197,7 +200,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
         "".join(
             f"error TP022: rows.jsonl (line {index + 1}): "
             f"The model's chat template refuses row {index}: System role not supported.\n"
-            "  These are the template's own words; it says which turns the model was trained for.\n"
+            "  This is the template's own message; it says which turns the model was trained for.\n"
             "  Next: Write the row as the template wants it, or remove it.\n"
             for index in range(1, 6)
         )
@@ -213,7 +216,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
         inputs_of(changed)
     assert as_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
-        "  These are the template's own words; it says which turns the model was trained for.\n"
+        "  This is the template's own message; it says which turns the model was trained for.\n"
         "  Next: Write the row as the template wants it, or remove it.\n"
     )
 
@@ -222,9 +225,9 @@ def test_a_broken_template_is_told_once(tmp_path: Path):
     assert refusal_of([TALK, TALK], chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")) == (
         "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
         "unexpected end of template, expected 'end of print statement'.\n"
-        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
-        "  Next: Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of "
-        "text then.\n"
+        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
+        "  Next: Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then "
+        "lines of text.\n"
     )
 
 
@@ -233,7 +236,7 @@ def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert refusal_of([TALK], tokenizer) == (
         "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
-        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
+        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
         "  Next: Install it: `pip install jinja2`.\n"
     )
 
@@ -258,12 +261,12 @@ def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
         "".join(
             f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
             f"Row {index} has <eos> in the text to be learned; the tokenizer reads it as the end token.\n"
-            "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
-            "  Next: Take <eos> out of the row.\n"
+            "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
+            "  Next: Remove <eos> from the row.\n"
             for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
         )
-        + "error TP023: rows.jsonl: <eos> stands in 1 further texts to be learned.\n"
-        "  Next: Take <eos> out of them.\n"
+        + "error TP023: rows.jsonl: 1 further texts to be learned contain <eos>.\n"
+        "  Next: Remove <eos> from them.\n"
     )
 
 
@@ -284,6 +287,36 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
 
 
 def test_marks_that_are_no_special_tokens_are_text():
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    row = {"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}
-    assert special_token_problems([row], row_texts, tokenizer, file="rows.jsonl", lines=[1]) == []
+    special = SpecialTokens(resolve("tiny-gpt2").tokenizer())
+    special.add(0, row_texts({"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}))
+    assert special.problems("rows.jsonl", [1]) == []
+
+
+@pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
+def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, template)
+    with untrusted_model(template_seconds=0.2):
+        said = refusal_of([TALK], tokenizer)
+    assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
+
+
+def test_a_template_that_never_returns_to_python_ends_the_process(tmp_path: Path):
+    program = f"""
+from trainer.data.conversations import apply_chat_template, untrusted_model
+from trainer.model.files.source import resolve
+tokenizer = resolve({str(chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE))!r}).tokenizer()
+tokenizer.chat_template = "{{{{ 9 ** (9 ** 9) }}}}"
+with untrusted_model(template_seconds=0.2):
+    apply_chat_template([], tokenizer)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGVTALRM
+
+
+def test_a_large_tokenizer_of_another_run_is_refused(tmp_path: Path):
+    folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
+    source = resolve(str(folder))
+    source.tokenizer()
+    with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
+        source.tokenizer()
+    assert "at most 100 are read" in caught.value.problems[0].what

@@ -12,7 +12,7 @@ from tasks import inputs_of
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, DataConfig, ModelConfig
 from trainer.data.rows import RowFile, RowKind, read_dataset, read_eval_set
-from trainer.first_config import read_shapes
+from trainer.first_config import read_shape
 
 PAIR = {"prompt": "Name a bird.", "completion": "A robin."}
 TALK = chat(("user", "Name a bird."), ("assistant", "A robin."))
@@ -50,7 +50,7 @@ def test_pairs_of_ultrafeedback_are_read_and_proposed(tmp_path: Path):
     file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
     assert aside(file) == ["Left aside: the columns prompt_id, messages, score_chosen and score_rejected."]
-    shapes = read_shapes(str(file.path), [])
+    shapes = read_shape(str(file.path), [])
     assert shapes is not None
     assert shapes.kind == "pairs"
     assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
@@ -122,10 +122,10 @@ def test_instructions_are_conversations_where_one_of_them_is(tmp_path: Path):
         ({"rejected": "Seven."}, "/rejected", "objective.kind=dpo"),
         ({"system": "Be short."}, "/system", "messages"),
         ({"tools": TOOLS}, "/tools", "messages"),
-        ({"images": ["a.png"]}, "/images", "text alone"),
+        ({"images": ["a.png"]}, "/images", "Only text"),
         ({"loss_mask": [0, 1]}, "/loss_mask", "data.supervise"),
         ({"functions": TOOLS}, "/functions", "Write it as tools"),
-        ({"labels": [1, 2]}, "/labels", "tokens"),
+        ({"labels": [1, 2]}, "/labels", "tokenized"),
         ({"context": "Birds fly."}, "/context", "prompt"),
     ],
 )

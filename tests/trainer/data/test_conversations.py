@@ -99,7 +99,7 @@ REFUSED = {
     (
         "r1-distill",
         "thought",
-    ): 'cannot be found in what the model\'s chat template writes: it writes "\\n\\n5</s>" for "<think>',
+    ): 'cannot be found in the output of the model\'s chat template: it writes "\\n\\n5</s>" for "<think>',
     ("r1-distill", "thoughts"): 'it writes "\\n\\n5</s>" for "<think>',
 }
 """Conversations that a template does not write, or not with the answer that is to be learned."""
@@ -115,7 +115,7 @@ def test_given_and_learned_are_the_beginning_of_what_transformers_writes(name: s
     theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
     assert list(found.token_ids) == theirs[: len(found.token_ids)]
     assert set(tokenizer.decode(theirs[len(found.token_ids) :])) <= set("\n</s>")  # nothing but what closes a text
-    end, learned = ENDS.get(name, "<|im_end|>"), tokenizer.decode(found.supervised)
+    end, learned = ENDS.get(name, "<|im_end|>"), tokenizer.decode(found.learned)
     assert learned.endswith(end)
     assert "".join(learned.removesuffix(end).split()).endswith("".join(row["messages"][-1]["content"].split())[-8:])
     assert theirs.count(tokenizer.bos_token_id) == list(found.token_ids).count(tokenizer.bos_token_id) <= 1
@@ -219,7 +219,7 @@ def test_a_turn_that_goes_on_in_another_way_than_it_is_opened_is_found():
     found = encoded(TALKS["one turn"], tokenizer)
     theirs = tokenizer.apply_chat_template(TALKS["one turn"]["messages"], return_dict=False)
     assert list(found.token_ids) == theirs
-    assert tokenizer.decode(found.supervised) == "5</s>"
+    assert tokenizer.decode(found.learned) == "5</s>"
 
 
 def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
@@ -227,10 +227,10 @@ def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
     template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
     assert refusal_of(TALKS["one turn"], tokenizer_for(template)) == (
         "error TP022: rows.jsonl (line 1): "
-        "The answer of row 0 cannot be found in what the model's chat template writes: "
+        "The answer of row 0 cannot be found in the output of the model's chat template: "
         'it writes "4<user>2+3?</s><assistant>" before the answer, '
         'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.\n'
-        "  Prompt and answer together must be what the template writes of the whole conversation.\n"
+        "  Prompt and answer together must be the text that the template writes for the whole conversation.\n"
         "  Next: Correct the template, or write the row as prompt and completion.\n"
     )
 
@@ -288,7 +288,7 @@ def test_both_answers_of_a_pair_have_one_prompt():
     one, other = encode_rows([row], tokenizer, max_length=512, file="rows.jsonl").encoded
     given = [tokenizer.decode(side.token_ids[: side.spans[0][0]]) for side in (one, other)]
     assert given == ["<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n"] * 2
-    assert tokenizer.decode(one.supervised) == THOUGHT + "<|im_end|>"
+    assert tokenizer.decode(one.learned) == THOUGHT + "<|im_end|>"
 
 
 @pytest.mark.parametrize("name", ["llama-3.2", "smollm-3", "mistral-small"])

@@ -2,22 +2,21 @@
 
 import json
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import tokenizers
 from model_folders import case_folding_folder, model_folder
 
-from schemas import formats
+from schemas.formats import format_value
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import DataConfig
 from trainer.data.conversations import render_row
-from trainer.data.encode import EncodedRow, Tally, collate, encode_rows, first_examples
+from trainer.data.encode import collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
-from trainer.model.source import resolve
-from trainer.objectives.dpo import encode_pairs
+from trainer.model.files.source import resolve
+from trainer.objectives.dpo import DirectPreference
 
 TRACE = {
     "prompt": "What is 2 + 2?",
@@ -56,15 +55,6 @@ def test_a_completion_is_supervised_with_its_end_token(row: dict, tokenizer):
 
 def test_a_conversation_without_a_template_is_one_line_a_turn(tokenizer):
     assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
-
-
-def test_a_conversation_with_a_template_is_written_by_it():
-    class Templated:
-        chat_template = "{% for turn in messages %}[{{ turn.role }}]{{ turn.content }}{% endfor %}[assistant]"
-        special_tokens_map: ClassVar[dict[str, str]] = {}
-        added_tokens_decoder: ClassVar[dict[int, str]] = {}
-
-    assert render_row(CHAT, Templated()).prompt == "[user]Say hi.[assistant]"
 
 
 def test_prompts_and_padding_are_not_supervised(tokenizer):
@@ -129,8 +119,8 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
     assert as_text(caught.value.problems[:1]) == (
-        "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
-        f"{formats.format_value(trace)} of what row 1 teaches; its answer is not in it.\n"
+        "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
+        f"{format_value(trace)}.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )
@@ -151,8 +141,8 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     some, most = (
         encode_rows([long] * 3 + [PAIR] * short, tokenizer, max_length=32, file="rows.jsonl") for short in (3, 2)
     )
-    short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].supervised)
-    taught = 3 * len(whole.supervised) + 2 * short
+    short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
+    taught = 3 * len(whole.learned) + 2 * short
     assert as_text(most.warnings) == (
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
@@ -176,8 +166,12 @@ def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_pat
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS]))
     file = read_dataset(str(path), "pairs")
-    data = encode_pairs(file.rows, tokenizer, max_length=32, file="", lines=file.lines, max_positions=512)
-    whole = encode_pairs(file.rows, tokenizer, max_length=512, file="", lines=file.lines, max_positions=512)
+    data = DirectPreference(max_length=32, chunk_positions=None, beta=0.1).encode(
+        file.rows, tokenizer, file="", lines=file.lines, max_positions=512
+    )
+    whole = DirectPreference(max_length=512, chunk_positions=None, beta=0.1).encode(
+        file.rows, tokenizer, file="", lines=file.lines, max_positions=512
+    )
     lost = whole.counts["supervised_tokens"] - data.counts["supervised_tokens"]
     assert (data.counts["truncated_rows"], data.counts["rows"], data.counts["supervised_tokens_lost"]) == (1, 3, lost)
     assert data.counts["longest_row_tokens"] == whole.widths.max()
@@ -204,26 +198,8 @@ def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp
     assert data.counts["rows_written_otherwise"] == 3
     [told] = data.warnings
     assert (told.code, told.line) == ("TP456", 2)
-    assert told.what.startswith("3 of 5 rows are learned otherwise than they are written: ")
-    assert told.what.endswith('of "In all of Paris" the tokenizer makes "in all of paris".')
-
-
-def test_the_end_token_is_supervised_where_the_loss_asks_for_it_in_every_whole_row():
-    def row(*token_ids: int, last: int, truncated: bool = False) -> EncodedRow:
-        return EncodedRow(token_ids=token_ids, spans=((1, last),), truncated=truncated)
-
-    def is_supervised(end_id: int, *rows: EncodedRow) -> bool | int:
-        tally = Tally(end_id=end_id)
-        for one in rows:
-            tally.add([one])
-        return tally.counts(rows=len(rows))["end_token_supervised"]
-
-    rows = [row(7, 2, last=2), row(8, 9, 2, last=3)]
-    assert is_supervised(2, *rows) is True
-    assert is_supervised(2, *rows, row(8, 9, 2, last=2)) is False
-    assert is_supervised(3, rows[0]) is False
-    assert is_supervised(2, *rows, row(8, 9, last=2, truncated=True)) is True
-    assert is_supervised(9, row(8, 9, last=2, truncated=True)) is False
+    assert told.what.startswith("3 of 5 rows are changed by the tokenizer: ")
+    assert told.what.endswith('"In all of Paris" becomes "in all of paris".')
 
 
 def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
@@ -258,7 +234,7 @@ LONG_TALK = {
 def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
     [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
-    assert tokenizer.decode(last.supervised) == "Goodbye.<eos>"
+    assert tokenizer.decode(last.learned) == "Goodbye.<eos>"
     assert [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans] == [
         "Hi there.<eos>",
         "Goodbye.<eos>",

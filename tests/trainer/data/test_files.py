@@ -11,8 +11,8 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.data.encode import TokenFile, encode_rows
 from trainer.data.rows import RowFile, read_dataset
-from trainer.first_config import read_shapes
-from trainer.model.source import resolve
+from trainer.first_config import read_shape
+from trainer.model.files.source import resolve
 
 SHARE_GPT = {
     "id": "7",
@@ -107,8 +107,8 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
     file = path / "data-00000-of-00002.arrow" if path.is_dir() else path
     assert refusal(path) == (
-        f"error TP018: {file} (line 1): The row has the columns question and answer, which make no shape that "
-        "data.kind rows knows.\n"
+        f"error TP018: {file} (line 1): The row has the columns question and answer, which "
+        "data.kind rows does not recognise.\n"
         "  Which column is given and which is learned is told by their names.\n"
         "  Expected: messages; prompt and completion; prompt, steps and final_answer; prompt and task; "
         "conversations (ShareGPT); or instruction and output (Alpaca).\n"
@@ -159,7 +159,7 @@ def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
     )
     parts = [row for row in data.encoded if row.row == 0]
     assert len(parts) > 3
-    learned = [token for row in parts for token in row.supervised]
+    learned = [token for row in parts for token in row.learned]
     assert learned == ids[1:]
     assert [row.token_ids[0] for row in parts[1:]] == [row.token_ids[-1] for row in parts[:-1]]
     assert {row.row for row in data.encoded} == {0, 2}
@@ -180,7 +180,7 @@ def test_a_folder_of_several_splits_names_them(tmp_path: Path):
         as_folder(tmp_path / split, [PAIR])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["easy", "hard"]}')
     assert refusal(tmp_path) == (
-        f"error TP017: {tmp_path}: {tmp_path.name} holds the datasets easy and hard.\n"
+        f"error TP017: {tmp_path}: {tmp_path.name} contains the datasets easy and hard.\n"
         "  The folder holds several datasets, and a run learns from one.\n"
         f"  Next: Name one of them, as in {tmp_path / 'easy'}.\n"
     )
@@ -203,7 +203,7 @@ def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, m
     small = read_dataset(str(path))
     monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
     large = read_dataset(str(path))
-    assert not isinstance(large.rows, tuple)
+    assert large.rows._file is not None
     assert rows_of(large) == rows_of(small) == rows
     assert list(large.lines) == list(small.lines) == [1, *range(3, 22)]
     assert large.sha256 == small.sha256
@@ -221,7 +221,13 @@ def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
     again = TokenFile(data.encoded)
-    assert list(again) == list(data.encoded)
+    for one, other in zip(again, data.encoded, strict=True):
+        assert (one.token_ids.tolist(), one.spans, one.truncated, one.row) == (
+            other.token_ids.tolist(),
+            other.spans,
+            other.truncated,
+            other.row,
+        )
     assert again.lengths.tolist() == [len(row) for row in data.encoded]
     with pytest.raises(IndexError):
         again[3]
@@ -248,7 +254,7 @@ def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
     assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
-    shapes = read_shapes(str(path), [])
+    shapes = read_shape(str(path), [])
     assert shapes is not None
     assert list(shapes.table) == [PAIR, PAIR]
 
@@ -298,7 +304,7 @@ def test_nan_is_never_text(write: Write, tmp_path: Path):
     for file in tmp_path.iterdir():
         file.rename(file.with_name("old"))
     said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
-    assert "The row has the columns prompt, which make no shape that data.kind rows knows. Empty: completion" in said
+    assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
 
 def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
@@ -359,12 +365,12 @@ def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], a
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["test.jsonl"], "holds nothing but rows that are held out, test.jsonl."),
-        (["README.jso"], "holds no files of rows."),
-        (["train-00000-of-00003.jsonl", "train-00001-of-00003.jsonl"], "holds 2 of 3 files of train.jsonl."),
-        (["train_sft.jsonl", "train_prefs.jsonl"], "holds the datasets train_prefs.jsonl and train_sft.jsonl."),
+        (["test.jsonl"], "contains only held-out splits: test.jsonl."),
+        (["README.jso"], "has no row files."),
+        (["train-00000-of-00003.jsonl", "train-00001-of-00003.jsonl"], "has 2 of 3 files of train.jsonl."),
+        (["train_sft.jsonl", "train_prefs.jsonl"], "contains the datasets train_prefs.jsonl and train_sft.jsonl."),
         (["main/train.jsonl", "socratic/train.jsonl"], "the datasets main/train.jsonl and socratic/train.jsonl."),
-        (["a.jsonl", "a.parquet"], "holds the datasets *.jsonl and *.parquet."),
+        (["a.jsonl", "a.parquet"], "contains the datasets *.jsonl and *.parquet."),
     ],
 )
 def test_a_folder_that_is_not_one_dataset_says_what_it_holds(names: list[str], said: str, tmp_path: Path):

@@ -1,16 +1,36 @@
-"""The order of data: every row once a pass, the same order for the same seed, no state to save."""
+"""Batches: the order of rows, packed sequences and bucket lengths."""
 
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tasks import inputs_of
 
-from trainer.data.order import rows_of_step
+from schemas.problems import ProblemError
+from trainer.config.tree import Config
+from trainer.data.order import PrefetchingSource, batch_indices, pass_order
+from trainer.data.packing import bucket_lengths, group_by_bucket, pack_rows
+from trainer.loop.programs import loss_fn_of, programs_of
+from trainer.loop.state import initial_params, initial_state
 
+LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 SIZES = st.integers(1, 40)
 
 
+def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool) -> np.ndarray:
+    def order(number: int) -> np.ndarray:
+        return pass_order(number, rows=rows, seed=seed, shuffle=shuffle)
+
+    return batch_indices(order, step, rows=rows, batch_size=batch_size)
+
+
 def test_in_file_order_a_pass_follows_a_pass():
-    steps = [rows_of_step(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
+    steps = [step_rows(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
     assert steps == [[0, 1], [2, 3], [4, 0]]
 
 
@@ -18,7 +38,7 @@ def test_in_file_order_a_pass_follows_a_pass():
 def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
     steps = 3 * rows // batch_size + 1
     stream = np.concatenate(
-        [rows_of_step(step, rows=rows, batch_size=batch_size, seed=seed, shuffle=shuffle) for step in range(steps)]
+        [step_rows(step, rows=rows, batch_size=batch_size, seed=seed, shuffle=shuffle) for step in range(steps)]
     )
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
@@ -26,8 +46,242 @@ def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: 
 
 def test_passes_and_seeds_have_orders_of_their_own():
     def first_pass(seed: int, step: int) -> list[int]:
-        return rows_of_step(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
+        return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
 
     assert first_pass(1, 0) != first_pass(1, 1)
     assert first_pass(1, 0) != first_pass(2, 0)
     assert first_pass(1, 0) == first_pass(1, 0)
+
+
+def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list[list[int]]:
+    found = pack_rows(lengths, capacity, in_order=in_order)
+    return [found[number].tolist() for number in range(len(found))]
+
+
+def test_rows_go_where_they_fit_best():
+    assert groups([5, 3, 2, 4], 7) == [[0, 2], [3, 1]]
+    assert groups([5, 3, 2, 4], 7, in_order=True) == [[0], [1, 2], [3]]
+    assert groups([7, 7], 7) == [[0], [1]]
+
+
+@given(lengths=LENGTHS, in_order=st.booleans())
+def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bool):
+    found = groups(lengths, 30, in_order=in_order)
+    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
+    assert all(sum(lengths[row] for row in rows) <= 30 for rows in found)
+    if in_order:
+        assert [row for rows in found for row in rows] == list(range(len(lengths)))
+    tokens = pack_rows(lengths, 30, in_order=in_order).count_tokens(np.array(lengths))
+    assert tokens.tolist() == [sum(lengths[row] for row in rows) for rows in found]
+
+
+@given(lengths=LENGTHS)
+def test_no_two_sequences_would_fit_into_one(lengths: list[int]):
+    filled = sorted(sum(lengths[row] for row in rows) for rows in groups(lengths, 30))
+    assert len(filled) < 2 or filled[0] + filled[1] > 30
+
+
+def packed_config(config: Config, **data) -> Config:
+    return replace(config, data=replace(config.data, packing=True, **data))
+
+
+@pytest.mark.slow
+def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: Config):
+    """Sums over the rows of one packed step, and over the same rows a sequence each."""
+    task, data = inputs_of(packed_config(config))
+    alone, _ = inputs_of(config)
+    rows = [data.encoded.encoded[row] for row in data.source.rows(0)]
+    assert len(rows) > 2 * config.batch.microbatch_size
+    params = initial_params(task)
+
+    def sums(which, batch):
+        loss = loss_fn_of(which)
+
+        def total(params):
+            found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
+            return found.loss, found.weight
+
+        (value, weight), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(params)
+        return float(value), float(weight), gradient
+
+    batch = {name: array[0] for name, array in data.source.batch(0).items()}
+    together, weight, gradient = sums(task, batch)
+    one_each, same_weight, same_gradient = sums(alone, alone.objective.collate([[row] for row in rows]))
+    assert weight == same_weight
+    assert together == pytest.approx(one_each, rel=1e-6)
+    scale = max(float(np.abs(value).max()) for value in same_gradient.values())
+    for name, value in gradient.items():
+        np.testing.assert_allclose(value, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
+
+
+def test_the_first_token_of_a_row_is_not_asked_of_the_row_before(config: Config):
+    _, data = inputs_of(packed_config(config))
+    batch = data.source.batch(0)
+    segments, mask = batch["segments"], batch["loss_mask"]
+    begins = segments[..., 1:] != segments[..., :-1]
+    assert begins.any()
+    assert not mask[..., 1:][begins].any()
+    assert not mask[..., 0].any()
+    assert not mask[segments == 0].any()
+
+
+def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Config):
+    for packing in (False, True):
+        _, data = inputs_of(replace(config, data=replace(config.data, packing=packing)))
+        source, seen = data.source, 0
+        for step in range(2 * len(source.sequences) // source.batch_size):
+            assert source.tokens_before(step) == seen
+            seen += sum(len(data.encoded.encoded[row]) for row in source.rows(step))
+        assert source.tokens_per_pass == sum(map(len, data.encoded.encoded))
+
+
+def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Config):
+    _, data = inputs_of(packed_config(config))
+    with PrefetchingSource(data.source, steps=5) as ahead:
+        for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
+            for name, array in ahead.batch(step).items():
+                np.testing.assert_array_equal(array, data.source.batch(step)[name])
+        assert ahead.tokens_before(3) == data.source.tokens_before(3)
+
+
+def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
+    class Broken:
+        def batch(self, step: int):
+            if step == 1:
+                raise OSError("the file is gone")
+            return {}
+
+        def rows(self, step: int) -> list[int]:
+            return []
+
+        def tokens_before(self, step: int) -> int:
+            return 0
+
+    with PrefetchingSource(Broken(), steps=3) as ahead:
+        ahead.batch(0)
+        with pytest.raises(OSError, match="the file is gone"):
+            ahead.batch(1)
+
+
+def test_in_file_order_packed_rows_keep_it(config: Config):
+    _, data = inputs_of(packed_config(config, shuffle=False))
+    taken = data.source.rows(0) + data.source.rows(1)
+    assert taken == list(range(len(taken)))
+
+
+def test_the_order_of_sequences_is_that_of_rows(config: Config):
+    _, data = inputs_of(packed_config(config))
+    source = data.source
+    numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
+    assert source.rows(3) == [row for number in numbers for row in source.sequences[int(number)].tolist()]
+
+
+def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
+    return replace(config, data=replace(config.data, buckets=buckets, **data))
+
+
+@pytest.mark.parametrize(
+    ("max_length", "buckets", "lengths"),
+    [
+        (512, 1, (512,)),
+        (512, 3, (128, 256, 512)),
+        (100, 3, (32, 56, 100)),
+        (2048, 8, (16, 32, 64, 128, 256, 512, 1024, 2048)),
+    ],
+)
+def test_lengths_are_halved(max_length: int, buckets: int, lengths: tuple[int, ...]):
+    assert bucket_lengths(max_length, buckets) == lengths
+
+
+ROWS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
+
+
+@given(kinds=ROWS, batch_size=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], batch_size: int, seed: int):
+    rows = len(kinds)
+
+    def order(number: int) -> np.ndarray:
+        plain = pass_order(number, rows=rows, seed=seed, shuffle=True)
+        return group_by_bucket(plain, np.array(kinds), number=number, batch_size=batch_size, seed=seed)
+
+    steps = 3 * rows // batch_size + 1
+    batches = [batch_indices(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
+    stream = np.concatenate(batches)
+    for number in range(len(stream) // rows):
+        assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
+    # In each pass one batch may begin it and one end it, and one stands where a kind gives way to the next.
+    mixed = sum(len({kinds[row] for row in batch}) > 1 for batch in batches)
+    passes = -(-len(stream) // rows)
+    assert mixed <= 2 * passes + passes * (len(set(kinds)) - 1)
+
+
+def test_batches_of_one_bucket_by_hand():
+    """Rows 1, 3 and 5 are long. One row completes a batch of the pass before; the other batches are of one kind."""
+    kinds = np.array([0, 1, 0, 1, 0, 1, 0])
+    found = group_by_bucket(np.arange(7), kinds, number=1, batch_size=2, seed=0)
+    assert found[0] == 0
+    assert {tuple(sorted(found[at : at + 2])) for at in (1, 3, 5)} == {(2, 4), (1, 6), (3, 5)}
+
+
+@pytest.mark.slow
+def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config: Config):
+    bucketed, data = inputs_of(with_buckets(config, 3))
+    plain, _ = inputs_of(config)
+    [state], frozen = initial_state(plain)
+    loss = jax.jit(
+        jax.value_and_grad(lambda params, batch: loss_fn_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
+    )
+    seen = set()
+    for step in range(6):
+        batch = data.source.batch(step)
+        width, rows = batch["tokens"].shape[-1], data.source.rows(step)
+        longest = max(len(data.encoded.encoded[row]) for row in rows)
+        assert width == min(length for length in bucketed.lengths if length >= longest)
+        assert np.array_equal(batch["tokens"], data.source.batch(step)["tokens"])
+        if width in seen:
+            continue
+        seen.add(width)
+        full = plain.objective.collate([[data.encoded.encoded[row]] for row in rows])
+        short = {name: jnp.asarray(array[0]) for name, array in batch.items()}
+        value, gradient = loss(state.trained, short)
+        expected, same = loss(state.trained, {name: jnp.asarray(array) for name, array in full.items()})
+        assert float(value) == pytest.approx(float(expected), rel=1e-6)
+        for name, each in gradient.items():
+            np.testing.assert_allclose(each, same[name], rtol=1e-4, atol=1e-5)
+    assert len(seen) > 1
+
+
+def test_bucketed_rows_keep_their_order_without_shuffling(config: Config):
+    _, data = inputs_of(with_buckets(config, 3, shuffle=False))
+    assert data.source.rows(0) + data.source.rows(1) == list(range(8))
+
+
+def test_padding_falls_and_a_program_stands_for_each_length(config: Config):
+    task, data = inputs_of(with_buckets(config, 3))
+    assert {"train", "train_32", "train_64"} <= set(programs_of(task))
+    assert programs_of(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
+    assert programs_of(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
+    _, plain = inputs_of(config)
+    computed = [sum(source.batch(step)["tokens"].size for step in range(100)) for source in (data.source, plain.source)]
+    assert computed[0] < 0.45 * computed[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "said", "fix"),
+    [
+        (
+            {"buckets": 2, "packing": True},
+            "data.buckets is 2 and data.packing is true: packed sequences are full and have one length.",
+            "Set data.buckets to 1, or data.packing to false.",
+        ),
+        (
+            {"buckets": 6, "max_length": 96},
+            "data.buckets is 6, but 96 tokens cannot be halved 5 times.",
+            "Set data.buckets to at most 5, or raise data.max_length.",
+        ),
+    ],
+)
+def test_lengths_of_no_use_are_refused(data: dict[str, Any], said: str, fix: str, config: Config):
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(replace(config, data=replace(config.data, **data)))
+    assert [(problem.code, problem.what, problem.next) for problem in caught.value.problems] == [("TP076", said, fix)]

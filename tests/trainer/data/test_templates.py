@@ -14,7 +14,7 @@ from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
 from trainer.evaluation.recorded import logged_form
-from trainer.model.source import resolve
+from trainer.model.files.source import resolve
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
@@ -92,7 +92,7 @@ def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_pa
     with pytest.raises(ProblemError) as caught:
         inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
     assert as_text(caught.value.problems) == (
-        'error TP004: run at /data/template: data.template is "Question:", in which {prompt} does not stand.\n'
+        'error TP004: run at /data/template: data.template is "Question:", without {prompt}.\n'
         "  Every row is written by the template, so without {prompt} all would ask the same.\n"
         "  Next: Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they "
         "are.\n"
@@ -100,7 +100,7 @@ def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_pa
     with pytest.raises(ProblemError) as caught:
         inputs_of(of_rows(tmp_path, [TALK], "Q: {prompt}"))
     assert [each.what for each in caught.value.problems] == [
-        'data.template is "Q: {prompt}", and every row is a conversation, which the chat template writes.'
+        'data.template is "Q: {prompt}", but every row is a conversation, which the chat template writes.'
     ]
 
 

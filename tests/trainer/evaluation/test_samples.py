@@ -181,7 +181,7 @@ def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
     devices = choose_devices("cpu", 1)
     config = config_in(made.parent)
     task = Task.of(config, resolve("tiny-gpt2"), build_mesh(devices.list))
-    sampler = sampler_of(made, config, task, None)
+    sampler = run_sampler(made, config, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())
     params = load_run_params(made, task, manifest, sha256=None).params
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}

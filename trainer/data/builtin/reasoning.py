@@ -398,7 +398,7 @@ Drawn = tuple[Kind, Difficulty, Problem]
 def prompt_key(prompt: str) -> str:
     """Return the words of a prompt, which ignores case, white space and punctuation.
 
-    Arithmetic signs count as punctuation: `12 + 5` and `12 - 5` have the same key, so one of them is dropped.
+    Arithmetic signs count as punctuation: `12 + 5` and `12 - 5` have the same key, so only one is kept.
     """
     return " ".join(re.findall(r"[a-z0-9]+", prompt.casefold()))
 
@@ -465,7 +465,7 @@ def to_row(drawn: Drawn) -> dict[str, Any]:
 
 
 def build_eval_sets() -> dict[str, list[dict[str, Any]]]:
-    """Build the items of each committed evaluation set; no prompt is in two of them."""
+    """Build the items of each committed evaluation set; no prompt is in two sets."""
     sets: dict[str, list[dict[str, Any]]] = {}
     taken: frozenset[str] = frozenset()
     for name, (shares, count, seed) in EVAL_FILES.items():
@@ -483,7 +483,7 @@ def eval_prompts() -> frozenset[str]:
 
 
 def build_rows(dataset: str, count: int, seed: int, prompts: Collection[str]) -> list[dict[str, Any]]:
-    """Build rows of a dataset with none of these prompts."""
+    """Build rows of a dataset without these prompts."""
     keys = frozenset(map(prompt_key, prompts))
     return [to_row(drawn) for drawn in islice(draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys), count)]
 
@@ -521,7 +521,7 @@ def fresh_items(
     Raises:
         ValueError: The generator has fewer different prompts.
     """
-    shares = EVAL_FILES[eval_set][0] if eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
+    shares = EVAL_FILES[eval_set][0] if eval_set and eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
     if shares is None:
         return None
     seen = frozenset(map(prompt_key, training))

@@ -1,8 +1,8 @@
 """Countdown: reach a target with three given numbers. Generator of tasks, solutions and held-out items.
 
-`python -m trainer.data.builtin.countdown` rewrites `countdown-v1` (tasks for the reward `countdown`),
+`python -m benchmarks.countdown` rewrites `countdown-v1` (tasks for the reward `countdown`),
 `countdown-solved-v1` (the same items with solutions) and `eval_countdown_v1` (items that are in neither).
-`python -m trainer.data.builtin.countdown rows.jsonl` writes the rows of `trainer/configs/countdown_start.yaml`.
+`python -m benchmarks.countdown rows.jsonl` writes the rows of `trainer/configs/countdown_start.yaml`.
 
 An item is three numbers, in any order, and a target. Its SHA-256 decides whether it is held out.
 """
@@ -109,13 +109,13 @@ def _join(left: _Part, right: _Part) -> Iterator[_Part]:
 
 def task_rows() -> list[dict[str, Any]]:
     """Return the rows of `countdown-v1`: every item that is not held out, its numbers in one order."""
-    rng = random.Random(SEED)  # noqa: S311 - data, not secrets
+    rng = random.Random(SEED)
     return [task_row(item, shuffled(item.numbers, rng)) for item in _training_items(rng)]
 
 
 def solved_rows() -> list[dict[str, Any]]:
     """Return the rows of `countdown-solved-v1`: the same items in several orders, each with one solution."""
-    rng = random.Random(SEED + 1)  # noqa: S311
+    rng = random.Random(SEED + 1)
     found = []
     for item in _training_items(rng):
         orders = sorted(set(permutations(item.numbers)))
@@ -126,7 +126,7 @@ def solved_rows() -> list[dict[str, Any]]:
 
 def start_rows() -> list[dict[str, Any]]:
     """Return the rows of `countdown_start.yaml`: each training item in every order, with several solutions."""
-    rng = random.Random(SEED + 3)  # noqa: S311
+    rng = random.Random(SEED + 3)
     found = []
     for item in _training_items(rng):
         known = solutions(item)
@@ -138,7 +138,7 @@ def start_rows() -> list[dict[str, Any]]:
 
 def eval_items() -> list[dict[str, Any]]:
     """Return the items of `eval_countdown_v1`: all held-out items, with all their solutions."""
-    rng = random.Random(SEED + 2)  # noqa: S311
+    rng = random.Random(SEED + 2)
     return [
         {
             "id": f"{EVAL_SET}-{number:03}",

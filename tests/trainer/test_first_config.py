@@ -1,11 +1,14 @@
 """A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
 
+import hashlib
+import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from first_hour import folder_with_weights, rows_in, sums, write_rows
-from model_folders import llama_folder
+from model_folders import chat, llama_folder
 
 from evidence.targets import load_target
 from schemas.problems import ProblemError
@@ -34,7 +37,7 @@ def model(tmp_path_factory) -> str:
 
 def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> WrittenConfig:
     given = {"eval_set": None, "on": None} | fields
-    return first_config(Order(model=model, data=str(data), output=output, force=force, **given))
+    return write_first_config(Order(model=model, data=str(data), output=output, force=force, **given))
 
 
 def refused(*arguments, **fields) -> str:
@@ -122,7 +125,7 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, t
     assert none.config.batch.microbatch_size == 1
     order = replace(first.order, output=tmp_path / "config.yaml")
     length = none.config.data.max_length
-    assert f"One sequence of {length:,} tokens at a time needs about" in story.may_not_fit(none, looked, order).what
+    assert f"One sequence of {length:,} tokens at a time needs about" in may_not_fit(none, looked, order).what
 
 
 def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
@@ -186,7 +189,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
         f"error TP011: {empty}: The dataset has no rows.",
         "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
         f"error TP046: {llama}: {tokenizer} there is none of tokenizer.json, tokenizer.model, vocab.json.",
-        f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml is there already.",
+        f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml already exists.",
     ]
     assert (tmp_path / "config.yaml").read_text() == "name: mine\n"
 
@@ -250,3 +253,107 @@ def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
 def test_a_run_is_named_after_its_model_and_rows():
     assert run_name("models/SmolLM2", "my rows.jsonl") == "SmolLM2-my-rows"
     assert run_name("SmolLM2-135M-Instruct.Q4_1.gguf", "rows") == "SmolLM2-135M-Instruct.Q4_1-rows"
+
+
+def shape_of(path: Path) -> RowsShape:
+    problems: list = []
+    rows = read_shape(str(path), problems)
+    assert not problems
+    assert rows is not None
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ({"prompt": "2 + 2?", "completion": " 4\n"}, ("2 + 2?", "4")),
+        ({"prompt": "2 + 2?", "completion": "Two and two.\n#### 4"}, ("2 + 2?", "4")),
+        ({"prompt": "2 + 2?", "completion": "<reasoning>x</reasoning>\n<answer>4</answer>"}, ("2 + 2?", "4")),
+        ({"prompt": "2 + 2?", "steps": [{"content": "x"}], "final_answer": "4"}, ("2 + 2?", "4")),
+        ({"instruction": "Add.", "input": "2, 2", "output": "4"}, ("Add.\n\n2, 2", "4")),
+        (chat(("system", "Be short."), ("user", "2 + 2?"), ("assistant", "4")), ("2 + 2?", "4")),
+        ({"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]}, ("2 + 2?", "4")),
+        (chat(("user", "Hi."), ("assistant", "Yes?"), ("user", "2 + 2?"), ("assistant", "4")), None),
+        ({"prompt": "Tell a story.", "completion": "Once there was a fox. " * 5}, None),
+        ({"prompt": "2 + 2?", "completion": "<answer>4"}, None),
+        ({"prompt": "1 : 2?", "completion": r"So\n$\boxed{\frac{1}{2}}$."}, ("1 : 2?", r"\frac{1}{2}")),
+        ({"prompt": "2 + 2?", "completion": 4}, None),
+        ({"text": "4"}, None),
+        ({"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}, None),
+    ],
+)
+def test_the_answer_of_a_row(row, answer):
+    assert find_answer(row) == answer
+
+
+def test_a_tenth_of_the_questions_is_held_out_by_their_hash(tmp_path: Path):
+    rows = sums(200)
+    rows[7] = {**rows[7], "prompt": rows[3]["prompt"].upper()}  # the question of another row, in other letters
+    shape = shape_of(write_rows(tmp_path / "rows.jsonl", rows))
+    split = split_rows(shape)
+    assert split.because == "drawn from 199 questions by the hash of each"
+    keys = {words_alone(row["prompt"]) for row in rows}
+    expected = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:19]
+    assert {words_alone(item["prompt"]) for item in split.items} == set(expected)
+    lines = {row["prompt"]: number for number, row in enumerate(rows, start=1)}
+    assert [item["id"] for item in split.items] == [f"line-{lines[item['prompt']]}" for item in split.items]
+    (tmp_path / "train.jsonl").write_text("".join(training_lines(shape, split)))
+    left = rows_in(tmp_path / "train.jsonl")
+    assert left == [row for row in rows if words_alone(row["prompt"]) not in expected]
+
+
+def words_alone(text: str) -> str:
+    return " ".join(re.findall("[a-z0-9]+", text.lower()))
+
+
+def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp_path: Path):
+    asked = [chat(("user", f"What is {number} + 1?"), ("assistant", str(number + 1))) for number in range(40)]
+    longer = [
+        chat(("user", "Hello."), ("assistant", "Hi."), *((turn["role"], turn["content"]) for turn in row["messages"]))
+        for row in asked
+    ]
+    shape = shape_of(write_rows(tmp_path / "rows.jsonl", [*asked, *longer]))
+    assert len(list(training_lines(shape, split_rows(shape)))) == 2 * (40 - 10)
+
+
+def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
+    rows = sums(120)
+    one = split_rows(shape_of(write_rows(tmp_path / "one.jsonl", rows)))
+    random.Random(3).shuffle(rows)
+    two = split_rows(shape_of(write_rows(tmp_path / "two.jsonl", rows)))
+    assert len(one.questions) == 12
+    assert one.questions == two.questions
+
+
+@pytest.mark.parametrize(
+    ("rows", "because"),
+    [
+        (sums(29), "the rows ask 29 different questions, too few for a split (at least 30)"),
+        (
+            [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for number in range(40)],
+            "none of the 40 rows have an answer to compare with (tags, ####, or a short line)",
+        ),
+        ([{"text": "x"}] * 40, "rows with text have no answer that could be right or wrong"),
+    ],
+)
+def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
+    assert split_rows(shape_of(write_rows(tmp_path / "rows.jsonl", rows))) == EvalChoice(name=None, because=because)
+
+
+def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
+    rows = [*sums(2), chat(("user", "Hi."), ("assistant", "Yes?")), {"text": "So."}]
+    path, problems = write_rows(tmp_path / "rows.jsonl", rows), []
+    assert read_shape(str(path), problems) is None
+    assert as_text(problems) == (
+        f"error TP033: {path}: The file contains 2 rows with prompt and completion (first in line 1), 1 row with "
+        "messages (first in line 3) and 1 row with text (first in line 4).\n"
+        "  A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.\n"
+        "  Next: Write each kind into a file of its own, or convert the rows to one kind.\n"
+    )
+
+
+def test_a_file_that_is_not_rows_says_what_is_wrong_with_each_line(tmp_path: Path):
+    path, problems = tmp_path / "rows.jsonl", []
+    path.write_text('{"prompt": "a", "completion": "b"}\n{"question": "a"}\n{broken\n')
+    assert read_shape(str(path), problems) is None
+    assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP107", 3)]

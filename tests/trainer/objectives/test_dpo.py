@@ -19,12 +19,13 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, Met
 from trainer.loop.programs import loss_fn_of, train_program
 from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE, Task
-from trainer.model.decoder import abstract, bind, flatten
-from trainer.model.load import load_params
-from trainer.model.model import combine
-from trainer.model.source import resolve
-from trainer.objectives.dpo import DirectPreference, preference_losses, reward_sums
+from trainer.methods.method import combine
+from trainer.model.build import abstract
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.params import bind, flatten
 from trainer.objectives.objective import LossSums
+from trainer.objectives.dpo import DirectPreference, preference_losses, reward_sums
 
 CASES = Path(__file__).parents[2] / "cases"
 TRL = json.loads((CASES / "preference" / "trl.json").read_text())
@@ -209,7 +210,7 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
         ),
         ({"data": {"supervise": "all"}}, 'data.supervise is "all", which objective.kind dpo does not use.'),
         ({"data": {"kind": "text"}}, 'data.kind is "text", which objective.kind dpo does not use.'),
-        ({"data": {"packing": True}}, "data.packing is true, and dpo takes one example a sequence."),
+        ({"data": {"packing": True}}, "data.packing is true, but objective.kind dpo needs one example a sequence."),
     ],
 )
 def test_what_has_no_effect_is_refused(changes: dict[str, Any], said: str, pairs: Config):

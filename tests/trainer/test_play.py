@@ -1,4 +1,4 @@
-"""Playing: the answers of an evaluation come again to the character, no run changes, and no room is told beforehand."""
+"""Play: evaluated answers are repeated to the character, and no run changes."""
 
 import io
 import json
@@ -72,7 +72,7 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
     folder = run_of(method)
     before, stated, untrained = hashes(folder), rows(folder), rows(folder, layout.BASELINE_PREDICTIONS)
     events = played(folder, "--untrained", asked=[{"item": row["id"]} for row in stated[:9]])
-    assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["plan", "ready"]
+    assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["ready"]
     answers = [event for event in events if event["event"] == "answer"]
     for model, expected in enumerate((stated, untrained)):
         mine = [answer for answer in answers if answer["model"] == model]
@@ -87,9 +87,9 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
 def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: Callable[..., list[dict]]):
     folder, other = run_of(), run_of("lora")
     events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
-    assert [model["name"] for model in events[1]["models"]] == ["run", "run, untrained", "run"]
-    assert events[1]["models"][1]["where"] == "seed 0"
-    assert events[1]["evidence"] is False
+    assert [model["name"] for model in events[0]["models"]] == ["run", "run, untrained", "run"]
+    assert events[0]["models"][1]["where"] == "seed 0"
+    assert events[0]["evidence"] is False
     assert [event["model"] for event in events if event["event"] == "text"][:6] == [0, 1, 2, 0, 1, 2]
     for model in range(3):
         *texts, answer = [event for event in events if event.get("model") == model]
@@ -107,8 +107,8 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
     prompt = "1+1="
     asked = ["--prompt", f"{prompt}\n"]  # As the template of its rows writes it, which a checkpoint does not state.
     events = played("--model", exported, *asked)
-    assert [model["name"] for model in events[1]["models"]] == ["exported"]
-    assert events[1]["models"][0]["where"] == str(exported)
+    assert [model["name"] for model in events[0]["models"]] == ["exported"]
+    assert events[0]["models"][0]["where"] == str(exported)
     text = next(event["text"] for event in events if event["event"] == "answer")
     of_run = next(event["text"] for event in played(folder, "--prompt", prompt) if event["event"] == "answer")
     assert text.startswith(of_run), "the run's answers are cut after six tokens"
@@ -125,8 +125,7 @@ def test_the_terminal_reads_prompts_from_standard_input(
     monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
     with pytest.raises(SystemExit):
         main(["play", str(run_of())])
-    plan, notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
-    assert plan.endswith(": it fits")
+    notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
     assert notice == "Play is never evidence: nothing is recorded, and nothing here counts for a grade."
     assert (empty, name, blank) == ("", "run:", "")
     assert text
@@ -197,7 +196,7 @@ def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_pa
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()
     with pytest.raises(ProblemError) as caught:
-        open_entrants(copy, beside=None, untrained=False, watch=Watch(quiet=True))
+        open_models(copy, beside=None, untrained=False, watch=Watch(quiet=True))
     assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
 
 

@@ -1,0 +1,273 @@
+"""The generator: committed bytes, answers solved a second time, true lines, disjoint prompts, shares of kinds."""
+
+import json
+import random
+import re
+from collections import Counter
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reasoning_solver import solve
+from statements import is_handed_on, is_true, untrue
+
+from schemas.validate import check_value
+from trainer.data.builtin import FOLDER, reasoning
+from trainer.data.builtin.reasoning import (
+    DATASET_SHARES,
+    DIFFICULTIES,
+    SHARES,
+    STORIES,
+    draw_problems,
+    eval_prompts,
+    fresh_items,
+    generate_rows,
+    prompt_key,
+)
+from trainer.data.rows import read_dataset, read_eval_set
+
+FILES = {
+    "dev-reasoning-v2.jsonl": 550,
+    "dev-stories-v1.jsonl": 100,
+    "eval_v1.jsonl": 50,
+    "eval_v2.jsonl": 100,
+    "eval_stories_v1.jsonl": 100,
+}
+EVAL_SETS = ("eval_v1.jsonl", "eval_v2.jsonl", "eval_stories_v1.jsonl")
+KINDS = [kind for kind, _ in (*SHARES, *STORIES)]
+NUMBERS = st.integers(0, 9999)
+
+
+def rows_in(name):
+    return [json.loads(line) for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_generator_writes_the_committed_bytes(tmp_path):
+    reasoning.main(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: (FOLDER / name).read_bytes() for name in FILES
+    }
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_follow_their_schema_and_their_answers_are_right(name):
+    kind = "eval_item" if name in EVAL_SETS else "dataset_row"
+    rows = rows_in(name)
+    assert len(rows) == FILES[name]
+    assert [problem for row in rows for problem in check_value(kind, row, file=name)] == []
+    assert [solve(row["prompt"]) for row in rows] == [row.get("expected") or row["final_answer"] for row in rows]
+    for row in rows if kind == "dataset_row" else ():
+        assert [step["i"] for step in row["steps"]] == list(range(len(row["steps"])))
+
+
+def test_prompts_are_unique_across_files():
+    keys = Counter(prompt_key(row["prompt"]) for name in FILES for row in rows_in(name))
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+def test_evaluation_items_have_labels_and_shares():
+    items = rows_in("eval_v2.jsonl")
+    assert {item["section"] for item in items} == {"core", "applied", "edge"}
+    assert {item["difficulty"] for item in items} == set(DIFFICULTIES)
+    shares = Counter()
+    for kind, share in SHARES:
+        shares[kind.category] += share
+    assert Counter(item["category"] for item in items) == shares
+    assert len({item["id"] for name in EVAL_SETS for item in rows_in(name)}) == 250
+
+
+@pytest.mark.parametrize("difficulty", DIFFICULTIES)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_drawn_answers_are_right(kind, difficulty):
+    rng = random.Random(5)
+    for _ in range(400):
+        problem = kind.draw(rng, difficulty)
+        assert solve(problem.prompt) == problem.answer
+        assert problem.steps
+        texts = [problem.prompt, problem.answer, *(content for _, content in problem.steps)]
+        assert not any("\n" in text or "<" in text.replace(" < ", "") or text != text.strip() for text in texts)
+    assert kind.draw(random.Random(3), difficulty) == kind.draw(random.Random(3), difficulty)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ("What is 47 + 38?", "85"),
+        ("Subtract 17 from 52.", "35"),
+        ("What is 17 - 52?", "-35"),
+        ("Ben has 47 coins and gives away 38. How many coins are left?", "9"),
+        ("Is 458 smaller than 473?", "yes"),
+        ("Which is larger, 45 or 45?", "equal"),
+        ("What date is 12 days after 27 March?", "8 April"),
+        ("How many minutes from 9:40 to 10:15?", "35"),
+        ("What time is 35 minutes after 9:40?", "10:15"),
+        ("How many m are 3700 cm?", "37"),
+        ("How many seconds are 12 minutes?", "720"),
+        ("Is 2024 a leap year?", "yes"),
+        ("Mia has 52 coins, buys 24 more and gives away 17. How many coins does Mia have?", "59"),
+        ("Ben has 20 books, gives away 19 and buys 30 more. How many cards does Ben have?", None),
+        ("How many kg are 37 m?", None),
+    ],
+)
+def test_the_solver_of_these_tests(prompt, answer):
+    assert solve(prompt) == answer
+
+
+def column_digits(lines, sign):
+    """Both digits of every column, without a borrowed ten."""
+    pairs = [re.match(rf"\w+: (\d+) {re.escape(sign)} (\d+)", line).groups() for _, line in lines]
+    return [(int(x) % 10, int(y)) for x, y in pairs]
+
+
+def compose(digits):
+    return sum(digit * 10**place for place, digit in enumerate(digits))
+
+
+@given(NUMBERS, NUMBERS)
+def test_addition_and_subtraction_have_the_digits_of_their_numbers(a, b):
+    high, low = max(a, b), min(a, b)
+    for work, sign, expected in ((reasoning.add, "+", high + low), (reasoning.subtract, "-", high - low)):
+        lines, result = work(high, low)
+        digits = column_digits(lines, sign)
+        assert result == str(expected)
+        assert (compose(x for x, _ in digits), compose(y for _, y in digits)) == (high, low)
+
+
+@given(NUMBERS, st.integers(0, 9))
+def test_multiplication_has_the_digits_of_its_numbers(a, digit):
+    lines, result = reasoning.multiply(a, digit)
+    digits = column_digits(lines, "×")
+    assert result == str(a * digit)
+    assert compose(x for x, _ in digits) == a
+    assert {y for _, y in digits} == {digit}
+
+
+@pytest.mark.parametrize("dataset", DATASET_SHARES)
+def test_every_line_is_true(dataset):
+    fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
+    assert [line for row in (*read_dataset(dataset).rows, *fresh) for line in untrue(row)] == []
+
+
+@pytest.fixture(scope="module")
+def rows():
+    committed = frozenset(row["prompt"] for row in read_dataset("dev-reasoning-v2").rows)
+    return committed, generate_rows("dev-reasoning-v2", 5000, 11, exclude_prompts=committed)
+
+
+def test_generated_prompts_are_new(rows):
+    committed, fresh = rows
+    keys = {prompt_key(row["prompt"]) for row in fresh}
+    assert len(keys) == len(fresh) == 5000
+    assert keys.isdisjoint({prompt_key(prompt) for prompt in committed | eval_prompts()})
+
+
+def test_excluded_prompts_would_have_been_drawn():
+    first = generate_rows("dev-reasoning-v2", 20, 4, exclude_prompts=frozenset())
+    excluded = frozenset(f"  {row['prompt'].upper()} " for row in first[:10])
+    assert generate_rows("dev-reasoning-v2", 20, 4, exclude_prompts=excluded)[:10] == first[10:]
+
+
+def test_the_seed_determines_rows_and_their_shares(rows):
+    committed, fresh = rows
+    assert generate_rows("dev-reasoning-v2", 100, 11, exclude_prompts=committed) == fresh[:100]
+    assert generate_rows("dev-reasoning-v2", 100, 12, exclude_prompts=committed) != fresh[:100]
+    arithmetic = sum(row["meta"]["category"] == "arithmetic" for row in fresh) / len(fresh)
+    assert arithmetic == pytest.approx(0.40, abs=0.03)
+
+
+def test_the_key_of_a_prompt_ignores_its_form():
+    assert prompt_key("What is 12 + 5?") == prompt_key(" what  IS 12+5 ") == "what is 12 5"
+    assert prompt_key("What is 12 + 5?") != prompt_key("What is 12 + 6?")
+
+
+def test_exhaustion_is_an_error(monkeypatch):
+    monkeypatch.setattr(reasoning, "MAX_MISSES", 2)
+    with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
+        list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
+
+
+def test_fresh_items_follow_from_the_seed():
+    first, excluded = fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())
+    assert first == fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())[0]
+    assert first != fresh_items("eval_v2", "mine.jsonl", 60, 6, training=())[0]
+    assert excluded == 0
+    assert len({prompt_key(item["prompt"]) for item in first}) == 60
+    assert [item["expected"] for item in first] == [solve(item["prompt"]) for item in first]
+
+
+def test_fresh_items_are_in_no_evaluation_set_and_no_training_row():
+    training = [row["prompt"] for row in read_dataset("dev-reasoning-v2").rows]
+    # With the seed of the committed rows, all of them are drawn and excluded.
+    items, excluded = fresh_items("eval_v2", "dev-reasoning-v2", 50, 7, training=training)
+    known = {prompt_key(prompt) for prompt in (*training, *eval_prompts())}
+    assert not known & {prompt_key(item["prompt"]) for item in items}
+    assert excluded > 500
+
+
+def test_fresh_items_have_the_shares_of_the_set_or_else_of_the_dataset():
+    items, _ = fresh_items("eval_v2", "x", 100, 1, training=())
+    own = Counter(item["category"] for item in read_eval_set("eval_v2").rows)
+    drawn = Counter(item["category"] for item in items)
+    assert all(abs(drawn[name] - own[name]) <= 1 for name in own | drawn)
+    items, _ = fresh_items("mine.jsonl", "dev-stories-v1", 3, 1, training=())
+    assert {item["section"] for item in items} == {"applied"}
+    assert fresh_items(None, "mine.jsonl", 3, 1, training=()) is None
+
+
+def test_more_fresh_items_than_there_are_is_an_error(monkeypatch):
+    monkeypatch.setattr(reasoning, "MAX_DRAWS_PER_ITEM", 0)
+    with pytest.raises(ValueError, match="no new prompt left after 0 draws"):
+        fresh_items("eval_v2", "x", 40, 1, training=())
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [
+        ["Total: 52 + 24.", "Left: 52 - 17."],  # forgets what was bought
+        ["Left: 52 - 17.", "Total: 35 + 24."],  # the other order
+        ["Total: 52 + 24."],
+    ],
+)
+def test_the_checker_of_lines_refuses_another_story(plans):
+    prompt = "Mia has 52 coins, buys 24 more and gives away 17. How many coins does Mia have?"
+    assert untrue({"prompt": prompt, "steps": [{"content": line} for line in plans]}) == plans
+
+
+@pytest.mark.parametrize(
+    ("line", "prompt"),
+    [
+        ("Ones: 7 + 8 = 16, carry 1.", "What is 47 + 38?"),
+        ("Ones: 7 + 8 = 15, carry 2.", "What is 47 + 38?"),
+        ("Ones: 12 - 7 = 5.", "What is 52 - 17?"),
+        ("Ones: 8 - 7 = 1, borrow 1.", "What is 58 - 17?"),
+        ("Tens: 4 × 6 = 24, 24 + 4 = 27.", "What is 47 × 6?"),
+        ("Hundreds: 4 > 4.", "Which is larger, 473 or 458?"),
+        ("April has 31 days.", "What date is 12 days after 14 April?"),
+        ("1 km = 100 m.", "How many m are 3 km?"),
+        ("10:15 is 9:00 + 65.", "How many minutes from 9:40 to 10:15?"),
+        ("75 - 60 = 15: 9:15.", "What time is 35 minutes after 9:40?"),
+        ("The second is larger.", "Which is larger, 473 or 458?"),
+        ("Adding 0 changes nothing.", "What is 3 × 0?"),
+        ("Total: 47 - 38.", "Mia has 47 coins and buys 38 more. How many coins does Mia have?"),
+        ("Trust me.", "What is 47 + 38?"),
+    ],
+)
+def test_the_checker_of_lines_refuses_false_lines(line, prompt):
+    assert not is_true(line, prompt)
+
+
+@pytest.mark.parametrize(
+    ("line", "following"),
+    [
+        ("Ones: 7 + 8 = 15.", "Tens: 4 + 3 = 7."),
+        ("Ones: 7 + 8 = 15, carry 1.", "Tens: 4 + 3 = 7."),
+        ("Ones: 3 + 4 = 7.", "Tens: 4 + 3 + 1 = 8."),
+        ("Ones: 12 - 7 = 5, borrow 1.", "Tens: 5 - 1 = 4."),
+        ("Ones: 8 - 7 = 1.", "Tens: 5 - 1 - 1 = 3."),
+        ("Ones: 7 × 6 = 42, carry 4.", "Tens: 4 × 6 = 24."),
+        ("Ones: 7 × 6 = 42, carry 4.", "Tens: 4 × 6 = 24, 24 + 3 = 27."),
+    ],
+)
+def test_the_checker_of_lines_refuses_a_lost_carry(line, following):
+    assert not is_handed_on(line, following)
