@@ -30,7 +30,7 @@ from trainer.model.spec import Llama3, ModelSpec
 MAX_HEADER_BYTES = 64 * 2**20
 """Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
 MAX_STRINGS = 2**22
-"""Largest accepted list of strings; the largest vocabularies have a tenth of it."""
+"""Largest accepted list of strings; the largest vocabularies have a tenth."""
 MAX_TENSORS = 2**16
 MAX_DIMENSIONS = 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -371,7 +371,7 @@ GPT2_SIZES = {
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""Layers of the models that scale queries by the width of the model instead of that of a head."""
+"""Layers of the models that scale queries by `hidden_size / heads` instead of `head_dim`."""
 ROPE_DIVISORS = "rope_freqs.weight"
 """Divisors of Llama 3's frequencies: a tensor without parameters."""
 

@@ -429,10 +429,10 @@ def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
         elif not name.endswith(".scales") and not is_lora(name):
             base[name] = value
     own = {name: value for name, value in params.items() if is_lora(name)}
-    return _add_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
+    return _apply_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
 
 
-def _add_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
+def _apply_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
     """Add adapters with their weights; sums are taken in float32 and rounded once to the dtype of the parameter."""
     merged: Params = {}
     for name, value in sorted(params.items()):
@@ -473,7 +473,7 @@ def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: P
     for adapter, _ in chosen:
         if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
             adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
-    export(folder, _add_adapters(with_head(params, merged), chosen), merged)
+    export(folder, _apply_adapters(with_head(params, merged), chosen), merged)
 
 
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:

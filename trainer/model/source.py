@@ -42,14 +42,14 @@ TOKENIZER_FILES = (
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
-"""Files with the tokens; a tokenizer needs at least one of them."""
+"""Files with the tokens; a tokenizer needs one or more."""
 BUILTIN = Path(__file__).parent / "builtin"
 """A folder with a config.json for each built-in model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A model that was found, before any parameter exists.
+    """A model's files and architecture, before any parameter exists.
 
     Attributes:
         name: As the user wrote it.
@@ -201,10 +201,10 @@ def read_source(
     refuse_other_content(file, "TP040")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        error = None if isinstance(config, dict) else TypeError("not a JSON object")
-    except (OSError, ValueError, RecursionError) as raised:
-        config, error = {}, raised
-    if error is not None:
+        if not isinstance(config, dict):
+            message = "not a JSON object"
+            raise ValueError(message)  # noqa: TRY004, TRY301
+    except (OSError, ValueError, RecursionError) as error:
         what = f"The config.json of {name} cannot be read: {_describe(error)}."
         why = "It describes the model: family, sizes, activation."
         problem = problem_of("TP040", file=str(file), what=what, why=why, next=other_models(name))
@@ -325,7 +325,7 @@ MIN_LAYERS = 2
 SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
 MLP_UNIT = 64
-"""MLP widths are multiples of it, since nf4 needs blocks of 64."""
+"""MLP widths are multiples of 64, since nf4 needs blocks of 64."""
 _CONFIG_KEYS = {
     "layers": "num_hidden_layers",
     "embed": "hidden_size",

@@ -238,7 +238,7 @@ def per_layer_rope_and_window(
 
 @jax.custom_vjp
 def _barrier(values: Any) -> Any:
-    """Return a tree of arrays unchanged; in the backward pass all gradients exist before any of them is used."""
+    """Return a tree of arrays unchanged; in the backward pass all gradients exist before one is used."""
     return values
 
 

@@ -1,7 +1,7 @@
 """What training makes small: an objective states what a row becomes, what a batch is, and what is minimised.
 
 Each objective has a file of its own and an entry in `OBJECTIVES` (see `__init__.py`); data, step, plan and manifest
-call it and know none by name. Which parameters learn is a method's question (`trainer/methods`).
+call it and know none by name. Which parameters are trained is the method's decision (`trainer/model/model.py`).
 """
 
 from __future__ import annotations
