@@ -22,7 +22,7 @@ from schemas.problems import ProblemError, problem_of
 from trainer.generate.decode import decode_under, pad_left
 from trainer.model.decoder import Decoder, abstract, bind, flatten
 from trainer.model.load import load_params
-from trainer.model.peft import read_adapter, with_head
+from trainer.model.peft import add_head, read_adapter
 from trainer.model.source import resolve
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Params
@@ -115,7 +115,7 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     if adapter is not None:
         read = read_adapter(Path(adapter), source)
         source = read.source or source
-        params = with_head(params, source)
+        params = add_head(params, source)
         graphdef, _ = flatten(abstract(source.spec, **chosen, adapters=read.loras))
         for name, value in read.params.items():
             params[name] = jnp.asarray(value, params[name].dtype if name in params else jnp.float32)

@@ -217,14 +217,7 @@ class AttentionKernel:
     ) -> Float[Array, "batch heads seq head_dim"]:
         """Return the result of `attend` with the mask of `visible`.
 
-        Args:
-            query: Queries of each token.
-            keys: Keys of each token.
-            values: Values of each token.
-            window: Tokens that a token attends to, or None for all; an array is supported by `blockwise` only.
-            segments: Number of the text of each token, or None for one text per row.
-            scale: Factor of the scores.
-            softcap: Bound of the scores, if any.
+        Queries, keys and values are of all tokens; a traced `window` is supported by `blockwise` only.
         """
         if self.kind == "splash":
             assert window is None or isinstance(window, int), "the splash kernel needs a static window"

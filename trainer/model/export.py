@@ -163,7 +163,7 @@ def _copy_tokenizer(source: ModelSource, folder: Path) -> None:
 
 
 def _add_end_token(folder: Path, end_token_id: int) -> None:
-    """Add the token to `eos_token_id` in generation_config.json, whose default is that of config.json."""
+    """Add the token to `eos_token_id` in generation_config.json, whose default is the value in config.json."""
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     path = folder / GENERATION_CONFIG
     try:

@@ -449,7 +449,7 @@ def _llama3_scaling(gguf: Gguf, theta: float) -> dict[str, Any]:
     divisors = gguf.tensors[ROPE_DIVISORS].read()
     stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
     if divisors.ndim != 1 or not np.allclose(divisors, llama3_divisors(stretch, theta, 2 * len(divisors)), rtol=1e-4):
-        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from that of Llama 3.1")
+        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from Llama 3.1's")
     return {
         "rope_type": "llama3",
         "factor": stretch.factor,

@@ -313,7 +313,7 @@ def _splitting_name(backend: Any, document: Mapping[str, Any]) -> str:
             other = splitting.make()
             if all(split(backend.pre_tokenizer, text) == split(other, text) for text in PROBES):
                 return name
-    raise _cannot_write(because=f"its pre-tokenizer is none of {', '.join(SPLITTINGS)}")
+    raise _cannot_write(because=f"its pre-tokenizer is not one of {', '.join(SPLITTINGS)}")
 
 
 def _verify(tokenizer: Any, metadata: Mapping[str, Any], architecture: str) -> None:

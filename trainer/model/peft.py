@@ -260,7 +260,7 @@ def _untie(source: ModelSource) -> ModelSource:
     return replace(source, spec=replace(source.spec, tied_head=False), config={**source.config, **untied, **own})
 
 
-def with_head(params: Params, source: ModelSource) -> Params:
+def add_head(params: Params, source: ModelSource) -> Params:
     """Return a model's parameters with a table for the head, a copy of the token table where the model was tied."""
     if source.spec.tied_head or HEAD_TABLE in params:
         return params
@@ -320,7 +320,7 @@ def _mismatches(
         for text, names in kinds.items()
         if names
     ]
-    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} has no tensors.")])
+    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} is empty.")])
 
 
 def _list(names: list[str]) -> str:
@@ -473,7 +473,7 @@ def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: P
     for adapter, _ in chosen:
         if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
             adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
-    export(folder, _apply_adapters(with_head(params, merged), chosen), merged)
+    export(folder, _apply_adapters(add_head(params, merged), chosen), merged)
 
 
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Rotary positions, with every method of context extension in `spec.py`.
+"""Rotary positions and their context extensions.
 
 The formulas are those of transformers (modeling_rope_utils.py), so that a checkpoint means the same here. Frequencies
 that do not depend on the text are computed once, in float64, and enter the program as constants.

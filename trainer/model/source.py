@@ -93,7 +93,7 @@ class ModelSource:
         if largest >= self.spec.vocab:  # ids may have gaps
             vocab = self.spec.vocab
             what = f"The tokenizer of {self.name} gives {text!r} the id {largest}, but the model has {vocab} tokens."
-            raise self._tokenizer_problem(what, f"The model has no embedding for ids from {vocab} on.")
+            raise self._tokenizer_problem(what, f"The model lacks embeddings for ids from {vocab} on.")
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
@@ -302,7 +302,7 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
                 fix = "Name a branch, tag or commit from the model's page, or remove model.revision."
             case errors.RepositoryNotFoundError():
                 what, why = f"The hub has no model {name}.", "It does not exist, or it is private."
-                fix = f"{other} Or check the name on the hub; for a private model log in with `hf auth login`."
+                fix = f"{other} Or check the name on the hub; for a private one log in with `hf auth login`."
             case errors.LocalEntryNotFoundError() if local_only:
                 what, why = (
                     f"{version} is not on this machine.",
