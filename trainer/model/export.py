@@ -379,7 +379,7 @@ def _write_gguf(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    writer = GGUFWriter(working, str(metadata["general.architecture"]))
+    writer: Any = GGUFWriter(working, str(metadata["general.architecture"]))
     add: Mapping[type, Callable[[str, Any], None]] = {
         bool: writer.add_bool,
         int: writer.add_uint32,

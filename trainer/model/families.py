@@ -67,10 +67,13 @@ class Family:
         """List the tensors of a model, each parameter once."""
         is_gpt2 = spec.family == "gpt2"
         names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES
-        linears = self.fused | {
-            tensor: (name,)
-            for tensor, name in (GPT2_LINEARS if is_gpt2 else LINEARS).items()
-            if not any(name in fused for fused in self.fused.values())
+        linears: dict[str, tuple[str, ...]] = {
+            **self.fused,
+            **{
+                tensor: (name,)
+                for tensor, name in (GPT2_LINEARS if is_gpt2 else LINEARS).items()
+                if not any(name in fused for fused in self.fused.values())
+            },
         }
         links = [TensorLink(tensor=f"{names['tokens']}.weight", params=("tokens.table",))]
         if spec.learned_positions:
