@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 DECIDING = (
     "requirements.lock",
     "requirements-compilers.lock",
-    *("trainer/config", "trainer/loop", "trainer/methods", "trainer/model", "trainer/objectives", "trainer/planning"),
+    *("trainer/config", "trainer/loop", "trainer/model", "trainer/objectives", "trainer/planning"),
     *("evidence/targets.json", "tests/support", "tests/trainer/model", "tests/trainer/planning"),
     "tests/trainproof/verbs/test_plan.py",
 )

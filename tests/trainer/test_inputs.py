@@ -257,7 +257,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
     )
     absent = "".join(
         f"error TP043: {folder}/model-0000{number}-of-00003.safetensors: "
-        f"model-0000{number}-of-00003.safetensors is not in the model's folder.\n"
+        f"model-0000{number}-of-00003.safetensors does not exist in the model's folder.\n"
         "  Parameters are read from safetensors files.\n"
         "  Next: Download or export the model again as safetensors, or set `model.weights: random`.\n"
         for number in (1, 3)

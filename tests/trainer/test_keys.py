@@ -332,7 +332,7 @@ def test_the_name_begins_the_run_id(tmp_path: Path):
 def test_a_revision_is_refused_where_there_is_none(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
         inputs_of(configured(tmp_path, "model.revision=main"))
-    assert caught.value.problems[0].what == "Revision main was asked for, but tiny-gpt2 is a built-in model."
+    assert caught.value.problems[0].what == "model.revision is main, but tiny-gpt2 is a built-in model."
 
 
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):

@@ -175,7 +175,7 @@ def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., Run
     order = order_of(replace(config, model=replace(config.model, name="tiny-gpt3")))
     code, text = refusal(order)
     assert code == 2
-    assert "tiny-gpt3 is not on this machine and could not be fetched." in text
+    assert "tiny-gpt3 is not on this machine and could not be downloaded." in text
     assert "Did you mean tiny-gpt2?" in text
 
 
@@ -205,8 +205,8 @@ def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     order = order_of(replace(config, model=replace(config.model, name=str(folder))))
     whats = [
-        f"{folder}: 1 tensor is not in the files: ln_f.bias.",
-        f"{folder}: 1 tensor is of no use to this model: stranger.",
+        f"{folder}: missing tensors: ln_f.bias.",
+        f"{folder}: unexpected tensors: stranger.",
     ]
     code, text = refusal(order)
     assert code == 2

@@ -36,7 +36,7 @@ class KeyValues(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Inputs of attention besides the tokens."""
+    """Positions, masks and randomness of a call."""
 
     positions: Int[Array, "batch seq"]
     """Position of each token in its text."""
@@ -217,14 +217,7 @@ class AttentionKernel:
     ) -> Float[Array, "batch heads seq head_dim"]:
         """Return the result of `attend` with the mask of `visible`.
 
-        Args:
-            query: Queries of each token.
-            keys: Keys of each token.
-            values: Values of each token.
-            window: Tokens that a token attends to, or None for all; an array is supported by `blockwise` only.
-            segments: Number of the text of each token, or None for one text per row.
-            scale: Factor of the scores.
-            softcap: Bound of the scores, if any.
+        Queries, keys and values are of all tokens; a traced `window` is supported by `blockwise` only.
         """
         if self.kind == "splash":
             assert window is None or isinstance(window, int), "the splash kernel needs a static window"
@@ -274,6 +267,7 @@ def _splash(
 
     heads, length = query.shape[1:3]
     block = splash_block(length)
+    sizes: dict[str, Any] = dict.fromkeys(SPLASH_BLOCK_FIELDS, block)
     added = -length % block
     # The kernel does not scale scores.
     query = (query.astype(jnp.float32) * scale).astype(query.dtype)
@@ -283,7 +277,7 @@ def _splash(
     mask = masks.CausalMask(shape) if window is None or window >= length else masks.LocalMask(shape, (window - 1, 0), 0)
     kernel = kernels.make_splash_mha(
         masks.MultiHeadMask([mask] * heads),
-        block_sizes=kernels.BlockSizes(**dict.fromkeys(SPLASH_BLOCK_FIELDS, block)),
+        block_sizes=kernels.BlockSizes(**sizes),
         attn_logits_soft_cap=softcap,
         head_shards=1,
         q_seq_shards=1,
@@ -353,15 +347,7 @@ def _blockwise(
     The softmax is accumulated over the key blocks (arXiv 1805.02867), and the gradient recomputes the scores (arXiv
     2205.14135, algorithms 1 and 4). Pairs without visible keys are skipped: nearly half of them.
 
-    Args:
-        query: Queries of each token.
-        keys: Keys of each token.
-        values: Values of each token.
-        segments: Number of the text of each token, or None for one text per row.
-        traced_window: Window that is known at run time only.
-        window: Window that is known at compile time.
-        scale: Factor of the scores.
-        softcap: Bound of the scores, if any.
+    `window` is static, `traced_window` a window that only the running program knows.
     """
     batch, heads, length, head_dim = query.shape
     kv_heads = keys.shape[1]

@@ -72,11 +72,11 @@ def export(
         end_token_id: Token that the model was trained to stop at, for other tools; by default as in the model's files.
         dtype: Element type to write; by default that of the parameters.
         shard_bytes: Largest file; more than that is written as several files with an index.
-        go_on: Called between files; if it raises, the export ends and leaves nothing.
+        go_on: Called between files; an exception ends the export and removes it.
 
     Raises:
         ProblemError: Exit code 2; the folder is not empty or the current directory, or parameters differ in dtype.
-        OSError: The folder cannot be written; nothing is left.
+        OSError: The folder cannot be written.
     """
     refuse_taken(folder)
     dtypes = sorted({str(value.dtype) for value in params.values()})
@@ -163,7 +163,7 @@ def _copy_tokenizer(source: ModelSource, folder: Path) -> None:
 
 
 def _add_end_token(folder: Path, end_token_id: int) -> None:
-    """Add the token to `eos_token_id` in generation_config.json, whose default is that of config.json."""
+    """Add the token to `eos_token_id` in generation_config.json, whose default is the value in config.json."""
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     path = folder / GENERATION_CONFIG
     try:
@@ -256,11 +256,11 @@ def export_gguf(
         source: The model they came from.
         form: Type of its matrices.
         end_token_id: Another token that the model was trained to stop at, if any.
-        go_on: Called between tensors; if it raises, the export ends and leaves nothing.
+        go_on: Called between tensors; an exception ends the export and removes it.
 
     Raises:
         ProblemError: Exit code 2; llama.cpp would compute another model, or tokenize differently.
-        OSError: The file cannot be written; nothing is left.
+        OSError: The file cannot be written.
     """
     spec, name = source.spec, architecture_name(source.spec.family)
     tensors = [_plan_tensor(link, params, spec, form) for link in source.family.links(spec)] + _rope_divisors(spec)
@@ -356,8 +356,8 @@ def _refuse_another_model(
     except ProblemError as error:
         problems = [problem_of("TP790", file=str(file), what=each.what) for each in error.problems]
         raise ProblemError(problems, exit_code=2) from error
-    pairs = [("", spec, other)]
-    pairs += [(f"layers.{number}.", *pair) for number, pair in enumerate(zip(spec.blocks, other.blocks, strict=True))]  # type: ignore[list-item]
+    pairs: list[tuple[str, Any, Any]] = [("", spec, other)]
+    pairs += [(f"layers.{number}.", *pair) for number, pair in enumerate(zip(spec.blocks, other.blocks, strict=True))]
     differences = [
         f"{prefix}{field.name} {getattr(own, field.name)} would become {getattr(stated, field.name)}"
         for prefix, own, stated in pairs
@@ -379,8 +379,13 @@ def _write_gguf(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    writer = GGUFWriter(working, str(metadata["general.architecture"]))
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    writer: Any = GGUFWriter(working, str(metadata["general.architecture"]))
+    add: Mapping[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+    }
     try:
         for key, value in metadata.items():
             if key != "general.architecture":

@@ -1,8 +1,8 @@
 """Model families: how a Hugging Face `config.json` becomes a `ModelSpec`, and how its files name tensors.
 
 transformers' own configuration classes fill in defaults and unify older spellings (`rope_theta` and `rope_scaling`,
-`sliding_window_pattern`), so a config means here what it means there. Options that the decoder does not compute are
-refused, never ignored. To add a family, add a line to `FAMILIES`; what is new in it goes into `ModelSpec`.
+`sliding_window_pattern`), so a config has the same meaning here and there. Options that the decoder does not
+implement are refused, never ignored. To add a family, add it to `FAMILIES`; new features go into `ModelSpec`.
 """
 
 from __future__ import annotations
@@ -55,15 +55,79 @@ class Family:
     """Fields of `ModelSpec` that no config of the family states."""
     block: Mapping[str, bool] = field(default_factory=dict)
     """Fields of `BlockSpec` that no config of the family states."""
+    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Modules with several projections, which replace the separate ones."""
 
     @property
     def config_class(self) -> str:
         """`model_type` of the transformers class that reads the text model's configuration."""
-        return "gemma3_text" if self.model_type == "gemma3" else self.model_type
+        return "gemma3_text" if self.text_key else self.model_type
 
     def links(self, spec: ModelSpec) -> tuple[TensorLink, ...]:
         """List the tensors of a model, each parameter once."""
-        return tuple(_gpt2_links(spec) if spec.family == "gpt2" else _llama_links(spec))
+        is_gpt2 = spec.family == "gpt2"
+        names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES
+        linears: dict[str, tuple[str, ...]] = {
+            **self.fused,
+            **{
+                tensor: (name,)
+                for tensor, name in (GPT2_LINEARS if is_gpt2 else LINEARS).items()
+                if not any(name in fused for fused in self.fused.values())
+            },
+        }
+        links = [TensorLink(tensor=f"{names['tokens']}.weight", params=("tokens.table",))]
+        if spec.learned_positions:
+            links.append(TensorLink(tensor=f"{names['positions']}.weight", params=("positions.table",)))
+        links += _norm_links(spec, names["norm"], "final_norm")
+        for index, block in enumerate(spec.blocks):
+            file, ours = f"{names['layers']}.{index}", f"layers.{index}"
+            norms = GPT2_NORMS if is_gpt2 else POST_NORMS if block.post_norms else NORMS
+            for tensor, norm in (norms | (QUERY_KEY_NORMS if block.query_key_norm else {})).items():
+                links += _norm_links(spec, f"{file}.{tensor}", f"{ours}.{norm}")
+            for tensor, parts in linears.items():
+                kernels, biases = (tuple(f"{ours}.{part}.{end}" for part in parts) for end in ("kernel", "bias"))
+                # torch's Linear stores `[outputs inputs]`, GPT-2's Conv1D `[inputs outputs]` as we do.
+                links.append(TensorLink(tensor=f"{file}.{tensor}.weight", params=kernels, transposed=not is_gpt2))
+                attention_bias = spec.output_bias if parts == ("attention.out",) else spec.attention_bias
+                if spec.mlp_bias if parts[0].startswith("mlp.") else attention_bias:
+                    links.append(TensorLink(tensor=f"{file}.{tensor}.bias", params=biases))
+        return tuple(links if spec.tied_head else [*links, TensorLink(tensor=HEAD, params=("head.table",))])
+
+
+def _norm_links(spec: ModelSpec, tensor: str, norm: str) -> list[TensorLink]:
+    ends = {"weight": "scale"} | ({"bias": "bias"} if spec.norm == "layer" else {})
+    return [TensorLink(tensor=f"{tensor}.{end}", params=(f"{norm}.{own}",)) for end, own in ends.items()]
+
+
+LLAMA_NAMES = {"tokens": "model.embed_tokens", "norm": "model.norm", "layers": "model.layers"}
+GPT2_NAMES = {
+    "tokens": "transformer.wte",
+    "positions": "transformer.wpe",
+    "norm": "transformer.ln_f",
+    "layers": "transformer.h",
+}
+LINEARS = {
+    "self_attn.q_proj": "attention.query",
+    "self_attn.k_proj": "attention.key",
+    "self_attn.v_proj": "attention.value",
+    "self_attn.o_proj": "attention.out",
+    "mlp.gate_proj": "mlp.gate",
+    "mlp.up_proj": "mlp.up",
+    "mlp.down_proj": "mlp.down",
+}
+GPT2_LINEARS = {"attn.c_proj": "attention.out", "mlp.c_fc": "mlp.up", "mlp.c_proj": "mlp.down"}
+GPT2_FUSED = {"attn.c_attn": ("attention.query", "attention.key", "attention.value")}
+GPT2_NORMS = {"ln_1": "attention_norm", "ln_2": "mlp_norm"}
+NORMS = {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"}
+POST_NORMS = {
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "attention_post_norm",
+    "pre_feedforward_layernorm": "mlp_norm",
+    "post_feedforward_layernorm": "mlp_post_norm",
+}
+QUERY_KEY_NORMS = {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"}
+HEAD = "lm_head.weight"
+"""The head's tensor in every family; files of a tied model may repeat the token table under this name."""
 
 
 _GEMMA = {"norm": "rms_one_plus", "scale_embeddings": True}
@@ -94,6 +158,7 @@ _ALL = (
     Family(
         model_type="gpt2",
         architecture="GPT2LMHeadModel",
+        fused=GPT2_FUSED,
         prefix="transformer.",
         buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     ),
@@ -110,7 +175,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     **dict.fromkeys(("silu", "swish"), "silu"),
     "relu": "relu",
-}  # type: ignore[dict-item]
+}
 """Hugging Face's names of the supported activations (`ACT2FN`)."""
 
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
@@ -388,7 +453,7 @@ def _llama_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
     if name == "gemma3_text":
         check.require("attn_logit_softcapping", ())  # transformers has the key and does not compute it
     bias = getattr(hf, "attention_bias", False)
-    common = {
+    common: dict[str, Any] = {
         "norm": "rms",
         "activation": _gated_activation(hf, check, name),
         "gated_mlp": True,
@@ -433,13 +498,13 @@ def _gated_activation(hf: Any, check: _Checker, name: str) -> Activation:
 def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[BlockSpec, ...]:
     """Return the layers, each with its window and its rotary positions."""
     count = hf.num_hidden_layers
-    kinds = getattr(hf, "layer_types", None) or ["full_attention"] * count
-    if family.model_type == "mistral":  # transformers' model of this family ignores `layer_types`
-        kinds = ["full_attention" if hf.sliding_window is None else "sliding_attention"] * count
+    window = getattr(hf, "sliding_window", None)
+    kinds = getattr(hf, "layer_types", None)
+    if kinds is None:  # all layers are alike in this family
+        kinds = ["full_attention" if window is None else "sliding_attention"] * count
         check.require("layer_types", (kinds,))
     if len(kinds) != count or not set(kinds) <= {*LAYER_KINDS}:
         check.note("layer_types", f"a list of {count} times full_attention or sliding_attention")
-    window = getattr(hf, "sliding_window", None)
     if "sliding_attention" in kinds and window is None:
         check.note("layer_types", "full_attention for each layer, since no window is in use")
     rotates = getattr(hf, "no_rope_layers", None) or [1] * count
@@ -518,66 +583,3 @@ def _longrope(stated: Mapping[str, Any], check: _Checker, factor: float, trained
         positions=trained,
         attention_factor=float(stated.get("attention_factor") or growth),
     )
-
-
-LINEARS = {
-    "self_attn.q_proj": "attention.query",
-    "self_attn.k_proj": "attention.key",
-    "self_attn.v_proj": "attention.value",
-    "self_attn.o_proj": "attention.out",
-    "mlp.gate_proj": "mlp.gate",
-    "mlp.up_proj": "mlp.up",
-    "mlp.down_proj": "mlp.down",
-}
-NORMS = {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"}
-POST_NORMS = {
-    "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "attention_post_norm",
-    "pre_feedforward_layernorm": "mlp_norm",
-    "post_feedforward_layernorm": "mlp_post_norm",
-}
-QUERY_KEY_NORMS = {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"}
-GPT2_LINEARS = {
-    "attn.c_attn": ("attention.query", "attention.key", "attention.value"),
-    "attn.c_proj": ("attention.out",),
-    "mlp.c_fc": ("mlp.up",),
-    "mlp.c_proj": ("mlp.down",),
-}
-HEAD = "lm_head.weight"
-"""The head's tensor in every family; files of a tied model may repeat the token table under this name."""
-
-
-def _llama_links(spec: ModelSpec) -> Iterator[TensorLink]:
-    yield TensorLink(tensor="model.embed_tokens.weight", params=("tokens.table",))
-    yield TensorLink(tensor="model.norm.weight", params=("final_norm.scale",))
-    for index, block in enumerate(spec.blocks):
-        file, ours = f"model.layers.{index}", f"layers.{index}"
-        norms = (POST_NORMS if block.post_norms else NORMS) | (QUERY_KEY_NORMS if block.query_key_norm else {})
-        for tensor, norm in norms.items():
-            yield TensorLink(tensor=f"{file}.{tensor}.weight", params=(f"{ours}.{norm}.scale",))
-        for tensor, linear in LINEARS.items():
-            yield TensorLink(tensor=f"{file}.{tensor}.weight", params=(f"{ours}.{linear}.kernel",), transposed=True)
-            attention_bias = spec.output_bias if linear == "attention.out" else spec.attention_bias
-            if spec.mlp_bias if linear.startswith("mlp.") else attention_bias:
-                yield TensorLink(tensor=f"{file}.{tensor}.bias", params=(f"{ours}.{linear}.bias",))
-    if not spec.tied_head:
-        yield TensorLink(tensor=HEAD, params=("head.table",))
-
-
-def _gpt2_links(spec: ModelSpec) -> Iterator[TensorLink]:
-    """List the tensors of `GPT2LMHeadModel`; its Conv1D stores kernels as `[inputs outputs]`, as we do."""
-    yield TensorLink(tensor="transformer.wte.weight", params=("tokens.table",))
-    yield TensorLink(tensor="transformer.wpe.weight", params=("positions.table",))
-    norms = {"ln_f": "final_norm"}
-    for index in range(spec.layers):
-        file, ours = f"h.{index}", f"layers.{index}"
-        norms |= {f"{file}.ln_1": f"{ours}.attention_norm", f"{file}.ln_2": f"{ours}.mlp_norm"}
-        for tensor, linears in GPT2_LINEARS.items():
-            for end, own in (("weight", "kernel"), ("bias", "bias")):
-                params = tuple(f"{ours}.{linear}.{own}" for linear in linears)
-                yield TensorLink(tensor=f"transformer.{file}.{tensor}.{end}", params=params)
-    for tensor, norm in norms.items():
-        yield TensorLink(tensor=f"transformer.{tensor}.weight", params=(f"{norm}.scale",))
-        yield TensorLink(tensor=f"transformer.{tensor}.bias", params=(f"{norm}.bias",))
-    if not spec.tied_head:
-        yield TensorLink(tensor=HEAD, params=("head.table",))

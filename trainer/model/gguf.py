@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems import ProblemError, problem_of
-from trainer.config.names import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.families import TensorLink
 from trainer.model.rope import llama3_frequencies
 from trainer.model.spec import Llama3, ModelSpec
@@ -30,7 +30,7 @@ from trainer.model.spec import Llama3, ModelSpec
 MAX_HEADER_BYTES = 64 * 2**20
 """Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
 MAX_STRINGS = 2**22
-"""Largest accepted list of strings; the largest vocabularies have a tenth of it."""
+"""Largest accepted list of strings; the largest vocabularies have a tenth."""
 MAX_TENSORS = 2**16
 MAX_DIMENSIONS = 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -371,7 +371,7 @@ GPT2_SIZES = {
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
-"""Layers of the models that scale queries by the width of the model instead of that of a head."""
+"""Layers of the models that scale queries by `hidden_size / heads` instead of `head_dim`."""
 ROPE_DIVISORS = "rope_freqs.weight"
 """Divisors of Llama 3's frequencies: a tensor without parameters."""
 
@@ -449,7 +449,7 @@ def _llama3_scaling(gguf: Gguf, theta: float) -> dict[str, Any]:
     divisors = gguf.tensors[ROPE_DIVISORS].read()
     stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
     if divisors.ndim != 1 or not np.allclose(divisors, llama3_divisors(stretch, theta, 2 * len(divisors)), rtol=1e-4):
-        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from that of Llama 3.1")
+        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from Llama 3.1's")
     return {
         "rope_type": "llama3",
         "factor": stretch.factor,

@@ -46,7 +46,7 @@ class Splitting:
 
     make: Callable[[], PreTokenizer]
     ignore_merges: bool = False
-    """Whether a word that is a token is used as it is, whatever the merges would make of it."""
+    """Whether a word that is a token stays whole, whatever the merges say."""
     add_bos: bool = False
     """Whether texts start with the begin token unless the file says otherwise."""
     is_nfc: bool = False
@@ -303,7 +303,7 @@ def _token_types(document: Mapping[str, Any], ids: Mapping[int, str], vocab: int
 def _splitting_name(backend: Any, document: Mapping[str, Any]) -> str:
     """Return llama.cpp's name of the pre-tokenizer that splits `PROBES` alike."""
 
-    def words(splitter: Any, text: str) -> list[str]:
+    def split(splitter: Any, text: str) -> list[str]:
         return [word for word, _ in splitter.pre_tokenize_str(text)]
 
     is_nfc = (document.get("normalizer") or {}).get("type") == "NFC"
@@ -311,9 +311,9 @@ def _splitting_name(backend: Any, document: Mapping[str, Any]) -> str:
     for name, splitting in SPLITTINGS.items():
         if (splitting.ignore_merges, splitting.is_nfc) == options and backend.pre_tokenizer is not None:
             other = splitting.make()
-            if all(words(backend.pre_tokenizer, text) == words(other, text) for text in PROBES):
+            if all(split(backend.pre_tokenizer, text) == split(other, text) for text in PROBES):
                 return name
-    raise _cannot_write(because=f"its pre-tokenizer is none of {', '.join(SPLITTINGS)}")
+    raise _cannot_write(because=f"its pre-tokenizer is not one of {', '.join(SPLITTINGS)}")
 
 
 def _verify(tokenizer: Any, metadata: Mapping[str, Any], architecture: str) -> None:

@@ -1,8 +1,8 @@
-"""Reads a model's parameters from its files, one tensor at a time, onto their devices.
+"""Loading a model's parameters from its files, one tensor at a time, onto their devices.
 
 Files are memory-mapped safetensors, in one file or several with an index, or a GGUF (`gguf.py`). Weights quantised by
-bitsandbytes are read without bitsandbytes, equal to the bit. Files with a missing or unexpected tensor, or one of
-another shape, are refused: a model with a random layer would train, and nobody would notice.
+bitsandbytes are read without it, equal to the bit. Files with missing, unexpected or misshapen tensors are refused: a
+model with a random layer would train unnoticed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
-from trainer.config.names import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.families import HEAD, Family, TensorLink
 from trainer.model.gguf import ReadableTensor, map_tensors
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
@@ -74,7 +74,7 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
             for param, value in arrays:
                 if not _is_finite(value) and name not in not_finite:
                     not_finite.append(name)
-                params |= _place(param, value, wanted) if on_devices or param not in wanted else {param: value}
+                params |= _put_on_devices(param, value, wanted) if on_devices or param not in wanted else {param: value}
     if not_finite:
         what = f"Tensors of {source.name} are not finite: {', '.join(sorted(not_finite))}."
         raise _refuse(source.folder, what, "A model with NaN or infinite weights computes no loss.")
@@ -117,7 +117,7 @@ def _stored_arrays(tensor: Tensor, link: TensorLink, wanted: Wanted) -> list[tup
     return None if arrays is None else list(zip(names, arrays, strict=True))
 
 
-def _place(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
+def _put_on_devices(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
     """Put a parameter on its devices, quantised if the model stores it in few bits."""
     if name in wanted:
         return {name: device_copy(jax.device_put(value, wanted[name].sharding))}
@@ -244,7 +244,7 @@ def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, Te
         tensors[plain] = StoredTensor(name=name, handle=handle)
     if duplicates:
         what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(sorted(duplicates))}."
-        raise _refuse(folder, what, "It is ambiguous which of them to use.")
+        raise _refuse(folder, what, "The names are ambiguous.")
     try:
         return group_quantised(tensors)
     except QuantisationError as error:

@@ -35,7 +35,7 @@ class Dropout(NamedTuple):
 
     key: Key[Array, ""]
     offset: Int[Array, ""] | int = 0
-    """Number of adapters in earlier layers, where `Lora.number` counts those of one layer."""
+    """Number of adapters in earlier layers, if `Lora.number` counts within a layer."""
 
 
 def init_lora_a(key: Key[Array, ""], inputs: int, rank: int) -> Float[Array, "inputs rank"]:

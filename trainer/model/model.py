@@ -28,7 +28,7 @@ from trainer.model.peft import merge_loras, projections_by_module
 from trainer.model.quantised import Kind, can_be_quantised
 from trainer.model.source import ModelSource, resolve, shrink
 from trainer.model.stacks import Params, Remat, unstack_layers
-from trainer.recorder.environment import NATIVE
+from trainer.recorder.processor import NATIVE
 
 
 class Method(ABC):
@@ -90,8 +90,8 @@ class LoraTraining(Method):
     def adapters(self, source: ModelSource) -> dict[str, Lora]:
         """Return an adapter for each projection that a target matches.
 
-        A target matches if it is "all", the end of a projection's name or of its module's name in the model's files,
-        starting at a dot, or a pattern of it.
+        A target is "all", a name such as `attention.query` or `q_proj`, ours or that in the model's files, or a pattern
+        of such names. A name may omit its first parts.
 
         Raises:
             ProblemError: Exit code 2; a target matches no projection.
@@ -327,7 +327,7 @@ def check_precision_conflicts(config: Config) -> list[Problem]:
         what = "precision.params is float16 and method.kind is full."
         problems.append(problem_of("TP704", file=config.name, pointer="/precision/params", what=what))
     if method.base != "plain" and config.memory.remat == "none":
-        what = f"method.base is {method.base} and memory.remat is none."
+        what = f"method.base is {method.base} with memory.remat none."
         problems.append(problem_of("TP705", file=config.name, pointer="/memory/remat", what=what))
     return problems
 

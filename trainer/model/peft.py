@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from evidence.writing import write_json
 from schemas.problems import Problem, ProblemError, problem_of, rule
-from trainer.config.names import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
 from trainer.model.families import HEAD
@@ -260,7 +260,7 @@ def _untie(source: ModelSource) -> ModelSource:
     return replace(source, spec=replace(source.spec, tied_head=False), config={**source.config, **untied, **own})
 
 
-def with_head(params: Params, source: ModelSource) -> Params:
+def add_head(params: Params, source: ModelSource) -> Params:
     """Return a model's parameters with a table for the head, a copy of the token table where the model was tied."""
     if source.spec.tied_head or HEAD_TABLE in params:
         return params
@@ -320,7 +320,7 @@ def _mismatches(
         for text, names in kinds.items()
         if names
     ]
-    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} has no tensors.")])
+    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} is empty.")])
 
 
 def _list(names: list[str]) -> str:
@@ -429,10 +429,10 @@ def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
         elif not name.endswith(".scales") and not is_lora(name):
             base[name] = value
     own = {name: value for name, value in params.items() if is_lora(name)}
-    return _add_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
+    return _apply_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
 
 
-def _add_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
+def _apply_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
     """Add adapters with their weights; sums are taken in float32 and rounded once to the dtype of the parameter."""
     merged: Params = {}
     for name, value in sorted(params.items()):
@@ -473,7 +473,7 @@ def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: P
     for adapter, _ in chosen:
         if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
             adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
-    export(folder, _add_adapters(with_head(params, merged), chosen), merged)
+    export(folder, _apply_adapters(add_head(params, merged), chosen), merged)
 
 
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Rotary positions, with every method of context extension in `spec.py`.
+"""Rotary positions and their context extensions.
 
 The formulas are those of transformers (modeling_rope_utils.py), so that a checkpoint means the same here. Frequencies
 that do not depend on the text are computed once, in float64, and enter the program as constants.
@@ -25,9 +25,9 @@ Rotary = tuple[Float[Array, "batch seq half"], Float[Array, "batch seq half"]]
 def rotary_tables(
     ropes: Iterable[Rope | None], head_dim: int, positions: Int[Array, "batch seq"], segments: Array | None
 ) -> dict[Rope | None, Rotary | None]:
-    """Return cosines and sines of the different rotary positions of a model, computed once per forward pass.
+    """Compute the rotary tables of a model once per forward pass.
 
-    None maps to None: layers without rotary positions.
+    Layers without rotary positions have the key None and the value None.
     """
     distinct = dict.fromkeys(ropes)
     needs_lengths = any(rope is not None and isinstance(rope.stretch, Dynamic | LongRope) for rope in distinct)
@@ -50,7 +50,7 @@ def text_lengths(positions: Int[Array, "batch seq"], segments: Array | None) -> 
 def rotary_embedding(
     rope: Rope, head_dim: int, positions: Int[Array, "batch seq"], lengths: Int[Array, "batch seq"]
 ) -> Rotary:
-    """Return cosine and sine of the angle of each pair, in float32.
+    """Compute cosine and sine of the angle of each pair, in float32.
 
     Pair i of a head of 4 with base 100 turns by `position` for i = 0 and by `position / 10` for i = 1.
 
@@ -106,10 +106,10 @@ def llama3_frequencies(plain: NDArray[np.float64], stretch: Llama3) -> NDArray[n
 def yarn_frequencies(plain: NDArray[np.float64], stretch: Yarn, *, theta: float, head_dim: int) -> NDArray[np.float64]:
     """Return the frequencies of YaRN (arXiv 2309.00071, section 3.2)."""
 
-    def pair_with(turns: float) -> float:
+    def find_pair(turns: float) -> float:
         return head_dim * math.log(stretch.positions / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    first, last = pair_with(stretch.beta_fast), pair_with(stretch.beta_slow)
+    first, last = find_pair(stretch.beta_fast), find_pair(stretch.beta_slow)
     if stretch.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, head_dim - 1)

@@ -23,7 +23,7 @@ from evidence.registry import known_model_folder
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
 from trainer.config.names import gguf_file, model_path, no_model, other_models
-from trainer.config.names import refuse_other_content
+from trainer.config.other_content import refuse_other_content
 from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer
@@ -42,14 +42,14 @@ TOKENIZER_FILES = (
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
-"""Files with the tokens; a tokenizer needs at least one of them."""
+"""Files with the tokens; a tokenizer needs one or more."""
 BUILTIN = Path(__file__).parent / "builtin"
 """A folder with a config.json for each built-in model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A model that was found, before any parameter exists.
+    """A model's files and architecture, before any parameter exists.
 
     Attributes:
         name: As the user wrote it.
@@ -93,7 +93,7 @@ class ModelSource:
         if largest >= self.spec.vocab:  # ids may have gaps
             vocab = self.spec.vocab
             what = f"The tokenizer of {self.name} gives {text!r} the id {largest}, but the model has {vocab} tokens."
-            raise self._tokenizer_problem(what, f"The model has no embedding for ids from {vocab} on.")
+            raise self._tokenizer_problem(what, f"The model lacks embeddings for ids from {vocab} on.")
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
@@ -201,10 +201,10 @@ def read_source(
     refuse_other_content(file, "TP040")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        error = None if isinstance(config, dict) else TypeError("not a JSON object")
-    except (OSError, ValueError, RecursionError) as raised:
-        config, error = {}, raised
-    if error is not None:
+        if not isinstance(config, dict):
+            message = "not a JSON object"
+            raise ValueError(message)  # noqa: TRY004, TRY301
+    except (OSError, ValueError, RecursionError) as error:
         what = f"The config.json of {name} cannot be read: {_describe(error)}."
         why = "It describes the model: family, sizes, activation."
         problem = problem_of("TP040", file=str(file), what=what, why=why, next=other_models(name))
@@ -302,7 +302,7 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
                 fix = "Name a branch, tag or commit from the model's page, or remove model.revision."
             case errors.RepositoryNotFoundError():
                 what, why = f"The hub has no model {name}.", "It does not exist, or it is private."
-                fix = f"{other} Or check the name on the hub; for a private model log in with `hf auth login`."
+                fix = f"{other} Or check the name on the hub; for a private one log in with `hf auth login`."
             case errors.LocalEntryNotFoundError() if local_only:
                 what, why = (
                     f"{version} is not on this machine.",
@@ -325,7 +325,7 @@ MIN_LAYERS = 2
 SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
 MLP_UNIT = 64
-"""MLP widths are multiples of it, since nf4 needs blocks of 64."""
+"""MLP widths are multiples of 64, since nf4 needs blocks of 64."""
 _CONFIG_KEYS = {
     "layers": "num_hidden_layers",
     "embed": "hidden_size",

@@ -32,7 +32,7 @@ Params = dict[str, Any]
 """Parameters by name: arrays, or `jax.ShapeDtypeStruct` for an abstract decoder."""
 Remat = Literal["none", "layer", "dots"]
 REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT)}
-"""What a rematerialised layer saves besides its input; None saves nothing."""
+"""Outputs that a rematerialised layer saves in addition to its input."""
 
 STACK = re.compile(r"(?P<before>(?:.*\.)?layers\.)(?P<layers>\d+:\d+)(?P<after>\..+)")
 
@@ -70,7 +70,7 @@ def stacked_names(name: str) -> tuple[str, ...]:
 def unstack_layers(params: Mapping[str, Any]) -> Params:
     """Return parameters, arrays or shapes, with every layer on its own, sorted by name.
 
-    On a CPU the layers of a stack are views in host memory and take no more of it.
+    On a CPU the layers of a stack are views in host memory.
     """
     if not any(map(is_stack, params)):
         return dict(params)
@@ -118,7 +118,7 @@ def unstack_tree(tree: Any) -> Any:
 
 
 def stack_tree(tree: Any, like: Any) -> Any:
-    """Apply `stack_params` to the dictionaries of a tree, with those of a tree of the same structure."""
+    """Apply `stack_params` to the dictionaries of a tree; `like` has the same structure."""
 
     def stack(node: Any, like: Any) -> Any:
         return stack_params(node, like) if isinstance(node, dict) else node
@@ -238,7 +238,7 @@ def per_layer_rope_and_window(
 
 @jax.custom_vjp
 def _barrier(values: Any) -> Any:
-    """Return a tree of arrays unchanged; in the backward pass all gradients exist before any of them is used."""
+    """Return a tree of arrays unchanged; in the backward pass all gradients exist before one is used."""
     return values
 
 

@@ -44,7 +44,7 @@ def stored(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
 
 def test_there_is_a_case_of_every_family():
     families = {json.loads((CASES / name / "config.json").read_text())["model_type"] for name in NAMES}
-    # A checkpoint with images is that of its text model with other names: tests/trainer/model/files.
+    # A checkpoint with images is that of its text model with other names: test_load.py.
     assert families == set(FAMILIES) - {"gemma3"}
 
 

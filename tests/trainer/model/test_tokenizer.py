@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from train_tokenizer import MARKS, main
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from trainer.data.builtin.reasoning import generate_rows
+from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.tokenizer import FOLDER
-from trainer.model.tokenizer.__main__ import MARKS, main
 
 LONGEST_ROW = 64
 TOKENIZER = PreTrainedTokenizerFast.from_pretrained(FOLDER)

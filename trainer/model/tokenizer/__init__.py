@@ -1,4 +1,4 @@
-"""The tokenizer of the built-in models, and its training: `python -m trainer.model.tokenizer` rewrites the files.
+"""The tokenizer of the built-in models; `tests/support/train_tokenizer.py` trains it.
 
 Byte-level BPE: every Unicode text comes back exactly. A digit is always one token, so that columns of digits line up.
 """

@@ -1,4 +1,4 @@
-"""Rewrites the tokenizer's files from the committed dataset: `python -m trainer.model.tokenizer`."""
+"""Train the tokenizer of the built-in models again: `python tests/support/train_tokenizer.py` rewrites its files."""
 
 import json
 from collections.abc import Iterable
