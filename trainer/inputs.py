@@ -13,7 +13,7 @@ from trainer.methods.model import read_model
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data
-from trainer.runtime import Devices, element_types_of, refuse_absent_types
+from trainer.runtime import Devices, refuse_absent_types, supported_types
 
 
 def read_inputs(
@@ -41,7 +41,7 @@ def read_inputs(
     refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
     if problems := [*contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
-    refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
+    refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(

@@ -51,7 +51,7 @@ from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
 from trainer.recorder.sensors import DataWait, observe
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import manifest_of, parent_of, record_parent, refuse_other_rows, weights_of
-from trainer.runtime import Devices, as_target, choose_devices, init_runtime
+from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -125,7 +125,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             held_out=held_out_of(task, data),
             kept=kept_states(task, recorder.folder, first=read.first_step),
             beside=devices.platform != "cpu",
-            ideal_seconds=ideal_seconds(task, as_target(devices)),
+            ideal_seconds=ideal_seconds(task, target_from(devices)),
         )
         stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
         outcome = train(loop, states, recorder, checkpoints)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from evidence.targets import load_target
 from trainer.data.prompts import Asked
-from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, description_of
+from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, describe_gpu
 
 ADAFACTOR = "optimizer.name=adafactor precision.compute=bfloat16"
 FREE = f"{ADAFACTOR} optimizer.max_grad_norm=null"
@@ -55,8 +55,8 @@ HUNDRED = Asked(prompts=100, longest_tokens=64)
 LORA = f"method.kind=lora method.rank=16 {ADAFACTOR} {BF16}"
 IN_CHUNKS = "memory.mlp_chunk_tokens=2048 memory.loss_chunk_tokens=256"
 ADAPTERS = f"method.kind=lora method.rank=16 precision.compute=bfloat16 {BF16} {IN_CHUNKS}"
-T4 = Cards(description=description_of(load_target("t4")), devices=1)
-TWO_T4 = Cards(description=description_of(load_target("t4")), devices=2)
+T4 = Cards(description=describe_gpu(load_target("t4")), devices=1)
+TWO_T4 = Cards(description=describe_gpu(load_target("t4")), devices=2)
 FP16 = "precision.params=float16 precision.compute=float16"
 QLORA = f"method.kind=lora method.base=nf4 {FP16}"
 TPU_CASES = (

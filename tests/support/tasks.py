@@ -10,7 +10,7 @@ from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import choose_devices, this_machine
 
 
@@ -26,7 +26,7 @@ def task_of(config: Config) -> Task:
 
 def plan_of(config: Config) -> dict[str, Any]:
     """Return the plan of a configuration on this machine."""
-    return plan_for(config, this_machine(config), PlanOptions(quick=True, advice=False))
+    return plan_config(config, this_machine(config), PlanOptions(quick=True, advice=False))
 
 
 def first_state_of(config: Config) -> TrainState:

@@ -66,7 +66,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
         return f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
     if config.data.buckets > 1:
         return "its steps have several lengths (data.buckets)"
-    target = target_of(manifest["devices"])
+    target = recorded_target(manifest["devices"])
     try:
         source = planned_source(config.model.name, config.model.revision)
         task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
@@ -87,7 +87,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
     )
 
 
-def target_of(devices: dict[str, Any]) -> Target:
+def recorded_target(devices: dict[str, Any]) -> Target:
     """Return the target of a manifest's devices; one that is not in the table has no known speed."""
     return find_target(devices["kind"], devices["count"]) or Target(
         name=devices["kind"],

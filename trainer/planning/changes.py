@@ -47,7 +47,7 @@ COSTS = {
 """Cost of a setting, or of a setting with this value."""
 
 
-def cost_of(setting: str) -> str:
+def setting_cost(setting: str) -> str:
     """Return the cost of a change, written like the argument of `--set`."""
     return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
 
@@ -67,7 +67,7 @@ class Change:
     @property
     def costs(self) -> str:
         """What the change costs."""
-        return cost_of(self.settings[0])
+        return setting_cost(self.settings[0])
 
 
 def smallest_microbatch(config: Config) -> int:
@@ -75,7 +75,7 @@ def smallest_microbatch(config: Config) -> int:
     return 2 if objective_of(config).takes_pairs else 1
 
 
-def changes_of(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
+def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
     """Yield changes that may save memory, cheapest first. The element types are those that the device supports."""
     yield from _same_training(config)
     yield from _other_training(config, element_types)
@@ -134,7 +134,7 @@ def advise(
     subject: Subject,
     estimator: Estimator,
     programs: Sequence[ProgramMemory],
-    candidates: Callable[[Config], list[Change]] = lambda config: list(changes_of(config)),
+    candidates: Callable[[Config], list[Change]] = lambda config: list(list_changes(config)),
 ) -> list[dict[str, Any]]:
     """Return sets of changes as in plan.json, those that fit first: single changes, and the cheapest that fit together.
 
@@ -156,7 +156,7 @@ class _Search:
     def __init__(self, subject: Subject, estimator: Estimator, need: int) -> None:
         self.subject, self.estimator, self.need = subject, estimator, need
         self.limit = estimator.available_bytes or 0
-        self.formula, self.scale = estimator.by_formula(), 1.0
+        self.formula, self.scale = estimator.formula_only(), 1.0
         self.scale = need / self.expected(subject.task.config)
 
     def expected(self, config: Config) -> float:

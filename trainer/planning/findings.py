@@ -88,7 +88,7 @@ class RunFigures:
     quantised_on_cpu: str | None = None
 
 
-def figures_of(
+def collect_figures(
     subject: Subject,
     target: Target,
     step: PredictedStep,

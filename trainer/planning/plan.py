@@ -1,7 +1,7 @@
 """Plan a run on a target: memory of its programs, time, findings, and changes, as in `plan.json`.
 
-`plan_for` plans a configuration for any target from shapes alone. `compiled_plan` plans a run on its own devices from
-the programs that it will call, before weights are read or a folder is made.
+`plan_config` plans a configuration for any target from shapes alone. `compiled_plan` plans a run on its own devices
+from the programs that it will call, before weights are read or a folder is made.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from trainer.loop.session_limit import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.changes import Change, advise, changes_of
+from trainer.planning.changes import Change, advise, list_changes
 from trainer.planning.compile.ahead import LIMIT_SECONDS, Compiler
-from trainer.planning.compile.machines import machine_of
+from trainer.planning.compile.machines import find_machine
 from trainer.planning.duration import (
     CompileTime,
     Work,
@@ -43,7 +43,7 @@ from trainer.planning.duration import (
     session_parts,
     time_document,
 )
-from trainer.planning.findings import figures_of, findings
+from trainer.planning.findings import collect_figures, findings
 from trainer.planning.formula import Parts, plain_bytes
 from trainer.planning.memory import (
     COMPILED_ERROR,
@@ -52,7 +52,7 @@ from trainer.planning.memory import (
     Estimator,
     ProgramMemory,
     deciding,
-    no_compiler,
+    missing_compiler,
     parts_document,
     remat_candidates,
     resident_bytes,
@@ -62,7 +62,7 @@ from trainer.planning.memory import (
 )
 from trainer.planning.out_of_memory import parse
 from trainer.planning.sizes import grid, largest_microbatch
-from trainer.planning.subject import Subject, dataset_of, devices_used, read_subject
+from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.planning.words import advice, does_not_fit, in_words
 from trainer.recorder.failure import FAILED, is_out_of_memory
 from trainer.recorder.recorder import Recorder, now
@@ -71,9 +71,9 @@ from trainer.runtime import (
     PROCESS_BYTES,
     REFUSED,
     Devices,
-    as_target,
     available_bytes,
     refuse_absent_types,
+    target_from,
 )
 
 
@@ -101,7 +101,7 @@ class PlanOptions:
     say: Callable[[str], None] = lambda line: None
 
 
-def plan_for(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
+def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
     """Plan a configuration for a target.
 
     Raises:
@@ -110,15 +110,15 @@ def plan_for(config: Config, target: Target, options: PlanOptions) -> dict[str, 
     if absent := _absent_types(config, target):
         return _unsupported(config, target, absent)
     subject = read_subject(config, target, say=options.say)
-    with estimator_for(subject, target, options) as estimator:
-        subject = replace(subject, task=estimator.with_remat(subject.task))
+    with open_estimator(subject, target, options) as estimator:
+        subject = replace(subject, task=estimator.resolve_remat(subject.task))
         return plan(subject, target, estimator, options)
 
 
 @contextmanager
-def estimator_for(subject: Subject, target: Target, options: PlanOptions) -> Iterator[Estimator]:
+def open_estimator(subject: Subject, target: Target, options: PlanOptions) -> Iterator[Estimator]:
     """Yield an estimator with the compiler of a target, which ends with the block."""
-    machine = None if options.quick else machine_of(target, devices=subject.task.mesh.size)
+    machine = None if options.quick else find_machine(target, devices=subject.task.mesh.size)
     estimator = Estimator(
         platform=target.platform,
         available_bytes=limit_bytes(subject.task, target),
@@ -126,7 +126,7 @@ def estimator_for(subject: Subject, target: Target, options: PlanOptions) -> Ite
         exact=options.exact,
         limit_seconds=options.limit_seconds,
         say=options.say,
-        why_not="only formulas were requested" if options.quick else no_compiler(target.platform),
+        why_not="only formulas were requested" if options.quick else missing_compiler(target.platform),
         longest=subject.longest,
     )
     with Compiler() as compiler:
@@ -193,7 +193,7 @@ def plan(
     }
     document["host"] = _host_document(task, target, checkpoint)
     host = document["host"] or {"need_bytes": None, "because": ""}
-    figures = figures_of(
+    figures = collect_figures(
         subject,
         target,
         step,
@@ -273,7 +273,7 @@ def _unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[
 
 def _computable_changes(target: Target, config: Config) -> list[Change]:
     """Return changes after which a target supports the element types."""
-    changes = changes_of(config, target.element_types)
+    changes = list_changes(config, target.element_types)
     return [change for change in changes if not _absent_types(change.config, target)]
 
 
@@ -345,10 +345,10 @@ def compiled_plan(
     Raises:
         ProblemError: Exit code 3; it does not fit and is not forced. Exit code 4; its programs cannot be compiled.
     """
-    target, options = as_target(devices), PlanOptions()
+    target, options = target_from(devices), PlanOptions()
     limit = limit_bytes(task, target)
     formula = Estimator(platform=devices.platform, available_bytes=limit)
-    subject = Subject(task=task, **vars(dataset_of(task.config, data)))
+    subject = Subject(task=task, **vars(summarize_data(task.config, data)))
     candidates = list(remat_candidates(task, limit))
 
     def need(candidate: Task) -> int:

@@ -112,10 +112,10 @@ def _read_dataset(config: Config) -> Dataset:
     problems += data.refused if data else []
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
-    return dataset_of(config, data)
+    return summarize_data(config, data)
 
 
-def dataset_of(config: Config, data: Data) -> Dataset:
+def summarize_data(config: Config, data: Data) -> Dataset:
     """Return what a plan needs of data that was read."""
     return Dataset(
         asked=data.asked,
@@ -166,7 +166,7 @@ def assumed_tokens(config: Config) -> tuple[Tokens, int]:
     if objective_of(config).updates_per_rollout:
         return UNKNOWN_TOKENS, count
     longest = config.data.max_length
-    counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
+    counts = np.minimum(assumed_count([row_text(row) for row in rows]), longest)
     fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)
     how = f"assumed: {CHARACTERS_PER_TOKEN:g} characters a token in {len(rows):,} rows"
     if config.data.packing:
@@ -179,7 +179,7 @@ def assumed_count(texts: Sequence[str]) -> list[int]:
     return [max(1, math.ceil(len(text) / CHARACTERS_PER_TOKEN)) for text in texts]
 
 
-def text_of(row: dict[str, Any]) -> str:
+def row_text(row: dict[str, Any]) -> str:
     """Return all text of a row, whatever its shape."""
     return prompt_of(row) + " ".join(
         _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})

@@ -78,7 +78,7 @@ def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dic
 
 def make_plan(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     """Plan a configuration for a target."""
-    from trainer.planning.plan import PlanOptions, plan_for
+    from trainer.planning.plan import PlanOptions, plan_config
     from trainproof.orders.calibrate import step_ratio
 
     options = PlanOptions(
@@ -91,7 +91,7 @@ def make_plan(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any
         step_ratio=step_ratio(flags.calibrate, target) if flags.calibrate else None,
         say=lambda line: say(f"{target.name}: {line}"),
     )
-    return plan_for(config, target, options)
+    return plan_config(config, target, options)
 
 
 def say(line: str) -> None:

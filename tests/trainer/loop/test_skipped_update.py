@@ -26,7 +26,7 @@ from trainer.loop.spoiled import spoiled_by
 from trainer.loop.state import state_shapes
 from trainer.loop.step import build_step, first_state
 from trainer.objectives.objective import LossSums
-from trainer.planning.compile.machines import description_of
+from trainer.planning.compile.machines import describe_gpu
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 from trainer.run import RunRequest
@@ -171,7 +171,7 @@ def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.Monke
 
 @pytest.mark.compiler("gpu")
 def test_they_take_no_more_on_a_card_where_a_conditional_would(monkeypatch: pytest.MonkeyPatch):
-    card = description_of(load_target("t4"))
+    card = describe_gpu(load_target("t4"))
     [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
     real = step.update_where
     plain = memory(real, None, device, monkeypatch)

@@ -15,7 +15,7 @@ from schemas.problems import ProblemError
 from trainer.config.load import config_text
 from trainer.config.tree import BatchConfig, Config, DataConfig, LimitsConfig, MeshConfig, ModelConfig
 from trainer.planning.calibration import calibrate_from_run
-from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import this_machine
 from trainproof.orders.calibrate import calibrate_plans, calibration_text, step_ratio
 
@@ -44,7 +44,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def likely_step(config: Config, ratio: float | None) -> float | None:
-    plan = plan_for(config, this_machine(config), PlanOptions(quick=True, advice=False, step_ratio=ratio))
+    plan = plan_config(config, this_machine(config), PlanOptions(quick=True, advice=False, step_ratio=ratio))
     return None if plan["time"] is None else plan["time"]["step_seconds"]["likely"]
 
 

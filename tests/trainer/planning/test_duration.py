@@ -40,6 +40,7 @@ from trainer.planning.duration import (
     Work,
     compile_part,
     compiled_work,
+    count_work,
     evaluate_part,
     exactly,
     exchanged_bytes,
@@ -49,10 +50,9 @@ from trainer.planning.duration import (
     step_work,
     useful_flops,
     weeks_needed,
-    work_of,
 )
 from trainer.planning.memory import Estimator
-from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.plan import PlanOptions, plan_config
 from trainer.planning.subject import Subject, read_subject
 
 FULL = Path("submission_runs/demo-full")
@@ -92,8 +92,8 @@ def test_work_is_that_of_products_and_loops_count_their_rounds():
     def four(a: Any, b: Any) -> Any:
         return jax.lax.scan(lambda carry, _: (carry + multiplied(a, b).sum(), None), 0.0, None, length=4)[0]
 
-    assert work_of(jax.make_jaxpr(multiplied)(left, right)) == once
-    assert work_of(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
+    assert count_work(jax.make_jaxpr(multiplied)(left, right)) == once
+    assert count_work(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
 
 
 def test_a_step_has_eight_operations_for_each_parameter_and_token():
@@ -157,7 +157,7 @@ def test_published_steps_are_in_the_band_or_slower():
 def test_a_small_model_is_not_promised_steps_below_what_the_host_needs():
     config = load_config(Path("trainer/configs/demo.yaml"))
     for name in ("kaggle-tpu-v5e-8", "h200"):
-        time = plan_for(config, load_target(name), PlanOptions(quick=True, advice=False))["time"]
+        time = plan_config(config, load_target(name), PlanOptions(quick=True, advice=False))["time"]
         assert time["step_seconds"]["low"] >= 350e-6
         train = next(part for part in time["session"] if part["name"] == "train")
         assert train["seconds"]["low"] >= config.limits.steps * 350e-6

@@ -18,7 +18,7 @@ from trainer.config.tree import (
 )
 from trainer.planning.duration import Band, exactly
 from trainer.planning.findings import RunFigures, findings
-from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.plan import PlanOptions, plan_config
 
 GIB = 2**30
 HOUR = 3600.0
@@ -165,7 +165,7 @@ TINY = Config(
 
 
 def codes(config: Config, target: Target) -> dict[str, str]:
-    plan = plan_for(config, target, PlanOptions(quick=True, advice=False))
+    plan = plan_config(config, target, PlanOptions(quick=True, advice=False))
     return {each["code"]: each["severity"] for each in plan["findings"]}
 
 

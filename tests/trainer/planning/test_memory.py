@@ -139,18 +139,18 @@ def test_auto_is_the_first_candidate_that_the_compiler_says_fits(kind: str):
         return total_bytes(estimate(task_of(config), platform="tpu")["train"])
 
     compiler = Scripted(times=1.5)
-    found = estimator(round(1.5 * 1.03 * need(kind)), compiler, exact=True).with_remat(task_of(AUTO))
+    found = estimator(round(1.5 * 1.03 * need(kind)), compiler, exact=True).resolve_remat(task_of(AUTO))
     assert found.config.memory.remat == kind
     assert found.declared == AUTO
     assert compiler.asked == ["train"] * min(1 + ("none", "dots", "layer").index(kind), 2), "layer is the last resort"
 
 
 def test_auto_is_layer_without_a_known_memory_and_never_none_beside_a_quantised_base():
-    assert estimator(None).with_remat(task_of(AUTO)).config.memory.remat == "layer"
+    assert estimator(None).resolve_remat(task_of(AUTO)).config.memory.remat == "layer"
     quantised = replace(AUTO, method=MethodConfig(kind="lora", base="nf4"))
-    assert estimator(10**15).with_remat(task_of(quantised)).config.memory.remat == "dots"
+    assert estimator(10**15).resolve_remat(task_of(quantised)).config.memory.remat == "dots"
     declared = replace(AUTO, memory=MemoryConfig(remat="dots"))
-    assert estimator(10**15).with_remat(task_of(declared)).config == declared
+    assert estimator(10**15).resolve_remat(task_of(declared)).config == declared
 
 
 def test_a_cpu_plan_counts_reading_the_weights(tmp_path: Path):

@@ -35,11 +35,11 @@ from trainer.loop.disk import most_at_once
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
-from trainer.planning.changes import advise, changes_of
-from trainer.planning.compile.machines import V5E_1, machine_of
+from trainer.planning.changes import advise, list_changes
+from trainer.planning.compile.machines import V5E_1, find_machine
 from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
-from trainer.planning.plan import PlanOptions, estimator_for, plan_for, refuse_what_does_not_fit
+from trainer.planning.plan import PlanOptions, open_estimator, plan_config, refuse_what_does_not_fit
 from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.subject import Subject, read_subject
 from trainproof.terminal.plans import largest_in_words, time_lines
@@ -69,7 +69,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def planned(config: Config, target: str, options: PlanOptions = QUICK) -> dict[str, Any]:
-    plan = plan_for(config, load_target(target), options)
+    plan = plan_config(config, load_target(target), options)
     assert check_value("plan", plan, file="plan.json") == []
     return plan
 
@@ -133,7 +133,7 @@ def test_without_a_compiler_the_formula_answers_with_its_band(monkeypatch: pytes
 def test_every_target_has_a_compiler_that_can_be_described(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trainer.planning.compile.machines.has_compiler", lambda platform: True)
     for target in targets().values():
-        machine = machine_of(target, devices=target.devices)
+        machine = find_machine(target, devices=target.devices)
         assert machine is not None
         assert machine.order()["platform"] == target.platform
 
@@ -228,13 +228,13 @@ def test_if_the_compiler_refuses_a_microbatch_a_smaller_one_is_planned():
 )
 def test_blockwise_attention_is_a_change_where_scores_of_whole_rows_exist(stated, length, instead):
     config = replace(GEMMA, data=DataConfig(max_length=length), memory=MemoryConfig(attention=stated))
-    named = [each.settings[0] for each in changes_of(config) if each.kind == "memory.attention"]
+    named = [each.settings[0] for each in list_changes(config) if each.kind == "memory.attention"]
     assert named == ([f"memory.attention={instead}"] if instead else [])
 
 
 def test_every_change_is_a_setting_that_makes_its_configuration():
     base = replace(GEMMA, optimizer=OptimizerConfig(name="adamw", state="bfloat16"), memory=MemoryConfig(donate=False))
-    for change in changes_of(base):
+    for change in list_changes(base):
         assert change.config != base
         assert change.costs
         for setting in change.settings:
@@ -250,12 +250,12 @@ class Scaled(Estimator):
     times = 1.0
     asked: ClassVar[list[tuple[int, int]]] = []
 
-    def by_formula(self) -> Estimator:
+    def formula_only(self) -> Estimator:
         return Estimator(platform=self.platform, available_bytes=self.available_bytes)
 
     def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
         self.asked.append((task.config.data.max_length, task.config.batch.microbatch_size))
-        answers = self.by_formula().programs(task, asked)
+        answers = self.formula_only().programs(task, asked)
         return [
             replace(each, peak_bytes=round(self.times * each.peak_bytes), method="compiler", error_fraction=0.02)
             for each in answers
@@ -454,7 +454,7 @@ def test_the_formula_of_drawing_is_near_this_compiler():
 
 
 def test_an_estimator_for_a_target_ends_its_compiler(demo: Subject):
-    with estimator_for(demo, TPU, QUICK) as estimator:
+    with open_estimator(demo, TPU, QUICK) as estimator:
         assert estimator.machine is None
         assert estimator.compiler is not None
         assert estimator.available_bytes == TPU.memory_bytes

@@ -31,7 +31,7 @@ from trainer.config.tree import (
 from trainer.generate.groups import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
-from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_for
+from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
 from trainer.replay.place import config_here
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -269,7 +269,7 @@ def test_a_plan_for_this_machine_is_that_of_the_run(
     assert data.source.lengths_in_use == (128,), "else another step is planned"
     _, _, of_run = compiled_plan(task, data, choose_devices("cpu", 1), forced=False, resumed=False, say=print)
     options = PlanOptions(advice=False, exact=True)
-    planned = plan_for(buckets, this_machine(buckets), options)
+    planned = plan_config(buckets, this_machine(buckets), options)
     for ours, theirs in zip(planned["programs"], of_run["programs"], strict=True):
         assert (ours["name"], ours["method"]) == (theirs["name"], theirs["method"])
         # The reports and the executable count a program's constants differently: some kilobytes.
@@ -277,7 +277,7 @@ def test_a_plan_for_this_machine_is_that_of_the_run(
     assert planned["method"] == "compiler"
     # Answers are cached by the lowered program: nothing is compiled again.
     began = time.perf_counter()
-    again = plan_for(replace(buckets, name="another"), this_machine(buckets), options)
+    again = plan_config(replace(buckets, name="another"), this_machine(buckets), options)
     assert [each["seconds"] for each in again["programs"]] == [each["seconds"] for each in planned["programs"]]
     assert time.perf_counter() - began < 60
 
@@ -288,7 +288,7 @@ def test_a_compiler_without_an_answer_leaves_the_formula(
 ):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
     options = PlanOptions(advice=False, exact=True, limit_seconds=0.0)
-    planned = plan_for(config, this_machine(config), options)
+    planned = plan_config(config, this_machine(config), options)
     train = next(each for each in planned["programs"] if each["name"] == "train")
     assert train["method"] == "closed_form"
     assert train["because"] == "estimated by formula: The compiler gave no answer within 0 s"

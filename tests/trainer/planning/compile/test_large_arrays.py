@@ -21,7 +21,7 @@ from trainer.config.tree import (
 )
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.buffers import CompiledMemory
-from trainer.planning.compile.machines import V5E_1, Machine, machine_of
+from trainer.planning.compile.machines import V5E_1, Machine, find_machine
 
 
 def memory_of(config: Config, machine: Machine = V5E_1) -> CompiledMemory:
@@ -112,7 +112,7 @@ def test_no_dense_kernels_of_a_layer_exist_on_a_tpu(base: str, bytes_each: float
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_dense_kernels_exist_one_layer_after_the_other_on_a_t4(base: str, bytes_each: float, tmp_path: Path):
     """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, whatever the depth."""
-    machine = machine_of(load_target("t4"), devices=1)
+    machine = find_machine(load_target("t4"), devices=1)
     assert machine is not None
     memory = memory_of(quantised(base, "float16", tmp_path, layers=4), machine)
     assert memory.peak_bytes - memory.arguments_bytes < 1.8 * 2 * LAYER
