@@ -56,11 +56,12 @@ def measured(model: str, steps: int, settings: dict[str, Any], level: str) -> di
     from trainer.loop.mesh import batch_sharding
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.runtime import choose_devices
+    from trainer.runtime import choose_devices, init_runtime
 
     own = {"model": {"name": model}, "mesh": {"device": "cpu", "devices": 1}, "evaluation": {"eval_set": None}}
     config = config_of(settings | own | {"precision": settings.get("precision", {}) | {"cpu_isa": level}})
-    task, data = read_inputs(config, choose_devices("cpu", 1, level))
+    init_runtime(config)
+    task, data = read_inputs(config, choose_devices("cpu", 1))
     began = time.process_time()
     program = train_program(task).compile()
     compiling = time.process_time() - began

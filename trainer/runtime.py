@@ -275,7 +275,7 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
         what, why, then = f"{what}; JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
     else:
         what += f"; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
-        why = "JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here."
+        why = "JAX_PLATFORMS lists the platforms that JAX may use, and none of them is available."
         extras = "trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]"
         then = f"Unset JAX_PLATFORMS, or install JAX for it: {extras}."
     expected = f"at least one {'' if requested == 'auto' else f'{requested} '}device"
@@ -284,7 +284,7 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
 
 
 def list_devices(platform: str) -> list[Any]:
-    """Return the devices of a platform; empty if JAX has no such backend."""
+    """Return the devices of a platform, or nothing if JAX lacks its backend."""
     try:
         return list(jax.devices(platform))
     except (RuntimeError, AssertionError):
@@ -333,7 +333,7 @@ def this_machine(config: Config) -> Target:
 
 
 def target_from(devices: Devices) -> Target:
-    """Return devices of this machine as a target; speeds are those of the same device in the table of targets."""
+    """Return devices of this machine as a target, with the speeds of the table."""
     alike = find_target(devices.kind, len(devices.list))
     element_types = supported_types(devices) or (ALL_TYPES if alike is None else alike.element_types)
     return Target(

@@ -88,7 +88,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
 
 
 def recorded_target(devices: dict[str, Any]) -> Target:
-    """Return the target of a manifest's devices; one that is not in the table has no known speed."""
+    """Return the target of a manifest's devices, without a speed if the table lacks it."""
     return find_target(devices["kind"], devices["count"]) or Target(
         name=devices["kind"],
         title=devices["kind"],

@@ -181,7 +181,7 @@ class _Search:
                     break
 
     def together(self, candidates: Callable[[Config], list[Change]]) -> Iterator[dict[str, Any]]:
-        """Add the cheapest change that saves memory until the estimator says that the run fits; yield what it tried."""
+        """Add the cheapest change that saves memory, and yield each set, until one fits."""
         taken: tuple[Change, ...] = ()
         config, now = self.subject.task.config, float(self.need)
         while True:

@@ -400,7 +400,7 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
 
 
 def evaluate_part(subject: Subject, target: Target) -> SessionPart:
-    """Return the time of all evaluations. A batch reads its prompts at once, then all parameters for each token."""
+    """Return the time of all evaluations: prefill of each batch, then all parameters are read for each token."""
     task, asked = subject.task, subject.asked
     assert asked is not None, "checked by the caller"
     config, model, of, devices = task.config, task.model, task.config.evaluation, task.mesh.size

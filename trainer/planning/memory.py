@@ -35,8 +35,8 @@ EXACT = ("params", "frozen", "reference", "opt_state", "batch", "adapters", "sec
 BUFFERS = 8
 NOT_COMPILED = {
     "start": "the state comes from a checkpoint",
-    "save": "saving is no program",
-    "export": "exporting is a command of its own",
+    "save": "saving is not a compiled program",
+    "export": "exporting is a separate command",
 }
 """Why programs are estimated although a compiler for this machine is used."""
 
@@ -64,7 +64,7 @@ def verdict(need_bytes: int, available_bytes: int | None, error: float, method: 
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict, which is that of the run."""
+    """Return the worst verdict."""
     return min(verdicts, key=WORST_FIRST.index)
 
 
@@ -228,7 +228,7 @@ class Estimator:
     def _compiled(
         self, name: str, task: Task, asked: Asked | None, parts: Parts, machine: Machine, compiler: Compiler
     ) -> ProgramMemory:
-        """Compile a program; one that is several programs in a run needs as much as the largest of them.
+        """Compile a program, or the largest of the programs that a run has for it.
 
         Raises:
             CompilerError: The compiler has no answer.

@@ -20,7 +20,7 @@ MAX_CHARACTERS = 4_000_000
 """Of a longer text only the end is read, where the failure is."""
 SHOWN_BUFFERS = 8
 CONFIGURED_WITHIN = 0.5
-"""Beyond this relative distance from the estimate, the failure is hardly that of the configured run."""
+"""Relative distance from the estimate above which another program probably failed."""
 
 Memory = Literal["tpu", "gpu", "cpu", "host"]
 PLACES = {
@@ -34,7 +34,7 @@ WHEN = {"compile": "the compiler refused the program", "run": "an allocation fai
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A buffer that the text lists; shape and operator are None if the text has none."""
+    """A listed buffer."""
 
     bytes: int
     shape: str | None = None

@@ -38,7 +38,7 @@ POLL_SECONDS = 0.05
 
 
 def list_devices(machine: dict[str, Any]) -> list[Any]:
-    """Return the devices of an order; those of other machines can only be compiled for."""
+    """Return the devices of a machine."""
     if machine["platform"] == "cpu":
         return list(jax.devices("cpu"))
     from jax.experimental import topologies
