@@ -53,7 +53,7 @@ from trainer.loop.step import TrainState
 from trainer.model.model import combine
 from trainer.model.stacks import Params
 from trainer.recorder.environment import environment
-from trainer.runtime import choose_devices
+from trainer.runtime import choose_devices, init_runtime
 
 CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
 RESULT = Path(__file__).parent / "results" / "grpo_learning.json"
@@ -144,6 +144,7 @@ def configured(seed: int, steps: int, **settings: Any) -> Config:
 def train_arm(arm: str, seed: int, steps: int) -> tuple[TrainState, Params, Rollouts, list[float]]:
     """Return the state after an arm's steps, what is frozen, what draws, and the mean rewards of its steps."""
     config = configured(seed, max(steps, 1))
+    init_runtime(config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices)
     rollouts = build_rollouts(task, data)
@@ -173,6 +174,7 @@ def supervised(seed: int, steps: int) -> tuple[TrainState, Params]:
     with tempfile.TemporaryDirectory() as folder:
         dataset = countdown.write_start(Path(folder) / "countdown_start.jsonl")
         config = replace(usual, objective=type(usual.objective)(), data=replace(usual.data, dataset=str(dataset)))
+        init_runtime(config)
         devices = choose_devices(config.mesh.device, config.mesh.devices)
         task, data = read_inputs(config, devices)
     [state], frozen = initial_state(task)

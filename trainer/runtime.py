@@ -31,7 +31,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
 from trainer.recorder.attached import walk_attached
 from trainer.recorder.cache_folder import folder, size_bytes
-from trainer.recorder.environment import cpu_name, processor, request_level
+from trainer.recorder.processor import ask_for, cpu_name, processor
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -76,7 +76,7 @@ def init_runtime(config: Config) -> None:
     Settings that are already in the environment win. Nothing changes after JAX has started, except the cache.
     """
     if not backends_are_initialized():
-        request_level(config.precision.cpu_isa)
+        ask_for(config.precision.cpu_isa)
         if config.mesh.device in ("auto", "gpu"):
             reserve_gpu_memory()
     use_compilation_cache()
@@ -245,7 +245,7 @@ def choose_devices(requested: str, count: int | None) -> Devices:
         ProblemError: Exit code 3; the platform is absent or has fewer devices.
     """
     platform, because = _choose_platform(requested)
-    found = devices_of(platform)
+    found = list_devices(platform)
     if count is not None and count > len(found):
         raise ProblemError([too_few_devices(count, len(found), f"JAX sees {len(found)}")], exit_code=REFUSED)
     used = tuple(found[:count])
@@ -263,7 +263,7 @@ def choose_devices(requested: str, count: int | None) -> Devices:
 
 def _choose_platform(requested: str) -> tuple[Platform, str]:
     """Return the platform and why it was chosen."""
-    present = [platform for platform in PREFERENCE if devices_of(platform)]
+    present = [platform for platform in PREFERENCE if list_devices(platform)]
     if requested == "auto" and present:
         absent = PREFERENCE[: PREFERENCE.index(present[0])]
         return present[0], f"auto: no {' and no '.join(absent)} found" if absent else "auto: the fastest kind found"
@@ -275,7 +275,7 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
         what, why, then = f"{what}; JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
     else:
         what += f"; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
-        why = "JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here."
+        why = "JAX_PLATFORMS lists the platforms that JAX may use, and none of them is available."
         extras = "trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]"
         then = f"Unset JAX_PLATFORMS, or install JAX for it: {extras}."
     expected = f"at least one {'' if requested == 'auto' else f'{requested} '}device"
@@ -283,8 +283,8 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
     raise ProblemError([problem], exit_code=REFUSED)
 
 
-def devices_of(platform: str) -> list[Any]:
-    """Return the devices of a platform; empty if JAX has no such backend."""
+def list_devices(platform: str) -> list[Any]:
+    """Return the devices of a platform, or nothing if JAX lacks its backend."""
     try:
         return list(jax.devices(platform))
     except (RuntimeError, AssertionError):
@@ -329,13 +329,13 @@ def this_machine(config: Config) -> Target:
     Raises:
         ProblemError: Exit code 3; the platform is absent or has fewer devices.
     """
-    return as_target(choose_devices(config.mesh.device, config.mesh.devices))
+    return target_from(choose_devices(config.mesh.device, config.mesh.devices))
 
 
-def as_target(devices: Devices) -> Target:
-    """Return devices of this machine as a target; speeds are those of the same device in the table of targets."""
+def target_from(devices: Devices) -> Target:
+    """Return devices of this machine as a target, with the speeds of the table."""
     alike = find_target(devices.kind, len(devices.list))
-    element_types = element_types_of(devices) or (ALL_TYPES if alike is None else alike.element_types)
+    element_types = supported_types(devices) or (ALL_TYPES if alike is None else alike.element_types)
     return Target(
         name=THIS_MACHINE,
         title=f"this machine, {len(devices.list)} × {devices.kind}",
@@ -360,7 +360,7 @@ def available_bytes(target: Target) -> int | None:
     return target.memory_bytes - CUDA_BYTES
 
 
-def element_types_of(devices: Devices) -> tuple[ElementType, ...] | None:
+def supported_types(devices: Devices) -> tuple[ElementType, ...] | None:
     """Return the element types of products that GPUs support, or None for other devices."""
     if devices.platform != "gpu" or not hasattr(devices.list[0], "compute_capability"):
         return None

@@ -15,8 +15,9 @@ GEMMA = "google/gemma-2b"
 
 def device(*, tiny: bool) -> Any:
     """Return the device that is measured."""
-    from trainer.runtime import choose_devices
+    from trainer.runtime import choose_devices, reserve_gpu_memory
 
+    reserve_gpu_memory()
     return choose_devices("auto" if tiny else "gpu", 1).list[0]
 
 

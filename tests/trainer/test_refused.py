@@ -128,7 +128,7 @@ def test_an_absent_device_is_refused(config: Config, order_of: Callable[..., Run
 def test_more_devices_than_there_are_is_refused(config: Config, order_of: Callable[..., RunRequest]):
     code, text = refusal(order_of(replace(config, mesh=replace(config.mesh, devices=9))))
     assert code == 3
-    assert "mesh.devices asks for 9 cpu devices; JAX sees 8." in text
+    assert "mesh.devices is 9, but JAX sees 8." in text
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ from trainer.runtime import (
     GPU_FRACTION,
     OLDER_GPU_FRACTION,
     choose_devices,
-    element_types_of,
     gpu_fraction,
     init_runtime,
     machine_key,
     refuse_absent_types,
     remove_unused,
     reserve_gpu_memory,
+    supported_types,
     use_compilation_cache,
 )
 
@@ -252,11 +252,11 @@ def test_an_entry_that_jax_cannot_read_is_compiled_again(name: str, tmp_path: Pa
 def test_bfloat16_needs_compute_capability_8(capability: str, has_bfloat16: bool):
     """CUDA C++ programming guide, table of arithmetic instructions: P100, V100, T4, A100, RTX 5090."""
     gpu = replace(choose_devices("cpu", 1), platform="gpu", list=(SimpleNamespace(compute_capability=capability),))
-    assert set(element_types_of(gpu) or ()) == {*T4, *(("bfloat16",) if has_bfloat16 else ())}
+    assert set(supported_types(gpu) or ()) == {*T4, *(("bfloat16",) if has_bfloat16 else ())}
 
 
 def test_nothing_is_refused_on_a_cpu(config: Config):
-    assert element_types_of(choose_devices("cpu", 1)) is None
+    assert supported_types(choose_devices("cpu", 1)) is None
     refuse_absent_types(replace(config, precision=PrecisionConfig(params="bfloat16")), kind="cpu", element_types=None)
 
 

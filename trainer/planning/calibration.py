@@ -15,7 +15,7 @@ from schemas.problems import ProblemError
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.source import resolve_for_planning
+from trainer.model.files.known import planned_source
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator
 from trainer.recorder.memory import BY_DEVICE
@@ -66,9 +66,9 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
         return f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
     if config.data.buckets > 1:
         return "its steps have several lengths (data.buckets)"
-    target = target_of(manifest["devices"])
+    target = recorded_target(manifest["devices"])
     try:
-        source = resolve_for_planning(config.model.name, config.model.revision)
+        source = planned_source(config.model.name, config.model.revision)
         task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
     except ProblemError as error:
         return error.problems[0].what
@@ -87,8 +87,8 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
     )
 
 
-def target_of(devices: dict[str, Any]) -> Target:
-    """Return the target of a manifest's devices; one that is not in the table has no known speed."""
+def recorded_target(devices: dict[str, Any]) -> Target:
+    """Return the target of a manifest's devices, without a speed if the table lacks it."""
     return find_target(devices["kind"], devices["count"]) or Target(
         name=devices["kind"],
         title=devices["kind"],

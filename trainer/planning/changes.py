@@ -9,8 +9,8 @@ from typing import Any
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.loop.attending import BLOCKWISE_FROM
-from trainer.model.model import resolve_remat
-from trainer.objectives import build_objective
+from trainer.methods.model import remat_of
+from trainer.objectives import objective_of
 from trainer.planning.memory import REMATS, WORST_FIRST, Estimator, ProgramMemory, deciding, worst
 from trainer.planning.subject import Subject
 from trainer.runtime import ALL_TYPES, half_type
@@ -47,7 +47,7 @@ COSTS = {
 """Cost of a setting, or of a setting with this value."""
 
 
-def cost_of(setting: str) -> str:
+def setting_cost(setting: str) -> str:
     """Return the cost of a change, written like the argument of `--set`."""
     return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
 
@@ -67,15 +67,15 @@ class Change:
     @property
     def costs(self) -> str:
         """What the change costs."""
-        return cost_of(self.settings[0])
+        return setting_cost(self.settings[0])
 
 
 def smallest_microbatch(config: Config) -> int:
     """Return the smallest microbatch: one sequence, or two if the objective compares pairs."""
-    return 2 if build_objective(config).takes_pairs else 1
+    return 2 if objective_of(config).takes_pairs else 1
 
 
-def changes_of(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
+def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
     """Yield changes that may save memory, cheapest first. The element types are those that the device supports."""
     yield from _same_training(config)
     yield from _other_training(config, element_types)
@@ -107,7 +107,7 @@ def _same_training(config: Config) -> Iterator[Change]:
     while microbatch % 2 == 0 and microbatch > smallest_microbatch(config):
         microbatch, steps = microbatch // 2, steps * 2
         yield _change(config, "batch", microbatch_size=microbatch, accumulation_steps=steps)
-    for remat in REMATS[REMATS.index(resolve_remat(config)) + 1 :]:
+    for remat in REMATS[REMATS.index(remat_of(config)) + 1 :]:
         yield _change(config, "memory", remat=remat)
 
 
@@ -134,7 +134,7 @@ def advise(
     subject: Subject,
     estimator: Estimator,
     programs: Sequence[ProgramMemory],
-    candidates: Callable[[Config], list[Change]] = lambda config: list(changes_of(config)),
+    candidates: Callable[[Config], list[Change]] = lambda config: list(list_changes(config)),
 ) -> list[dict[str, Any]]:
     """Return sets of changes as in plan.json, those that fit first: single changes, and the cheapest that fit together.
 
@@ -156,7 +156,7 @@ class _Search:
     def __init__(self, subject: Subject, estimator: Estimator, need: int) -> None:
         self.subject, self.estimator, self.need = subject, estimator, need
         self.limit = estimator.available_bytes or 0
-        self.formula, self.scale = estimator.by_formula(), 1.0
+        self.formula, self.scale = estimator.formula_only(), 1.0
         self.scale = need / self.expected(subject.task.config)
 
     def expected(self, config: Config) -> float:
@@ -181,7 +181,7 @@ class _Search:
                     break
 
     def together(self, candidates: Callable[[Config], list[Change]]) -> Iterator[dict[str, Any]]:
-        """Add the cheapest change that saves memory until the estimator says that the run fits; yield what it tried."""
+        """Add the cheapest change that saves memory, and yield each set, until one fits."""
         taken: tuple[Change, ...] = ()
         config, now = self.subject.task.config, float(self.need)
         while True:

@@ -18,13 +18,13 @@ from evidence.targets import Target
 from schemas.formats import quantity
 from trainer.config.tree import Config, MeshConfig
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.chain import chain_interval
+from trainer.loop.kept_states import chained_every
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
-from trainer.loop.rollouts import rollout_size
+from trainer.loop.rolling_out import rollout_size
 from trainer.loop.task import Task
-from trainer.model.source import ModelSource
-from trainer.planning.formula import ITEM_BYTES, bits_of, bytes_of, count_of
+from trainer.model.files.source import ModelSource
+from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
 from trainer.planning.memory import ProgramMemory
 from trainer.planning.subject import Subject
 
@@ -157,10 +157,10 @@ def _layer_by_layer(config: Config, source: ModelSource) -> Work:
 def needed_work(jaxpr: Any) -> Work:
     """Return the work of a traced program without dead code, such as gradients of frozen weights."""
     inside = jaxpr.jaxpr
-    return work_of(dce_jaxpr(inside, [True] * len(inside.outvars))[0])
+    return count_work(dce_jaxpr(inside, [True] * len(inside.outvars))[0])
 
 
-def work_of(jaxpr: Any) -> Work:
+def count_work(jaxpr: Any) -> Work:
     """Return the work of all matrix products in a traced program and the programs that it calls.
 
     `[2 3] @ [3 5]` is 2 · 2 · 3 · 5 = 60 operations on 6 + 15 + 10 numbers; in a loop of 4 rounds, 4 times that.
@@ -172,18 +172,18 @@ def work_of(jaxpr: Any) -> Work:
             left, result = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
             flops = 2.0 * float(math.prod(result) * math.prod(left[axis] for axis in contracted))
             arrays = [each.aval for each in (*equation.invars, *equation.outvars)]
-            moved = sum(math.prod(array.shape) * bits_of(array) / 8 for array in arrays)
+            moved = sum(math.prod(array.shape) * bit_width(array) / 8 for array in arrays)
             total = total.plus(Work(flops, moved))
         rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
-            for inner in _programs_in(value):
-                total = total.plus(work_of(inner), rounds)
+            for inner in _inner_programs(value):
+                total = total.plus(count_work(inner), rounds)
     return total
 
 
-def _programs_in(value: Any) -> list[Any]:
+def _inner_programs(value: Any) -> list[Any]:
     if isinstance(value, list | tuple):
-        return [inner for each in value for inner in _programs_in(each)]
+        return [inner for each in value for inner in _inner_programs(each)]
     return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
 
 
@@ -194,7 +194,7 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
     of replicated parameters are all-reduced: 2 (n - 1)/n (Patarasuk and Yuan, JPDC 69(2), 2009).
     """
     devices, item = task.mesh.size, ITEM_BYTES[task.config.precision.compute]
-    weights, gradients = item * count_of(task.model.base), item * count_of(task.model.trained)
+    weights, gradients = item * count_params(task.model.base), item * count_params(task.model.trained)
     others = (devices - 1) / devices
     if not divided:
         return 2 * others * gradients
@@ -303,9 +303,9 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
     if (size := rollout_size(task)) is None:
         return None, ""
     item, spec, devices = ITEM_BYTES[task.config.precision.compute], task.model.source.spec, task.mesh.size
-    weights = sum(int(value.size) * min(bits_of(value) / 8, item) for value in task.model.shapes.values())
+    weights = sum(int(value.size) * min(bit_width(value) / 8, item) for value in task.model.shapes.values())
     cache = size.rows * size.slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * item / devices
-    flops = 2.0 * count_of(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
+    flops = 2.0 * count_params(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
     linked = weights * (devices - 1) / devices if task.config.mesh.shard_params else 0.0
     reading = _limits(task, target, flops * size.prompts * size.width / devices, weights, linked)
     token = _limits(task, target, flops * size.rows / devices, weights + cache, linked)
@@ -351,7 +351,7 @@ def session_parts(
     parts.append(compile_part(subject.task, programs, compile_time))
     loading, because = ENCODING.times(rows), f"{quantity(rows, 'row')} × {ENCODING.likely * 1000:g} ms to encode"
     if model.reads_weights:
-        size = bytes_of(model.base)
+        size = params_bytes(model.base)
         loading = loading.plus(at_rate(size, NETWORK))
         because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
     parts.append(SessionPart(name="load", seconds=loading, because=because))
@@ -360,7 +360,7 @@ def session_parts(
     parts.append(save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"))
     if subject.asked is not None and target.memory_bandwidth is not None:
         parts.append(evaluate_part(subject, target))
-    size = bytes_of(model.base)
+    size = params_bytes(model.base)
     parts.append(SessionPart(name="export", seconds=at_rate(size, DISK), because=f"{size / 1e9:.3g} GB to disk"))
     return parts
 
@@ -389,7 +389,7 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
     """
     last, every = config.limits.steps, config.checkpoint.save_every_steps
     saved = {*range(every, last, every), last} if every else {last}
-    hashed = len({*range(0, last, chain_interval(config)), *saved})
+    hashed = len({*range(0, last, chained_every(config)), *saved})
     writes, hashes = (1, 1) if asynchronous else (len(saved), hashed)
     seconds = at_rate(checkpoint_bytes * writes, DISK).plus(at_rate(checkpoint_bytes * hashes, HASHING))
     because = f"{len(saved)} × {checkpoint_bytes / 1e9:.3g} GB to disk, {hashed} hashed"
@@ -400,16 +400,16 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
 
 
 def evaluate_part(subject: Subject, target: Target) -> SessionPart:
-    """Return the time of all evaluations. A batch reads its prompts at once, then all parameters for each token."""
+    """Return the time of all evaluations: prefill of each batch, then all parameters are read for each token."""
     task, asked = subject.task, subject.asked
     assert asked is not None, "checked by the caller"
     config, model, of, devices = task.config, task.model, task.config.evaluation, task.mesh.size
     at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
     rows = prompt_rows(at_a_time, asked.prompts, devices) // devices
     share = devices if config.mesh.shard_params else 1
-    flops = 2.0 * count_of(model.base) * rows * padded(asked.longest_tokens)
-    reading = _limits(task, target, flops, count_of(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
-    token = _band(bytes_of(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
+    flops = 2.0 * count_params(model.base) * rows * padded(asked.longest_tokens)
+    reading = _limits(task, target, flops, count_params(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
+    token = _band(params_bytes(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
     every = config.evaluation.every_steps
     points, few = config.limits.steps // every if every else 0, min(of.during_items, asked.prompts)
     batches = (2 if of.baseline else 1) * math.ceil(asked.prompts / at_a_time) + points * math.ceil(few / at_a_time)

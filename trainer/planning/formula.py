@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 
-from trainer.data.answers import EvalShape
+from trainer.data.prompts import Asked
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.rollouts import rollout_size
+from trainer.loop.rolling_out import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
-from trainer.model.attention import BLOCK
-from trainer.model.layers import chunk_count
+from trainer.model.blockwise import BLOCK
+from trainer.model.chunks import chunk_count
 from trainer.model.lora import is_lora, lora_names
 
 FORMULA_ERROR = 0.3
@@ -55,7 +55,7 @@ def total_bytes(parts: Parts) -> int:
     return sum(part.bytes for part in parts)
 
 
-def bits_of(value: Any) -> int:
+def bit_width(value: Any) -> int:
     """Return the bits of one element; devices pack 4-bit integers although NumPy does not."""
     return _dtype_bits(value.dtype)
 
@@ -65,17 +65,17 @@ def _dtype_bits(dtype: Any) -> int:
     return 4 if str(dtype) in ("uint4", "int4") else int(dtype.itemsize) * 8
 
 
-def bytes_of(params: Mapping[str, Any]) -> int:
+def params_bytes(params: Mapping[str, Any]) -> int:
     """Return the size of parameters in their stored types."""
-    return sum(int(value.size) * bits_of(value) for value in params.values()) // 8
+    return sum(int(value.size) * bit_width(value) for value in params.values()) // 8
 
 
-def count_of(params: Mapping[str, Any]) -> int:
+def count_params(params: Mapping[str, Any]) -> int:
     """Return the number of parameters."""
     return sum(int(value.size) for value in params.values())
 
 
-def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> dict[str, Parts]:
+def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> dict[str, Parts]:
     """Estimate the peak of each program, by the names of `loop/programs.py`, in the order in which they run.
 
     Args:
@@ -96,7 +96,7 @@ def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> di
     return {**found, "export": formula.export()}
 
 
-def answering_estimate(task: Task, *, platform: str, asked: EvalShape) -> Parts:
+def answering_estimate(task: Task, *, platform: str, asked: Asked) -> Parts:
     """Estimate answering prompts with a loaded model; devices that divide its parameters share the prompts."""
     formula = _Formula(task, platform)
     return formula.evaluation(asked, formula.shards)
@@ -131,7 +131,7 @@ class _Formula:
         model, optimizer = self.task.model, self.config.optimizer
         leaves = jax.tree.leaves(unplaced_state(self.task).opt_state)
         opt_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        each = opt_bytes / max(count_of(model.trained), 1)
+        each = opt_bytes / max(count_params(model.trained), 1)
         because = f"{optimizer.name}: {each:.2f} bytes per parameter{self.split}"
         opt_state = Part(name="opt_state", bytes=opt_bytes // self.shards, because=because)
         groups = {"frozen": model.frozen, "reference": self.task.reference}
@@ -142,7 +142,7 @@ class _Formula:
         )
 
     def _params(self, name: str, params: Mapping[str, Any]) -> Part:
-        size, count = bytes_of(params), count_of(params)
+        size, count = params_bytes(params), count_params(params)
         because = f"{count:,} numbers × {size / max(count, 1):.3g} bytes{self.split}"
         return Part(name=name, bytes=size // self.shards, because=because)
 
@@ -182,7 +182,9 @@ class _Formula:
             self.batch,
             Part(name="second_state", bytes=second, because="not donated: old and new state together"),
             Part(
-                name="gradients", bytes=gradient_bytes, because=f"of {count_of(self.task.model.trained):,} parameters"
+                name="gradients",
+                bytes=gradient_bytes,
+                because=f"of {count_params(self.task.model.trained):,} parameters",
             ),
             Part(name="activations", bytes=activations, because=f"{layers} layers ({how}) × {tokens:,} tokens"),
             Part(name="logits", bytes=logit_bytes, because=f"{self.chunk_tokens:,} tokens × {self.spec.vocab:,} words"),
@@ -199,7 +201,7 @@ class _Formula:
         all_together = accumulated or skips or config.optimizer.max_grad_norm is not None or self.task.is_scanned
         if all_together:
             item = 4 if self.cpu or accumulated or self.task.is_scanned else self.item
-            return count_of(trained) * item // self.shards, True
+            return count_params(trained) * item // self.shards, True
         table = max(trained.values(), key=lambda value: int(value.size))
         return table.size * (4 if self.cpu else table.dtype.itemsize) // self.shards, False
 
@@ -215,9 +217,9 @@ class _Formula:
     def _layer_weights(self) -> int:
         """Return the bytes of one layer's weights in the compute type."""
         inside = {name: value for name, value in self.params.items() if name.startswith("layers.")}
-        return count_of(inside) // self.spec.layers * self.item
+        return count_params(inside) // self.spec.layers * self.item
 
-    def evaluation(self, asked: EvalShape, devices: int) -> Parts:
+    def evaluation(self, asked: Asked, devices: int) -> Parts:
         """Return one batch of an evaluation."""
         of = self.config.evaluation
         prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)
@@ -255,7 +257,7 @@ class _Formula:
         count = sum(products) if self.cpu or self.shards > 1 else max(products, default=0) if self.gpu else 0
         return (
             Part(name="params", bytes=plain_bytes(self.task) // self.shards, because="the plain model"),
-            Part(name="adapters", bytes=bytes_of(given) // self.shards, because="merged or unpacked into it"),
+            Part(name="adapters", bytes=params_bytes(given) // self.shards, because="merged or unpacked into it"),
             Part(name="merging", bytes=4 * count // self.shards, because=f"{count:,} products of adapters × 4 bytes"),
         )
 
@@ -265,4 +267,4 @@ def plain_bytes(task: Task) -> int:
     base = task.model.base
     item = int(base["tokens.table"].dtype.itemsize)
     unpacked = sum(int(value.size) for name, value in base.items() if name.endswith(".codes"))
-    return bytes_of({name: value for name, value in base.items() if not name.endswith(QUANTISED)}) + item * unpacked
+    return params_bytes({name: value for name, value in base.items() if not name.endswith(QUANTISED)}) + item * unpacked

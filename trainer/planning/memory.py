@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from trainer.data.answers import EvalShape
-from trainer.loop.rollouts import rollout_programs
+from trainer.data.prompts import Asked
+from trainer.loop.rolling_out import rollout_programs
 from trainer.loop.task import Task
 from trainer.model.stacks import Remat
 from trainer.planning.compile.ahead import LIMIT_SECONDS, Compiler, CompilerError
 from trainer.planning.compile.buffers import Buffer
 from trainer.planning.compile.machines import Machine, Processors, to_install
-from trainer.planning.formula import FORMULA_ERROR, Part, Parts, bytes_of, count_of, estimate, total_bytes
+from trainer.planning.formula import FORMULA_ERROR, Part, Parts, count_params, estimate, params_bytes, total_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unsupported", "unknown"]
 Method = Literal["closed_form", "compiler"]
@@ -35,8 +35,8 @@ EXACT = ("params", "frozen", "reference", "opt_state", "batch", "adapters", "sec
 BUFFERS = 8
 NOT_COMPILED = {
     "start": "the state comes from a checkpoint",
-    "save": "saving is no program",
-    "export": "exporting is a command of its own",
+    "save": "saving is not a compiled program",
+    "export": "exporting is a separate command",
 }
 """Why programs are estimated although a compiler for this machine is used."""
 
@@ -64,7 +64,7 @@ def verdict(need_bytes: int, available_bytes: int | None, error: float, method: 
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict, which is that of the run."""
+    """Return the worst verdict."""
     return min(verdicts, key=WORST_FIRST.index)
 
 
@@ -150,15 +150,15 @@ def resident_bytes(name: str, parts: Parts) -> int:
 
 def weights_kept_bytes(task: Task) -> int:
     """Return what a CPU process keeps after reading weights (docs/decisions/memory-estimate.md)."""
-    return min(count_of(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
+    return min(count_params(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
 
 
 def reading_parts(task: Task) -> Parts:
     """Estimate reading the weights on a CPU: each array, and its file and float32 copy as far as not kept anyway."""
     base = task.model.base
-    copies = max(count_of(base) * 5 - weights_kept_bytes(task), 0)
+    copies = max(count_params(base) * 5 - weights_kept_bytes(task), 0)
     return (
-        Part(name="params", bytes=bytes_of(base), because=f"{count_of(base):,} parameters"),
+        Part(name="params", bytes=params_bytes(base), because=f"{count_params(base):,} parameters"),
         Part(name="reading", bytes=copies, because="pages of the weight files, and float32 copies of arrays"),
     )
 
@@ -185,11 +185,11 @@ class Estimator:
     why_not: str = "nothing was compiled"
     longest: int | None = None
 
-    def by_formula(self) -> Estimator:
+    def formula_only(self) -> Estimator:
         """Return an estimator that compiles nothing."""
         return Estimator(platform=self.platform, available_bytes=self.available_bytes, why_not=self.why_not)
 
-    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
         """Return the memory of every program of a run, in the order in which they run."""
         estimates = estimate(task, platform=self.platform, asked=asked)
         found = [self.program(name, task, asked, parts) for name, parts in estimates.items()]
@@ -198,7 +198,7 @@ class Estimator:
             found = [max(each, reading, key=_peak) if each.name == "start" else each for each in found]
         return found
 
-    def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
+    def program(self, name: str, task: Task, asked: Asked | None, parts: Parts) -> ProgramMemory:
         """Return the memory of one program."""
         need, limit = total_bytes(parts), self.available_bytes
         if self.machine is None or self.compiler is None:
@@ -226,9 +226,9 @@ class Estimator:
         )
 
     def _compiled(
-        self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine, compiler: Compiler
+        self, name: str, task: Task, asked: Asked | None, parts: Parts, machine: Machine, compiler: Compiler
     ) -> ProgramMemory:
-        """Compile a program; one that is several programs in a run needs as much as the largest of them.
+        """Compile a program, or the largest of the programs that a run has for it.
 
         Raises:
             CompilerError: The compiler has no answer.
@@ -278,7 +278,7 @@ class Estimator:
                 return (f"train_{self.longest}",)
         return (name,)
 
-    def with_remat(self, task: Task) -> Task:
+    def resolve_remat(self, task: Task) -> Task:
         """Resolve `memory.remat: auto` to the first candidate whose train step fits, or to `layer`."""
         found = task
         for found in remat_candidates(task, self.available_bytes):
@@ -309,7 +309,7 @@ def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:
         yield replace(changed, is_remat_open=True)
 
 
-def no_compiler(platform: str) -> str:
+def missing_compiler(platform: str) -> str:
     """Return why a platform's compiler cannot be used, and how to install it."""
     if platform == "cpu":
         return "another machine's CPU cannot be compiled for"

@@ -20,7 +20,7 @@ MAX_CHARACTERS = 4_000_000
 """Of a longer text only the end is read, where the failure is."""
 SHOWN_BUFFERS = 8
 CONFIGURED_WITHIN = 0.5
-"""Beyond this relative distance from the estimate, the failure is hardly that of the configured run."""
+"""Relative distance from the estimate above which another program probably failed."""
 
 Memory = Literal["tpu", "gpu", "cpu", "host"]
 PLACES = {
@@ -34,7 +34,7 @@ WHEN = {"compile": "the compiler refused the program", "run": "an allocation fai
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A buffer that the text lists; shape and operator are None if the text has none."""
+    """A listed buffer."""
 
     bytes: int
     shape: str | None = None
@@ -88,10 +88,10 @@ AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
 _AMOUNT = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
 
 
-def bytes_in(text: str | None) -> int | None:
+def parse_bytes(text: str | None) -> int | None:
     """Return the bytes of an amount; every unit in these texts is binary.
 
-    >>> [bytes_in(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "unknown size")]
+    >>> [parse_bytes(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "unknown size")]
     [16911433728, 20971520, 6291456, 0, None]
     """
     written = _AMOUNT.fullmatch(text.strip()) if text else None
@@ -102,7 +102,7 @@ def bytes_in(text: str | None) -> int | None:
 
 def _first(pattern: str, text: str) -> int | None:
     found = re.search(pattern, text, re.MULTILINE)
-    return bytes_in(found[1]) if found else None
+    return parse_bytes(found[1]) if found else None
 
 
 def _parts(patterns: dict[str, str], text: str) -> dict[str, int]:
@@ -137,20 +137,20 @@ def _tpu(text: str) -> OutOfMemory | None:
     if found := next((found for pattern in _TPU_REFUSED if (found := pattern.search(text))), None):
         output = re.search(rf"Output size ({AMOUNT}); shares ({AMOUNT}) with arguments", text)
         parts = _parts(_TPU_PARTS, text)
-        if output and (back := bytes_in(output[1])):
+        if output and (back := parse_bytes(output[1])):
             parts["output"] = back
         return OutOfMemory(
             memory="tpu",
             when="compile",
             said=" ".join(found[0].split()),
-            need_bytes=bytes_in(found[1]),
-            cap_bytes=bytes_in(found[2]),
+            need_bytes=parse_bytes(found[1]),
+            cap_bytes=parse_bytes(found[2]),
             parts=parts,
-            shared_bytes=bytes_in(output[2]) if output else None,
+            shared_bytes=parse_bytes(output[2]) if output else None,
             largest=largest,
         )
     if found := _TPU_FAILED.search(text):
-        tried, allocated = bytes_in(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
+        tried, allocated = parse_bytes(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
         reserved = _first(_TPU_PARTS["reserved"], text) or 0
         return OutOfMemory(
             memory="tpu",
@@ -159,7 +159,7 @@ def _tpu(text: str) -> OutOfMemory | None:
             need_bytes=None if allocated is None or tried is None else allocated + tried + reserved,
             cap_bytes=_first(rf"HBM capacity ({AMOUNT})", text),
             tried_bytes=tried,
-            free_bytes=bytes_in(found[2]),
+            free_bytes=parse_bytes(found[2]),
             largest=largest,
         )
     return None
@@ -171,7 +171,7 @@ def _buffers(blocks: Any) -> tuple[Allocation, ...]:
     for amount, rest in blocks:
         shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
         operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
-        if (held := bytes_in(amount)) is not None:
+        if (held := parse_bytes(amount)) is not None:
             found.append(
                 Allocation(bytes=held, shape=shape[1] if shape else None, operator=operator[1] if operator else None)
             )
@@ -186,14 +186,14 @@ def _pytorch(text: str) -> OutOfMemory | None:
     found = _PYTORCH.search(joined)
     if found is None:
         return None
-    tried = bytes_in(found[1])
+    tried = parse_bytes(found[1])
     capacity = re.search(rf"total capac\w*\s+of\s+({AMOUNT})\s+of\s+which\s+({AMOUNT})\s+is\s+free", joined)
     allocated = _first(rf"allocated memory ({AMOUNT}) is allocated by PyTorch", joined)
     unused = _first(rf"({AMOUNT}) is reserved by PyTorch but unallocated", joined)
     in_use = _first(rf"this process has ({AMOUNT}) memory in use", joined)
     if in_use is None and allocated is not None:
         in_use = allocated + (unused or 0)
-    others = sum(bytes_in(each) or 0 for each in re.findall(rf"Process \d+ has ({AMOUNT}) memory in use", joined))
+    others = sum(parse_bytes(each) or 0 for each in re.findall(rf"Process \d+ has ({AMOUNT}) memory in use", joined))
     notes = []
     if others > 2**26:
         notes.append(f"Other processes use {size(others)} of this device. End them, such as an earlier notebook run.")
@@ -204,9 +204,9 @@ def _pytorch(text: str) -> OutOfMemory | None:
         when="run",
         said=found[0].strip(),
         need_bytes=None if in_use is None or tried is None else in_use + tried,
-        cap_bytes=bytes_in(capacity[1]) if capacity else None,
+        cap_bytes=parse_bytes(capacity[1]) if capacity else None,
         tried_bytes=tried,
-        free_bytes=bytes_in(capacity[2]) if capacity else None,
+        free_bytes=parse_bytes(capacity[2]) if capacity else None,
         parts={name: held for name, held in (("allocated", allocated), ("allocator's reserve", unused)) if held},
         notes=tuple(notes),
     )
@@ -236,7 +236,7 @@ def _xla(text: str) -> OutOfMemory | None:
     tries = [found for pattern in _XLA_GPU if (found := pattern.search(kept))]
     if not tries:
         return None
-    tried = next((amount for found in tries if (amount := bytes_in(found[1])) is not None), None)
+    tried = next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None)
     total, limit = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
     used, memory = _first(r"(?<!Max)InUse:\s+(\d+)", kept), re.search(r"Free memory/Total memory:\s*(\d+)/(\d+)", kept)
     cap = limit or (int(memory[2]) if memory else None)
@@ -268,7 +268,7 @@ _HOST = re.compile(
 
 def _host(text: str) -> OutOfMemory | None:
     if found := _KILLED.search(text):
-        held = bytes_in(found["rss"])
+        held = parse_bytes(found["rss"])
         note = f"{found['name']} used {size(held or 0)}."
         return OutOfMemory(memory="host", when="run", said=found[0], need_bytes=held, notes=(note,))
     if found := _HOST.search(text):
@@ -345,7 +345,7 @@ def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str,
 
 def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     """Return what usually helps, cheapest first, without a configuration."""
-    from trainer.planning.changes import cost_of
+    from trainer.planning.changes import setting_cost
 
     twice = failure.parts.get("output", 0) - (failure.shared_bytes or 0) if failure.holds_state_twice else None
     settings = {
@@ -358,7 +358,12 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
         "method.kind=lora": None,
     }
     return [
-        {"what": f"Set {setting.partition('=')[0]}.", "set": setting, "frees_bytes": frees, "costs": cost_of(setting)}
+        {
+            "what": f"Set {setting.partition('=')[0]}.",
+            "set": setting,
+            "frees_bytes": frees,
+            "costs": setting_cost(setting),
+        }
         for setting, frees in settings.items()
     ]
 
@@ -367,12 +372,12 @@ def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, An
     """Return the estimated parts of the configured run, notes, and its changes with what they free."""
     from trainer.loop.mesh import shapes_mesh
     from trainer.loop.task import Task
-    from trainer.model.source import resolve_for_planning
+    from trainer.model.files.known import planned_source
     from trainer.planning.changes import list_changes
     from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
 
     platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
-    source = resolve_for_planning(config.model.name, config.model.revision)
+    source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
     parts = max(estimate(task, platform=platform).values(), key=total_bytes)
     expected = total_bytes(parts)

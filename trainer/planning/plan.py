@@ -1,7 +1,7 @@
 """Plan a run on a target: memory of its programs, time, findings, and changes, as in `plan.json`.
 
-`plan_for` plans a configuration for any target from shapes alone. `compiled_plan` plans a run on its own devices from
-the programs that it will call, before weights are read or a folder is made.
+`plan_config` plans a configuration for any target from shapes alone. `compiled_plan` plans a run on its own devices
+from the programs that it will call, before weights are read or a folder is made.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of
 from trainer.config.tree import Config, document_of
-from trainer.data.answers import EvalShape
-from trainer.loop.chain import describe_saved_artifacts
-from trainer.loop.checkpoints import max_checkpoints
-from trainer.loop.checkpoints import state_bytes as state_bytes_of
+from trainer.data.prompts import Asked
+from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
 from trainer.loop.compilation import Compiled
+from trainer.loop.disk import most_at_once
 from trainer.loop.effective import donation
+from trainer.loop.kept_states import kept_said
 from trainer.loop.programs import RunPrograms, compiled_run
-from trainer.loop.session import SessionLimit
+from trainer.loop.session_limit import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
@@ -43,7 +43,7 @@ from trainer.planning.duration import (
     session_parts,
     time_document,
 )
-from trainer.planning.findings import figures_of, findings
+from trainer.planning.findings import collect_figures, findings
 from trainer.planning.formula import Parts, plain_bytes
 from trainer.planning.memory import (
     COMPILED_ERROR,
@@ -52,7 +52,7 @@ from trainer.planning.memory import (
     Estimator,
     ProgramMemory,
     deciding,
-    no_compiler,
+    missing_compiler,
     parts_document,
     remat_candidates,
     resident_bytes,
@@ -62,7 +62,7 @@ from trainer.planning.memory import (
 )
 from trainer.planning.out_of_memory import parse
 from trainer.planning.sizes import grid, largest_microbatch
-from trainer.planning.subject import Subject, dataset_of, devices_used, read_subject
+from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.planning.words import advice, does_not_fit, in_words
 from trainer.recorder.failure import FAILED, is_out_of_memory
 from trainer.recorder.recorder import Recorder, now
@@ -71,9 +71,9 @@ from trainer.runtime import (
     PROCESS_BYTES,
     REFUSED,
     Devices,
-    as_target,
     available_bytes,
     refuse_absent_types,
+    target_from,
 )
 
 
@@ -101,7 +101,7 @@ class PlanOptions:
     say: Callable[[str], None] = lambda line: None
 
 
-def plan_for(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
+def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
     """Plan a configuration for a target.
 
     Raises:
@@ -110,13 +110,13 @@ def plan_for(config: Config, target: Target, options: PlanOptions) -> dict[str, 
     if absent := _absent_types(config, target):
         return _unsupported(config, target, absent)
     subject = read_subject(config, target, say=options.say)
-    with estimator_for(subject, target, options) as estimator:
-        subject = replace(subject, task=estimator.with_remat(subject.task))
+    with open_estimator(subject, target, options) as estimator:
+        subject = replace(subject, task=estimator.resolve_remat(subject.task))
         return plan(subject, target, estimator, options)
 
 
 @contextmanager
-def estimator_for(subject: Subject, target: Target, options: PlanOptions) -> Iterator[Estimator]:
+def open_estimator(subject: Subject, target: Target, options: PlanOptions) -> Iterator[Estimator]:
     """Yield an estimator with the compiler of a target, which ends with the block."""
     machine = None if options.quick else find_machine(target, devices=subject.task.mesh.size)
     estimator = Estimator(
@@ -126,7 +126,7 @@ def estimator_for(subject: Subject, target: Target, options: PlanOptions) -> Ite
         exact=options.exact,
         limit_seconds=options.limit_seconds,
         say=options.say,
-        why_not="only formulas were requested" if options.quick else no_compiler(target.platform),
+        why_not="only formulas were requested" if options.quick else missing_compiler(target.platform),
         longest=subject.longest,
     )
     with Compiler() as compiler:
@@ -178,7 +178,7 @@ def plan(
     }
     train = next(program for program in programs if program.name == "train")
     step = predict_step(task, target, train, step_ratio=options.step_ratio, work=work)
-    checkpoint, kept = state_bytes_of(state_shapes(task)), max_checkpoints(task.config)
+    checkpoint, kept = state_bytes_of(state_shapes(task)), most_at_once(task.config)
     parts = []
     if step.band is not None:
         parts = session_parts(
@@ -189,11 +189,11 @@ def plan(
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
         "because": f"{kept} × {size(checkpoint)}, a checkpoint",
-        "kept": describe_saved_artifacts(task),
+        "kept": kept_said(task),
     }
     document["host"] = _host_document(task, target, checkpoint)
     host = document["host"] or {"need_bytes": None, "because": ""}
-    figures = figures_of(
+    figures = collect_figures(
         subject,
         target,
         step,
@@ -306,7 +306,7 @@ class RunEstimator(Estimator):
 
     compiled: Mapping[str, tuple[Compiled, ...]]
 
-    def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
+    def program(self, name: str, task: Task, asked: Asked | None, parts: Parts) -> ProgramMemory:
         """Return the memory of the largest of the programs with this name."""
         programs = self.compiled.get(name, ())
         peaks = [each.peak_bytes for each in programs]
@@ -345,10 +345,10 @@ def compiled_plan(
     Raises:
         ProblemError: Exit code 3; it does not fit and is not forced. Exit code 4; its programs cannot be compiled.
     """
-    target, options = as_target(devices), PlanOptions()
+    target, options = target_from(devices), PlanOptions()
     limit = limit_bytes(task, target)
     formula = Estimator(platform=devices.platform, available_bytes=limit)
-    subject = Subject(task=task, **vars(dataset_of(task.config, data)))
+    subject = Subject(task=task, **vars(summarize_data(task.config, data)))
     candidates = list(remat_candidates(task, limit))
 
     def need(candidate: Task) -> int:

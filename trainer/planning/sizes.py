@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trainer.planning.changes import smallest_microbatch
@@ -37,7 +38,7 @@ def largest_microbatch(
     """
     if estimator.available_bytes is None:
         return None
-    config, formula = subject.task.config, estimator.by_formula()
+    config, formula = subject.task.config, estimator.formula_only()
     each = smallest_microbatch(config)  # sizes are counted in pairs if the objective compares two
 
     def decides(size: int, by: Estimator) -> ProgramMemory:
@@ -86,13 +87,13 @@ def grid(subject: Subject, estimator: Estimator) -> dict[str, Any]:
     lengths = sorted({*(length for length in GRID_LENGTHS if length <= longest), config.data.max_length})
     allowed = (size for size in GRID_SIZES if size % smallest_microbatch(config) == 0)
     sizes = sorted({*allowed, config.batch.microbatch_size})
-    formula = estimator.by_formula()
+    formula = estimator.formula_only()
     cells = []
     until = time.monotonic() + CONFIRM_SECONDS
     for length in lengths:
         row = [_at(subject, formula, size=size, length=length) for size in sizes]
         if estimator.machine is not None:
-            _confirm(row, lambda at, length=length: _at(subject, estimator, size=sizes[at], length=length), until)
+            _confirm(row, partial(_compile_cell, subject, estimator, sizes, length), until)
         cells += [
             {
                 "microbatch_size": size,
@@ -123,6 +124,12 @@ def _confirm(row: list[ProgramMemory], compile_cell: Callable[[int], ProgramMemo
         )
         if at >= 0 and is_open and time.monotonic() < until:
             row[at] = compile_cell(at)
+
+
+def _compile_cell(
+    subject: Subject, estimator: Estimator, sizes: Sequence[int], length: int, place: int
+) -> ProgramMemory:
+    return _at(subject, estimator, size=sizes[place], length=length)
 
 
 def _at(subject: Subject, estimator: Estimator, *, size: int, length: int) -> ProgramMemory:

@@ -12,11 +12,11 @@ from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.source import resolve_for_planning
-from trainer.planning.formula import count_of, estimate, total_bytes
+from trainer.model.files.known import planned_source
+from trainer.planning.formula import count_params, estimate, total_bytes
 from trainer.planning.plan import limit_bytes
 from trainer.planning.subject import assumed_asked, devices_used
-from trainer.runtime import as_target, choose_devices
+from trainer.runtime import choose_devices, target_from
 
 QUICK_SECONDS = 120.0
 UNKNOWN_FLOPS = 5e10
@@ -43,7 +43,7 @@ def resolve_shape_here(config: Config, *, device_is_stated: bool) -> Config:
             raise
         config = replace(config, mesh=replace(config.mesh, device="auto", devices=None))
         devices = choose_devices("auto", None)
-    return resolve_shape(config, as_target(devices))
+    return resolve_shape(config, target_from(devices))
 
 
 def resolve_shape(config: Config, target: Target) -> Config:
@@ -59,7 +59,7 @@ def resolve_shape(config: Config, target: Target) -> Config:
 
 def _fits_and_is_quick(config: Config, target: Target) -> bool:
     devices = devices_used(config, target)
-    source = resolve_for_planning(config.model.name, config.model.revision)
+    source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     parts = estimate(task, platform=target.platform, asked=(asked := assumed_asked(config)))
     need = max(total_bytes(program) for name, program in parts.items() if name != "export")
@@ -70,7 +70,7 @@ def _fits_and_is_quick(config: Config, target: Target) -> bool:
         tokens += evaluations * asked.prompts * answer
     flops = devices * target.peak_flops.get(config.precision.compute, UNKNOWN_FLOPS / devices)
     limit = limit_bytes(task, target)
-    return (limit is None or need <= limit) and 2 * count_of(task.model.base) * tokens / flops <= QUICK_SECONDS
+    return (limit is None or need <= limit) and 2 * count_params(task.model.base) * tokens / flops <= QUICK_SECONDS
 
 
 def shrink(config: Config) -> Config:

@@ -40,6 +40,7 @@ from trainer.planning.duration import (
     Work,
     compile_part,
     compiled_work,
+    count_work,
     evaluate_part,
     exactly,
     exchanged_bytes,
@@ -49,7 +50,6 @@ from trainer.planning.duration import (
     step_work,
     useful_flops,
     weeks_needed,
-    work_of,
 )
 from trainer.planning.memory import Estimator
 from trainer.planning.plan import PlanOptions, plan_config
@@ -92,8 +92,8 @@ def test_work_is_that_of_products_and_loops_count_their_rounds():
     def four(a: Any, b: Any) -> Any:
         return jax.lax.scan(lambda carry, _: (carry + multiplied(a, b).sum(), None), 0.0, None, length=4)[0]
 
-    assert work_of(jax.make_jaxpr(multiplied)(left, right)) == once
-    assert work_of(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
+    assert count_work(jax.make_jaxpr(multiplied)(left, right)) == once
+    assert count_work(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
 
 
 def test_a_step_has_eight_operations_for_each_parameter_and_token():

@@ -13,7 +13,7 @@ from trainer.recorder.cache_folder import folder
 from trainer.runtime import versions
 
 
-def key_of(stablehlo: str, **device: Any) -> str:
+def cache_key(stablehlo: str, **device: Any) -> str:
     """Return the key of a lowered program for a device and compiler options."""
     program = hashlib.sha256(stablehlo.encode()).hexdigest()
     return hashlib.sha256(json.dumps([program, device, versions()], sort_keys=True).encode()).hexdigest()

@@ -21,11 +21,11 @@ from typing import Any
 import jax
 
 from trainer.config.tree import config_of
-from trainer.data.answers import EvalShape
+from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
-from trainer.model.source import resolve_for_planning
+from trainer.model.files.known import planned_source
 from trainer.planning.compile import cache
 from trainer.planning.compile.buffers import is_complete, read_memory
 from trainer.planning.out_of_memory import parse
@@ -37,8 +37,8 @@ FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
 POLL_SECONDS = 0.05
 
 
-def devices_of(machine: dict[str, Any]) -> list[Any]:
-    """Return the devices of an order; those of other machines can only be compiled for."""
+def list_devices(machine: dict[str, Any]) -> list[Any]:
+    """Return the devices of a machine."""
     if machine["platform"] == "cpu":
         return list(jax.devices("cpu"))
     from jax.experimental import topologies
@@ -58,12 +58,14 @@ def devices_of(machine: dict[str, Any]) -> list[Any]:
 def compile_order(order: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Lower the program of an order and compile it, unless the cache has its answer."""
     config, machine = config_of(order["config"]), order["machine"]
-    source = resolve_for_planning(config.model.name, config.model.revision)
-    task = Task.of(config, source, build_mesh(devices_of(machine)[: machine["devices"]]), platform=machine["platform"])
-    asked = EvalShape(**order["asked"]) if order["asked"] else None
+    source = planned_source(config.model.name, config.model.revision)
+    task = Task.of(
+        config, source, build_mesh(list_devices(machine)[: machine["devices"]]), platform=machine["platform"]
+    )
+    asked = Asked(**order["asked"]) if order["asked"] else None
     program = programs_of(task, asked=asked)[order["program"]]
     lowered = program.function.trace(*program.arguments, **program.settings).lower()
-    key = cache.key_of(lowered.as_text(), machine=machine, options=task.compiler_options)
+    key = cache.cache_key(lowered.as_text(), machine=machine, options=task.compiler_options)
     if (known := cache.load(key)) is not None:
         return {"answer": known}
     (folder / KEY).write_text(key)

@@ -69,7 +69,7 @@ V5E_1 = Chips(topology="v5e:1x1", devices=1, chips_per_host=(1, 1, 1))
 V5E_8 = Chips(topology="v5e:2x4", devices=8)
 
 
-def machine_of(target: Target, *, devices: int) -> Machine | None:
+def find_machine(target: Target, *, devices: int) -> Machine | None:
     """Return how to compile for a target, or None if its compiler is unknown or not installed."""
     if target.platform == "cpu" and target.name == THIS_MACHINE:
         return Processors(devices=devices, count=os.cpu_count() or 1, flags=os.environ.get("XLA_FLAGS", ""))
@@ -83,7 +83,7 @@ def machine_of(target: Target, *, devices: int) -> Machine | None:
             chips_per_host=None if bounds is None else tuple(int(number) for number in bounds.split("x")),
             chip_config=target.compiler["chip_config"],
         )
-    return Cards(description=description_of(target), devices=devices)
+    return Cards(description=describe_gpu(target), devices=devices)
 
 
 def has_compiler(platform: str) -> bool:
@@ -97,7 +97,7 @@ def to_install(platform: str) -> str:
     return "pip install 'trainproof[plan]'" if platform == "tpu" else "pip install 'trainproof[plan-cuda]'"
 
 
-def description_of(target: Target) -> str:
+def describe_gpu(target: Target) -> str:
     """Return the target description of a CUDA GPU; values missing in the table are the same on all GPUs."""
     assert target.compiler is not None, "checked by the caller"
     card = target.compiler

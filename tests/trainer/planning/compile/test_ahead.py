@@ -112,12 +112,12 @@ def test_an_answer_is_stored_under_the_key_that_the_fork_wrote(monkeypatch: pyte
 
 def test_the_key_depends_on_program_device_and_versions_alone(monkeypatch: pytest.MonkeyPatch):
     keys = [
-        cache.key_of("module @jit_step", machine={"topology": "v5e:1x1"}, options=()),
-        cache.key_of("module @jit_step2", machine={"topology": "v5e:1x1"}, options=()),
-        cache.key_of("module @jit_step", machine={"topology": "v5e:2x4"}, options=()),
+        cache.cache_key("module @jit_step", machine={"topology": "v5e:1x1"}, options=()),
+        cache.cache_key("module @jit_step2", machine={"topology": "v5e:1x1"}, options=()),
+        cache.cache_key("module @jit_step", machine={"topology": "v5e:2x4"}, options=()),
     ]
     monkeypatch.setattr(cache, "versions", lambda: {"jaxlib": "another"})
-    keys.append(cache.key_of("module @jit_step", machine={"topology": "v5e:1x1"}, options=()))
+    keys.append(cache.cache_key("module @jit_step", machine={"topology": "v5e:1x1"}, options=()))
     assert len(set(keys)) == 4
 
 
