@@ -48,17 +48,14 @@ from trainer.data.files import RowTable, open_table
 from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.model import Model, read_model
 from trainer.model.decoder import parameter_count
+from trainer.model.model import Model, read_model
 from trainer.model.stacks import Remat
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
-from trainer.planning.memory import deciding
-from trainer.runtime import this_machine
-from trainer.planning.memory import Estimator
-from trainer.runtime import available_bytes
-from trainer.planning.memory import ProgramMemory
+from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.subject import PACKED_FRACTION
+from trainer.runtime import available_bytes, this_machine
 
 SMALL_PARAMETERS, TINY_PARAMETERS = 100_000_000, 10_000_000
 """Models below the first are trained in full, larger ones with adapters; tiny ones with a larger learning rate."""

@@ -36,11 +36,10 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.model.stacks import Params
-from trainer.model.stacks import unstack_on_devices
-from trainer.runtime import Devices
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
+from trainer.runtime import Devices
 
 Event = Mapping[str, Any]
 """An object with the key `event`: ready, text, answer, refused or done."""

@@ -31,7 +31,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
 from trainer.recorder.attached import walk_attached
 from trainer.recorder.cache_folder import folder, size_bytes
-from trainer.recorder.processor import ask_for, cpu_name, processor
+from trainer.recorder.environment import cpu_name, processor, request_level
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -76,7 +76,7 @@ def init_runtime(config: Config) -> None:
     Settings that are already in the environment win. Nothing changes after JAX has started, except the cache.
     """
     if not backends_are_initialized():
-        ask_for(config.precision.cpu_isa)
+        request_level(config.precision.cpu_isa)
         if config.mesh.device in ("auto", "gpu"):
             reserve_gpu_memory()
     use_compilation_cache()

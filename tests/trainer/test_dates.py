@@ -16,7 +16,6 @@ from evidence.run import read_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
-from trainer.play import trained_entrant
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import write_states
 from trainer.replay.place import place_of

@@ -13,7 +13,6 @@ from model_folders import chat, llama_folder
 from evidence.targets import load_target
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer import first_config as story
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import (

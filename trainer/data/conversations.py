@@ -23,7 +23,7 @@ import numpy as np
 
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.config.other_content import limit_tokenizer_size
+from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
 MAX_CHARACTERS = 2**24

@@ -34,7 +34,7 @@ from evidence.hashes import sha256_file, sha256_lines
 from schemas.formats import format_value, join_words
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, truncate_problems
 from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json
-from trainer.config.other_content import refuse_other_content
+from trainer.config.names import refuse_other_content
 
 T = TypeVar("T")
 Row = dict[str, Any]

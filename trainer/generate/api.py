@@ -22,7 +22,7 @@ from schemas.problems import ProblemError, problem_of
 from trainer.generate.decode import decode_under, pad_left
 from trainer.model.decoder import Decoder, abstract, bind, flatten
 from trainer.model.load import load_params
-from trainer.model.peft import read_adapter, add_head
+from trainer.model.peft import add_head, read_adapter
 from trainer.model.source import resolve
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Params

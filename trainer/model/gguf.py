@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems import ProblemError, problem_of
-from trainer.config.other_content import refuse_other_content
+from trainer.config.names import refuse_other_content
 from trainer.model.families import TensorLink
 from trainer.model.rope import llama3_frequencies
 from trainer.model.spec import Llama3, ModelSpec

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
-from trainer.config.other_content import refuse_other_content
+from trainer.config.names import refuse_other_content
 from trainer.model.families import HEAD, Family, TensorLink
 from trainer.model.gguf import ReadableTensor, map_tensors
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names

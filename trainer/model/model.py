@@ -28,7 +28,7 @@ from trainer.model.peft import merge_loras, projections_by_module
 from trainer.model.quantised import Kind, can_be_quantised
 from trainer.model.source import ModelSource, resolve, shrink
 from trainer.model.stacks import Params, Remat, unstack_layers
-from trainer.recorder.processor import NATIVE
+from trainer.recorder.environment import NATIVE
 
 
 class Method(ABC):

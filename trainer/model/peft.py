@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 from evidence.writing import write_json
 from schemas.problems import Problem, ProblemError, problem_of, rule
-from trainer.config.other_content import refuse_other_content
+from trainer.config.names import refuse_other_content
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
 from trainer.model.families import HEAD

@@ -22,8 +22,7 @@ from tokenizers.models import WordLevel, WordPiece
 from evidence.registry import known_model_folder
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
-from trainer.config.names import gguf_file, model_path, no_model, other_models
-from trainer.config.other_content import refuse_other_content
+from trainer.config.names import gguf_file, model_path, no_model, other_models, refuse_other_content
 from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer

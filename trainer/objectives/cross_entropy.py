@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int32
 
-from trainer.model.chunks import in_chunks
+from trainer.model.layers import split_chunks
 
 LogitsOf = Callable[[Float[Array, "batch seq embed"]], Float[Array, "batch seq vocab"]]
 
@@ -120,7 +120,7 @@ def over_chunks(
         hidden_chunk, targets_chunk, mask_chunk = chunk
         return total + summed(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
 
-    chunked = tuple(in_chunks(values, chunk_positions) for values in (hidden, targets, mask))
+    chunked = tuple(split_chunks(values, chunk_positions) for values in (hidden, targets, mask))
     shape = jax.eval_shape(lambda *chunk: summed(logits_of(chunk[0]), *chunk[1:]), *(each[0] for each in chunked))
     total: Array
     total, _ = jax.lax.scan(add_chunk, jnp.zeros(shape.shape, jnp.float32), chunked)
@@ -149,6 +149,6 @@ def token_log_probs(
         return -cross_entropies(logits_of(hidden_chunk), targets_chunk, mask_chunk)
 
     found = jax.lax.map(
-        chunk_log_probs, tuple(in_chunks(values, chunk_positions) for values in (hidden, targets, mask))
+        chunk_log_probs, tuple(split_chunks(values, chunk_positions) for values in (hidden, targets, mask))
     )
     return jnp.moveaxis(found, 0, 1).reshape(batch, -1)[:, :seq]

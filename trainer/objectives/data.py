@@ -21,7 +21,7 @@ from trainer.data.encode import EncodedData, first_examples
 from trainer.data.order import RowSource, global_batch_size
 from trainer.data.packing import bucket_lengths, one_each, pack_rows
 from trainer.data.rows import RowFile, check_kinds, read_dataset, read_eval_set
-from trainer.methods.model import Model
+from trainer.model.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder

@@ -8,20 +8,19 @@ from trainer.config.tree import Config
 from trainer.data.answers import check_evaluation_settings
 from trainer.data.builtin.reasoning import DATASET_SHARES
 from trainer.data.packing import bucket_lengths
-from trainer.methods import method_of
-from trainer.methods.model import what_defeats_itself
+from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives import build_objective
 
 
 def find_contradictions(config: Config) -> list[Problem]:
     """Return all problems of settings that do not go together."""
-    problems = what_defeats_itself(config)
+    problems = check_precision_conflicts(config)
 
     def add(code: str, pointer: str, what: str, fix: str | None = None) -> None:
         problems.append(problem_of(code, file=config.name, pointer=pointer, what=what, next=fix))
 
     with collect_problems(problems):
-        method_of(config)
+        choose_method(config)
     batch, data = config.batch, config.data
     with collect_problems(problems):
         objective = build_objective(config)

@@ -15,7 +15,7 @@ from schemas.problems import ProblemError
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator
 from trainer.recorder.memory import BY_DEVICE
@@ -68,7 +68,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
         return "its steps have several lengths (data.buckets)"
     target = recorded_target(manifest["devices"])
     try:
-        source = planned_source(config.model.name, config.model.revision)
+        source = resolve_for_planning(config.model.name, config.model.revision)
         task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
     except ProblemError as error:
         return error.problems[0].what

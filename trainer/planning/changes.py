@@ -9,8 +9,8 @@ from typing import Any
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.loop.attending import BLOCKWISE_FROM
-from trainer.methods.model import remat_of
-from trainer.objectives import objective_of
+from trainer.model.model import resolve_remat
+from trainer.objectives import build_objective
 from trainer.planning.memory import REMATS, WORST_FIRST, Estimator, ProgramMemory, deciding, worst
 from trainer.planning.subject import Subject
 from trainer.runtime import ALL_TYPES, half_type
@@ -72,7 +72,7 @@ class Change:
 
 def smallest_microbatch(config: Config) -> int:
     """Return the smallest microbatch: one sequence, or two if the objective compares pairs."""
-    return 2 if objective_of(config).takes_pairs else 1
+    return 2 if build_objective(config).takes_pairs else 1
 
 
 def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
@@ -107,7 +107,7 @@ def _same_training(config: Config) -> Iterator[Change]:
     while microbatch % 2 == 0 and microbatch > smallest_microbatch(config):
         microbatch, steps = microbatch // 2, steps * 2
         yield _change(config, "batch", microbatch_size=microbatch, accumulation_steps=steps)
-    for remat in REMATS[REMATS.index(remat_of(config)) + 1 :]:
+    for remat in REMATS[REMATS.index(resolve_remat(config)) + 1 :]:
         yield _change(config, "memory", remat=remat)
 
 

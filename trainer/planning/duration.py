@@ -18,12 +18,12 @@ from evidence.targets import Target
 from schemas.formats import quantity
 from trainer.config.tree import Config, MeshConfig
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.kept_states import chained_every
+from trainer.loop.chain import chain_interval
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
-from trainer.loop.rolling_out import rollout_size
+from trainer.loop.rollouts import rollout_size
 from trainer.loop.task import Task
-from trainer.model.files.source import ModelSource
+from trainer.model.source import ModelSource
 from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
 from trainer.planning.memory import ProgramMemory
 from trainer.planning.subject import Subject
@@ -389,7 +389,7 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
     """
     last, every = config.limits.steps, config.checkpoint.save_every_steps
     saved = {*range(every, last, every), last} if every else {last}
-    hashed = len({*range(0, last, chained_every(config)), *saved})
+    hashed = len({*range(0, last, chain_interval(config)), *saved})
     writes, hashes = (1, 1) if asynchronous else (len(saved), hashed)
     seconds = at_rate(checkpoint_bytes * writes, DISK).plus(at_rate(checkpoint_bytes * hashes, HASHING))
     because = f"{len(saved)} × {checkpoint_bytes / 1e9:.3g} GB to disk, {hashed} hashed"

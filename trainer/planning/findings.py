@@ -15,7 +15,7 @@ import jax
 from evidence.targets import Target
 from schemas.formats import size
 from schemas.problems import Problem, problem_of, worst_first
-from trainer.loop.disk import most_at_once
+from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.state import state_shapes
 from trainer.planning.duration import (
     COMPILE_LAYER,
@@ -142,7 +142,7 @@ def collect_figures(
         bytes_per_device=(on_each,) * task.mesh.size,
         whole_state_bytes=sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves),
         divided=config.mesh.shard_params,
-        checkpoints_on_disk=most_at_once(config),
+        checkpoints_on_disk=max_checkpoints(config),
         quantised_on_cpu=config.method.base if unstacked else None,
         **more,
     )

@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.rolling_out import rollout_size
+from trainer.loop.rollouts import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
-from trainer.model.blockwise import BLOCK
-from trainer.model.chunks import chunk_count
+from trainer.model.attention import BLOCK
+from trainer.model.layers import chunk_count
 from trainer.model.lora import is_lora, lora_names
 
 FORMULA_ERROR = 0.3
@@ -75,7 +75,7 @@ def count_params(params: Mapping[str, Any]) -> int:
     return sum(int(value.size) for value in params.values())
 
 
-def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> dict[str, Parts]:
+def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> dict[str, Parts]:
     """Estimate the peak of each program, by the names of `loop/programs.py`, in the order in which they run.
 
     Args:
@@ -96,7 +96,7 @@ def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> dict[s
     return {**found, "export": formula.export()}
 
 
-def answering_estimate(task: Task, *, platform: str, asked: Asked) -> Parts:
+def answering_estimate(task: Task, *, platform: str, asked: EvalShape) -> Parts:
     """Estimate answering prompts with a loaded model; devices that divide its parameters share the prompts."""
     formula = _Formula(task, platform)
     return formula.evaluation(asked, formula.shards)
@@ -219,7 +219,7 @@ class _Formula:
         inside = {name: value for name, value in self.params.items() if name.startswith("layers.")}
         return count_params(inside) // self.spec.layers * self.item
 
-    def evaluation(self, asked: Asked, devices: int) -> Parts:
+    def evaluation(self, asked: EvalShape, devices: int) -> Parts:
         """Return one batch of an evaluation."""
         of = self.config.evaluation
         prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from trainer.data.prompts import Asked
-from trainer.loop.rolling_out import rollout_programs
+from trainer.data.answers import EvalShape
+from trainer.loop.rollouts import rollout_programs
 from trainer.loop.task import Task
 from trainer.model.stacks import Remat
 from trainer.planning.compile.ahead import LIMIT_SECONDS, Compiler, CompilerError
@@ -189,7 +189,7 @@ class Estimator:
         """Return an estimator that compiles nothing."""
         return Estimator(platform=self.platform, available_bytes=self.available_bytes, why_not=self.why_not)
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         """Return the memory of every program of a run, in the order in which they run."""
         estimates = estimate(task, platform=self.platform, asked=asked)
         found = [self.program(name, task, asked, parts) for name, parts in estimates.items()]
@@ -198,7 +198,7 @@ class Estimator:
             found = [max(each, reading, key=_peak) if each.name == "start" else each for each in found]
         return found
 
-    def program(self, name: str, task: Task, asked: Asked | None, parts: Parts) -> ProgramMemory:
+    def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
         """Return the memory of one program."""
         need, limit = total_bytes(parts), self.available_bytes
         if self.machine is None or self.compiler is None:
@@ -226,7 +226,7 @@ class Estimator:
         )
 
     def _compiled(
-        self, name: str, task: Task, asked: Asked | None, parts: Parts, machine: Machine, compiler: Compiler
+        self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine, compiler: Compiler
     ) -> ProgramMemory:
         """Compile a program, or the largest of the programs that a run has for it.
 

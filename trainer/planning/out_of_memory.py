@@ -372,12 +372,12 @@ def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, An
     """Return the estimated parts of the configured run, notes, and its changes with what they free."""
     from trainer.loop.mesh import shapes_mesh
     from trainer.loop.task import Task
-    from trainer.model.files.known import planned_source
+    from trainer.model.source import resolve_for_planning
     from trainer.planning.changes import list_changes
     from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
 
     platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
     parts = max(estimate(task, platform=platform).values(), key=total_bytes)
     expected = total_bytes(parts)

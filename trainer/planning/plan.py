@@ -21,14 +21,14 @@ from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of
 from trainer.config.tree import Config, document_of
-from trainer.data.prompts import Asked
-from trainer.loop.checkpoint_format import bytes_of as state_bytes_of
+from trainer.data.answers import EvalShape
+from trainer.loop.chain import describe_saved_artifacts
+from trainer.loop.checkpoints import max_checkpoints
+from trainer.loop.checkpoints import state_bytes as state_bytes_of
 from trainer.loop.compilation import Compiled
-from trainer.loop.disk import most_at_once
 from trainer.loop.effective import donation
-from trainer.loop.kept_states import kept_said
 from trainer.loop.programs import RunPrograms, compiled_run
-from trainer.loop.session_limit import SessionLimit
+from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
@@ -178,7 +178,7 @@ def plan(
     }
     train = next(program for program in programs if program.name == "train")
     step = predict_step(task, target, train, step_ratio=options.step_ratio, work=work)
-    checkpoint, kept = state_bytes_of(state_shapes(task)), most_at_once(task.config)
+    checkpoint, kept = state_bytes_of(state_shapes(task)), max_checkpoints(task.config)
     parts = []
     if step.band is not None:
         parts = session_parts(
@@ -189,7 +189,7 @@ def plan(
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
         "because": f"{kept} × {size(checkpoint)}, a checkpoint",
-        "kept": kept_said(task),
+        "kept": describe_saved_artifacts(task),
     }
     document["host"] = _host_document(task, target, checkpoint)
     host = document["host"] or {"need_bytes": None, "because": ""}
@@ -306,7 +306,7 @@ class RunEstimator(Estimator):
 
     compiled: Mapping[str, tuple[Compiled, ...]]
 
-    def program(self, name: str, task: Task, asked: Asked | None, parts: Parts) -> ProgramMemory:
+    def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
         """Return the memory of the largest of the programs with this name."""
         programs = self.compiled.get(name, ())
         peaks = [each.peak_bytes for each in programs]

@@ -12,7 +12,7 @@ from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.formula import count_params, estimate, total_bytes
 from trainer.planning.plan import limit_bytes
 from trainer.planning.subject import assumed_asked, devices_used
@@ -59,7 +59,7 @@ def resolve_shape(config: Config, target: Target) -> Config:
 
 def _fits_and_is_quick(config: Config, target: Target) -> bool:
     devices = devices_used(config, target)
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     parts = estimate(task, platform=target.platform, asked=(asked := assumed_asked(config)))
     need = max(total_bytes(program) for name, program in parts.items() if name != "export")

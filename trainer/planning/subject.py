@@ -13,18 +13,18 @@ import numpy as np
 from evidence.targets import Target
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
-from trainer.data.render import prompt_of
+from trainer.data.answers import EvalShape
+from trainer.data.conversations import row_prompt
 from trainer.data.rows import read_eval_set
 from trainer.loop.attending import cannot_attend
 from trainer.loop.layout import cannot_stack
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.known import planned_source
-from trainer.objectives import objective_of
-from trainer.objectives.contradictions import contradictions
+from trainer.model.model import build_model
+from trainer.model.source import resolve_for_planning
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
+from trainer.objectives.settings import find_contradictions
 from trainer.runtime import too_few_devices
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -58,7 +58,7 @@ class Dataset:
         seen: Problems of evaluation items that are also training rows.
     """
 
-    asked: Asked | None
+    asked: EvalShape | None
     tokens: Tokens
     longest: int | None = None
     rows: int = 0
@@ -86,9 +86,9 @@ def read_subject(config: Config, target: Target, *, say: Callable[[str], None] =
     """
     devices = devices_used(config, target)
     refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
-    if problems := [*contradictions(config), *refused]:
+    if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
@@ -103,12 +103,12 @@ def _read_dataset(config: Config) -> Dataset:
     Raises:
         ProblemError: Exit code 2; everything that is wrong with rows and evaluation set.
     """
-    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
     if not model.source.has_tokenizer:
         tokens, rows = assumed_tokens(config)
         return Dataset(asked=assumed_asked(config), tokens=tokens, rows=rows)
     problems: list[Problem] = []
-    data = read_data(config, model, objective_of(config), problems, devices=1)
+    data = read_data(config, model, build_objective(config), problems, devices=1)
     problems += data.refused if data else []
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
@@ -142,7 +142,7 @@ def devices_used(config: Config, target: Target) -> int:
 
 def counted_tokens(config: Config, data: Data) -> Tokens:
     """Return the share of real tokens in tokenized rows."""
-    if objective_of(config).updates_per_rollout:
+    if build_objective(config).updates_per_rollout:
         return UNKNOWN_TOKENS
     longest = config.data.max_length
     total = len(data.source.sequences) * longest
@@ -150,12 +150,12 @@ def counted_tokens(config: Config, data: Data) -> Tokens:
     return Tokens(real_fraction=real, source=f"counted in {len(data.rows):,} rows with the model's tokenizer")
 
 
-def assumed_asked(config: Config) -> Asked | None:
+def assumed_asked(config: Config) -> EvalShape | None:
     """Return the shape of the evaluation prompts with token counts assumed from characters, or None without a set."""
     if config.evaluation.eval_set is None:
         return None
     rows = read_eval_set(config.evaluation.eval_set).rows
-    return Asked(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
+    return EvalShape(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
 
 
 def assumed_tokens(config: Config) -> tuple[Tokens, int]:
@@ -163,7 +163,7 @@ def assumed_tokens(config: Config) -> tuple[Tokens, int]:
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
     count = len(rows) + config.data.generated_rows - few
-    if objective_of(config).updates_per_rollout:
+    if build_objective(config).updates_per_rollout:
         return UNKNOWN_TOKENS, count
     longest = config.data.max_length
     counts = np.minimum(assumed_count([row_text(row) for row in rows]), longest)
@@ -181,7 +181,7 @@ def assumed_count(texts: Sequence[str]) -> list[int]:
 
 def row_text(row: dict[str, Any]) -> str:
     """Return all text of a row, whatever its shape."""
-    return prompt_of(row) + " ".join(
+    return row_prompt(row) + " ".join(
         _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})
     )
 

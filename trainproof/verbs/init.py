@@ -32,7 +32,6 @@ def init(
 
     with exit_on_interrupt("init"):
         from evidence.writing import as_json_text
-        from trainer import first_config
         from trainer.first_config import Order
         from trainproof.terminal.first_config import made_text
 

@@ -17,14 +17,14 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.config.other_content import limit_tokenizer_size
+from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
 from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

@@ -15,7 +15,7 @@ from trainer.config.tree import DataConfig
 from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference
 
 TRACE = {

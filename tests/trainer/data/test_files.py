@@ -12,7 +12,7 @@ from schemas.render import as_text
 from trainer.data.encode import TokenFile, encode_rows
 from trainer.data.rows import RowFile, read_dataset
 from trainer.first_config import read_shape
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 
 SHARE_GPT = {
     "id": "7",

@@ -14,7 +14,7 @@ from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
 from trainer.evaluation.recorded import logged_form
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}

@@ -36,7 +36,6 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.objectives.settings import find_contradictions
-from trainer.play import sampler_of
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay

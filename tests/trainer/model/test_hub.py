@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hub_server import COMMIT, hub_of
 
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.tokenizer import FOLDER
 
 pytestmark = pytest.mark.slow

@@ -30,8 +30,8 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.export_run import export_run
+from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
-from trainer.loop.restoring import restored_state
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.model.decoder import bind, params_sha256
 from trainer.model.export import export

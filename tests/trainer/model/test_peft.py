@@ -12,7 +12,7 @@ from our_adapters import METHODS, write
 from safetensors.numpy import load_file, save_file
 
 from schemas.problems import ProblemError
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.decoder import bind
 from trainer.model.families import FAMILIES
 from trainer.model.lora import Lora

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from train_tokenizer import MARKS, main
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from trainer.data.dev_reasoning import generate_rows
+from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.model.tokenizer import FOLDER

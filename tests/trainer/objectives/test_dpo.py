@@ -19,13 +19,12 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, Met
 from trainer.loop.programs import loss_fn_of, train_program
 from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE, Task
-from trainer.methods.method import combine
-from trainer.model.build import abstract
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import bind, flatten
-from trainer.objectives.objective import LossSums
+from trainer.model.decoder import abstract, bind, flatten
+from trainer.model.load import load_params
+from trainer.model.model import combine
+from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference, preference_losses, reward_sums
+from trainer.objectives.objective import LossSums
 
 CASES = Path(__file__).parents[2] / "cases"
 TRL = json.loads((CASES / "preference" / "trl.json").read_text())

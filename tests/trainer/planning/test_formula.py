@@ -19,12 +19,12 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import Model, model_of
-from trainer.model.files.known import known_source
-from trainer.objectives import objective_of
+from trainer.model.model import Model, build_model
+from trainer.model.source import known_source
+from trainer.objectives import build_objective
 from trainer.planning.formula import FORMULA_ERROR, estimate, plain_bytes
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))
@@ -47,12 +47,12 @@ GEMMA = Config(
 def model_for(precision: PrecisionConfig, method: MethodConfig) -> Model:
     source = known_source("google/gemma-2b")
     assert source is not None
-    return model_of(replace(GEMMA, precision=precision, method=method), source)
+    return build_model(replace(GEMMA, precision=precision, method=method), source)
 
 
 def task_of(config: Config, devices: int = 1) -> Task:
     model = model_for(config.precision, config.method)
-    return Task(config=config, model=model, objective=objective_of(config), mesh=shapes_mesh(devices))
+    return Task(config=config, model=model, objective=build_objective(config), mesh=shapes_mesh(devices))
 
 
 def parts(program: str = "train", devices: int = 1, platform: str = "tpu", asked=None, **groups) -> dict[str, int]:
@@ -106,13 +106,13 @@ def test_eight_chips_hold_an_eighth_each():
 
 def test_an_evaluation_counts_its_cache_and_a_copy_of_wider_weights():
     """32 prompts of 128 tokens with 160 more: 18 layers, 1 key/value head of 256, keys and values of 2 bytes."""
-    asked = Asked(prompts=100, longest_tokens=128)
+    asked = EvalShape(prompts=100, longest_tokens=128)
     evaluation = EvaluationConfig(batch_size=32, max_new_tokens=160)
     found = parts("decode", asked=asked, evaluation=evaluation)
     assert found["key_value_cache"] == 32 * (128 + 160) * 18 * 2 * 256 * 2
     assert found["logits"] == 32 * 256_000 * 4
     assert found["weights_copy"] == 2 * PARAMETERS
-    few = parts("decode", asked=Asked(prompts=4, longest_tokens=128), evaluation=evaluation)
+    few = parts("decode", asked=EvalShape(prompts=4, longest_tokens=128), evaluation=evaluation)
     assert few["key_value_cache"] == found["key_value_cache"] // 8, "no more prompts than there are"
 
 

@@ -8,10 +8,10 @@ import pytest
 from model_folders import llama_folder
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, MethodConfig, ModelConfig
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import V5E_1, Processors
@@ -31,7 +31,7 @@ CONFIG = Config(model=ModelConfig(name="demo"), data=DataConfig(max_length=128),
 
 
 def task_of(config: Config, platform: str = "tpu") -> Task:
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     return Task.of(config, source, shapes_mesh(1), platform=platform)
 
 
@@ -42,7 +42,7 @@ class Scripted:
         self.times, self.error = times, error
         self.asked: list[str] = []
 
-    def ask(self, program: str, config: Config, machine: Any, *, asked: Asked | None, limit_seconds: float) -> Any:
+    def ask(self, program: str, config: Config, machine: Any, *, asked: EvalShape | None, limit_seconds: float) -> Any:
         self.asked.append(program)
         if self.error:
             raise CompilerError(self.error)
@@ -94,7 +94,7 @@ def test_a_compiler_without_an_answer_leaves_the_formula_with_the_reason():
 
 
 def test_the_optimizer_state_is_resident_while_answers_are_generated():
-    asked = Asked(prompts=8, longest_tokens=32)
+    asked = EvalShape(prompts=8, longest_tokens=32)
     parts = estimate(task_of(CONFIG), platform="tpu", asked=asked)["decode"]
     decode = next(each for each in estimator(None).programs(task_of(CONFIG), asked) if each.name == "decode")
     opt_state = next(part.bytes for part in parts if part.name == "opt_state")

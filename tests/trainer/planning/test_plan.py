@@ -30,11 +30,11 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.prompts import Asked
-from trainer.loop.disk import most_at_once
+from trainer.data.answers import EvalShape
+from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
-from trainer.model.files.known import known_source
+from trainer.model.model import build_model
+from trainer.model.source import known_source
 from trainer.planning.changes import advise, list_changes
 from trainer.planning.compile.machines import V5E_1, find_machine
 from trainer.planning.formula import estimate
@@ -78,7 +78,7 @@ def planned(config: Config, target: str, options: PlanOptions = QUICK) -> dict[s
 def test_a_shipped_shape_has_as_many_parameters_as_its_page_states(name: str, stated: dict[str, Any]):
     source = known_source(name)
     assert source is not None
-    model = model_of(Config(model=ModelConfig(name=name)), source)
+    model = build_model(Config(model=ModelConfig(name=name)), source)
     assert sum(math.prod(shape.shape) for shape in model.shapes.values()) == stated["parameters"]
     assert all(known_source(other) is not None for other in stated["same_shape"])
 
@@ -199,7 +199,7 @@ def test_changes_that_cannot_be_built_are_passed_over():
 class Stricter(Estimator):
     """Says that microbatches above 8 need twenty times the estimate."""
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         answers = super().programs(task, asked)
         if task.config.batch.microbatch_size <= 8:
             return answers
@@ -253,7 +253,7 @@ class Scaled(Estimator):
     def formula_only(self) -> Estimator:
         return Estimator(platform=self.platform, available_bytes=self.available_bytes)
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
         self.asked.append((task.config.data.max_length, task.config.batch.microbatch_size))
         answers = self.formula_only().programs(task, asked)
         return [
@@ -393,7 +393,7 @@ def test_the_preset_for_two_t4s_fits_without_findings():
     assert plan["verdict"] in ("fits", "tight")
     assert plan["findings"] == []
     assert plan["time"]["tokens"] == 32_768
-    assert plan["disk"]["need_bytes"] == pytest.approx(most_at_once(config) * 235e6, rel=0.01)
+    assert plan["disk"]["need_bytes"] == pytest.approx(max_checkpoints(config) * 235e6, rel=0.01)
 
 
 CASE = (
@@ -434,8 +434,8 @@ def test_the_formula_of_drawing_is_near_this_compiler():
     from jax import devices
 
     from trainer.loop.mesh import build_mesh
-    from trainer.loop.rolling_out import rollout_programs
-    from trainer.model.files.known import planned_source
+    from trainer.loop.rollouts import rollout_programs
+    from trainer.model.source import resolve_for_planning
 
     config = replace(
         QWEN,
@@ -446,7 +446,7 @@ def test_the_formula_of_drawing_is_near_this_compiler():
         objective=replace(QWEN.objective, max_completion_tokens=64),
         batch=BatchConfig(microbatch_size=32),
     )
-    task = Task.of(config, planned_source("demo", None), build_mesh(devices("cpu")[:1]), platform="cpu")
+    task = Task.of(config, resolve_for_planning("demo", None), build_mesh(devices("cpu")[:1]), platform="cpu")
     parts = estimate(task, platform="cpu")["rollout"]
     compiled = max(each.compile().peak_bytes or 0 for each in rollout_programs(task).values())
     estimated = sum(part.bytes for part in parts if part.name != "opt_state")

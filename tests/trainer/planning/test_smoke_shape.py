@@ -16,8 +16,7 @@ from evidence.targets import load_target
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
-from trainer.model.files.known import known_source
-from trainer.model.files.shrinking import made_small, shrunk
+from trainer.model.source import describe_shrinking, known_source, shrink
 from trainer.planning.smoke_shape import resolve_shape
 from trainer.recorder.progress import Watch
 from trainer.run import run
@@ -116,19 +115,19 @@ def test_on_the_machine_that_it_is_for_a_large_model_is_rehearsed_itself(large: 
 def test_what_is_made_small_keeps_its_kind(name: str):
     source = known_source(name)
     assert source is not None
-    own, small = source.spec, shrunk(source).spec
+    own, small = source.spec, shrink(source).spec
     kept = ("family", "vocab", "head_dim", "norm", "activation", "tied_head", "attention_bias", "max_positions")
     assert [getattr(small, field) for field in kept] == [getattr(own, field) for field in kept]
     assert set(small.blocks) == set(own.blocks)
     assert small.heads / small.kv_heads == own.heads / own.kv_heads
     assert (small.embed, small.layers < own.layers) == (128, True)
-    assert shrunk(shrunk(source)) == shrunk(source)
+    assert shrink(shrink(source)) == shrink(source)
 
 
 def test_a_gpt2_made_small_is_as_wide_as_its_heads(large: Path):
     source = known_source("openai-community/gpt2")
     assert source is not None
-    small = shrunk(source)
+    small = shrink(source)
     assert (small.spec.embed, small.spec.heads, small.spec.head_dim, small.spec.layers) == (128, 2, 64, 2)
     assert small.spec == spec_from_config(small.config)
-    assert {each["size"]: each["made"] for each in made_small(small)}["mlp"] == 512
+    assert {each["size"]: each["made"] for each in describe_shrinking(small)}["mlp"] == 512

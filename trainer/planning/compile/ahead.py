@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trainer.config.tree import Config, document_of
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.planning.compile.buffers import Buffer, CompiledMemory
 from trainer.planning.compile.machines import Machine
 
@@ -91,7 +91,7 @@ class Compiler:
         config: Config,
         machine: Machine,
         *,
-        asked: Asked | None = None,
+        asked: EvalShape | None = None,
         limit_seconds: float = LIMIT_SECONDS,
     ) -> CompilerAnswer:
         """Compile one program of a run from shapes; no weights are read.

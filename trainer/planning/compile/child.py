@@ -21,11 +21,11 @@ from typing import Any
 import jax
 
 from trainer.config.tree import config_of
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
-from trainer.model.files.known import planned_source
+from trainer.model.source import resolve_for_planning
 from trainer.planning.compile import cache
 from trainer.planning.compile.buffers import is_complete, read_memory
 from trainer.planning.out_of_memory import parse
@@ -58,11 +58,11 @@ def list_devices(machine: dict[str, Any]) -> list[Any]:
 def compile_order(order: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Lower the program of an order and compile it, unless the cache has its answer."""
     config, machine = config_of(order["config"]), order["machine"]
-    source = planned_source(config.model.name, config.model.revision)
+    source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(
         config, source, build_mesh(list_devices(machine)[: machine["devices"]]), platform=machine["platform"]
     )
-    asked = Asked(**order["asked"]) if order["asked"] else None
+    asked = EvalShape(**order["asked"]) if order["asked"] else None
     program = programs_of(task, asked=asked)[order["program"]]
     lowered = program.function.trace(*program.arguments, **program.settings).lower()
     key = cache.cache_key(lowered.as_text(), machine=machine, options=task.compiler_options)
