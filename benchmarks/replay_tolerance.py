@@ -77,12 +77,12 @@ def trained(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
     from trainer.planning.devices import choose_devices
-    from trainer.replay.repetition import RepeatedRows
+    from trainer.replay.repetition import InMemoryRecorder
 
     config = config_of(model, compute)
     task, data = read_inputs(config, choose_devices("cpu", 1))
     states, frozen = initial_state(task)
-    kept = RepeatedRows()
+    kept = InMemoryRecorder()
     loop = Loop(
         task=task,
         step=compiled_steps(task, data.source.lengths_in_use),

@@ -16,7 +16,7 @@ from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.subject import subject_of
-from trainer.replay.place import config_here
+from trainer.replay.place import replay_config
 from trainer.replay.replay import ReplayRequest
 
 CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
@@ -68,6 +68,6 @@ def test_a_repetition_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_pat
     def repeated(memory: dict[str, str]) -> str:
         manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
         run = SimpleNamespace(manifest=manifest, config=CONFIG)
-        return config_here(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
 
     assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

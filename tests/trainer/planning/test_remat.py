@@ -17,7 +17,7 @@ from trainer.objectives import objective_of
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimates
 from trainer.planning.remat import with_remat
-from trainer.replay.place import config_here
+from trainer.replay.place import replay_config
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.run import RunRequest
 
@@ -74,4 +74,4 @@ def test_a_run_states_what_became_of_auto_and_is_repeated_so(config: Config, ord
     assert carried_out(order) == 0
     assert manifest_of(order.folder)["training"]["remat"] == "none"
     assert errors_of(order.folder) == []
-    assert config_here(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"
+    assert replay_config(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"

@@ -28,11 +28,9 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps
-from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import read_recorded
-from trainer.replay.repetition import Repetition
-from trainer.replay.states import States, frozen_of
+from trainer.replay.repetition import RecordedStates, Repetition
 from trainer.run import RunRequest, run
 
 pytestmark = pytest.mark.slow
@@ -112,16 +110,11 @@ def test_it_is_repeated_bit_for_bit(way: str, tmp_path: Path):
         assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
     found = read_recorded(tmp_path / "run")
     task, data = inputs_of(config)
-    states = States(run=found, task=task, frozen=frozen_of(task))
+    states = RecordedStates(run=found, task=task)
     repetition = Repetition(
-        run=found,
-        task=task,
-        steps=compiled_steps(task, data.source.lengths_in_use),
-        source=data.source,
         states=states,
-        stop=StopRequest(max_minutes=None),
-        is_exact=True,
-        progress=lambda done, total, loss: None,
+        data=data,
+        steps=compiled_steps(task, data.source.lengths_in_use),
     )
     assert [(each.first_step, each.last_step) for each in found.segments] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert sorted(found.params) == [0, 4]
@@ -130,5 +123,5 @@ def test_it_is_repeated_bit_for_bit(way: str, tmp_path: Path):
     assert [(each.verdict, each.difference) for each in came] == [("identical", "")] * 4
     again = list(repetition.repeat(found.segments[2]))
     assert [(each.segment.number, each.verdict) for each in again] == [(2, "identical")]
-    assert states.remarks == []
+    assert states.warnings == []
     assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from forging import forged, read_manifest, read_rows
+from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
 
 from evidence import layout
@@ -24,15 +24,8 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
-    BatchConfig,
     CheckpointConfig,
     Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
     RecordingConfig,
 )
 from trainer.loop.loop import Loop
@@ -42,33 +35,20 @@ from trainer.loop.state import initial_state
 from trainer.loop.task import Task
 from trainer.model.params import params_sha256
 from trainer.objectives.data import Data
-from trainer.recorder.progress import Watch
 from trainer.replay import repetition
 from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import RepeatedRows, Repetition, SegmentResult
+from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult
 from trainer.replay.replay import replay
-from trainer.replay.states import States, frozen_of
-from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay
-
-ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
 
 
 def config_of(folder: Path) -> Config:
-    items = folder / "items.jsonl"
-    items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
-    return Config(
-        name="chained",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=96),
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
-        batch=BatchConfig(microbatch_size=2),
-        mesh=MeshConfig(device="cpu", devices=1),
+    return small_config(
+        folder,
+        steps=8,
         checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
         recording=RecordingConfig(chain_every_steps=2, states_mib=0),
-        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=8),
     )
 
 
@@ -76,10 +56,7 @@ def config_of(folder: Path) -> Config:
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
     root = tmp_path_factory.mktemp("replay")
-    with Watch(quiet=True) as watch:
-        config = config_of(root)
-        assert run(RunRequest(config=config, folder=root / "honest", command=["trainproof"]), watch) == 0
-    return root / "honest"
+    return record(config_of(root), root / "honest")
 
 
 class Shop:
@@ -94,14 +71,10 @@ class Shop:
         """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
         found = read_recorded(folder)
         repeating = Repetition(
-            run=found,
-            task=self.task,
+            states=RecordedStates(run=found, task=self.task),
+            data=self.data,
             steps=self.steps,
-            source=self.data.source,
-            states=States(run=found, task=self.task, frozen=frozen_of(self.task)),
-            stop=StopRequest(max_minutes=None),
             is_exact=is_exact,
-            progress=lambda done, total, loss: None,
         )
         for segment in found.segments:
             if segment.number not in repeating.found:
@@ -116,10 +89,10 @@ def shop(honest: Path) -> Shop:
 
 def trained(
     config: Config, task: Task, data: Data, steps: Steps, *, to: int, begin: Any = None
-) -> tuple[RepeatedRows, Any]:
+) -> tuple[InMemoryRecorder, Any]:
     """Return rows and hashes of states of a training that is not recorded, and its last state."""
     states, frozen = ([begin], {}) if begin is not None else initial_state(task)
-    kept = RepeatedRows()
+    kept = InMemoryRecorder()
     loop = Loop(
         task=task,
         step=steps,
@@ -138,7 +111,7 @@ def trained(
     return kept, outcome.state
 
 
-def with_times_of(rows: list[dict], made: list[dict]) -> list[dict]:
+def with_machine_fields(rows: list[dict], made: list[dict]) -> list[dict]:
     """Return rows as made, with the times and speeds of a real run."""
     clock = ("step_seconds", "tokens_per_second", "device_memory_bytes", "time", "tokens_seen", "padding_fraction")
     return [{**made_row, **{key: row[key] for key in clock}} for row, made_row in zip(rows, made, strict=True)]
@@ -156,19 +129,8 @@ def findings(folder: Path) -> list[str]:
     return [f"{each.code} {each.what}" for each in check_run(read_run(folder)).findings if each.severity == "error"]
 
 
-def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:
-    events: list[dict] = []
-    receipt, code = replay(ReplayRequest(folder=folder, **more), lambda line: None, events.append)
-    return receipt, code, events
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-
-
 def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Path, tmp_path: Path):
-    receipt, code, events = asked(honest, whole=True)
+    receipt, code, events = replay_run(honest, whole=True)
     assert code == 0
     assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
     assert [(each["first_step"], each["last_step"]) for each in receipt["covered"]["segments"]] == [
@@ -203,7 +165,7 @@ def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repea
     items = honest.parent / "items.jsonl"
     away = items.rename(items.with_suffix(".away"))
     try:
-        receipt, code, _ = asked(honest, segments=0, items=2)
+        receipt, code, _ = replay_run(honest, segments=0, items=2)
     finally:
         away.rename(items)
     assert code == 0
@@ -214,7 +176,7 @@ def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repea
 
 @pytest.mark.slow
 def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
-    receipt, code, _ = asked(honest, segments=1, items=0, seed=5)
+    receipt, code, _ = replay_run(honest, segments=1, items=0, seed=5)
     assert code == 0
     verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
     # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
@@ -222,7 +184,7 @@ def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(hones
 
 
 def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_kept_parameters(copy: Path):
-    receipt, code, _ = asked(copy, segments=1, items=2)
+    receipt, code, _ = replay_run(copy, segments=1, items=2)
     assert code == 0
     assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 12 of 12 answers: identical."
     assert receipt["covered"]["items"] | {"differences": []} == {
@@ -247,8 +209,7 @@ def test_an_edited_loss_that_fits_everywhere_is_found(copy: Path, shop: Shop):
     assert [each.verdict for each in came] == ["identical"] * 3 + ["different", "identical"]
     assert came[3].difference == (
         f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. The "
-        "state after step 6 is the one that the chain states, so the run did train so, and the row is not what it "
-        "measured."
+        "state after step 6 is the one in the chain, so the row is not what training measured."
     )
 
 
@@ -266,21 +227,21 @@ def test_a_swapped_checkpoint_is_not_begun_from_and_one_in_the_chain_too_is_foun
     for step, taken_from in ((3, 6), (6, 6), (8, 8)):
         shutil.copytree(honest / layout.CHECKPOINTS / str(taken_from), copy / layout.CHECKPOINTS / str(step))
     found = read_recorded(copy)
-    states = States(run=found, task=shop.task, frozen={})
-    assert states.at(3) is None
-    assert states.remarks == ["the checkpoint at step 3 is not the state that the chain states there"]
-    assert states.at(6) is not None
+    states = RecordedStates(run=found, task=shop.task)
+    assert states.load(3) is None
+    assert states.warnings == ["the checkpoint at step 3 is not the state in the chain"]
+    assert states.load(6) is not None
     # The chain states what lies there now: the segment that ends there differs, and so does the one that begins there.
     forged(copy, states={3: found.states[6]})
     came = {each.segment.number: each for each in shop.repeated(copy)}
     assert came[1].verdict == "different"
     assert came[1].difference == (
-        "The state after step 3 is not the one that the chain states, while every row before it is: the update of step "
-        "3 was another one (optimizer, learning rate, clipping or rounding)."
+        "The state after step 3 is not the one in the chain, although every row up to it is equal: the update of step "
+        "3 differs (optimizer, learning rate, clipping or rounding)."
     )
 
 
-def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[RepeatedRows, Any]:
+def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[InMemoryRecorder, Any]:
     task, data = inputs_of(config)
     steps = (
         shop.steps if config.optimizer == shop.config.optimizer else compiled_steps(task, data.source.lengths_in_use)
@@ -291,7 +252,7 @@ def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[Repeated
 @pytest.mark.slow
 def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, data=replace(shop.config.data, shuffle=False)))
-    rows = with_times_of(read_rows(copy), kept.rows)
+    rows = with_machine_fields(read_rows(copy), kept.rows)
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     [first] = shop.repeated(copy)
     assert first.verdict == "different"
@@ -305,7 +266,7 @@ def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Pa
     task, data = inputs_of(faster)
     kept, state = trained(faster, task, data, compiled_steps(task, data.source.lengths_in_use), to=8, begin=at_four)
     honest_rows = read_rows(copy)
-    rows = honest_rows[:4] + with_times_of(honest_rows[4:], [row | {"learning_rate": 1e-2} for row in kept.rows])
+    rows = honest_rows[:4] + with_machine_fields(honest_rows[4:], [row | {"learning_rate": 1e-2} for row in kept.rows])
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     came = shop.repeated(copy)
     assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
@@ -330,7 +291,7 @@ def test_skipped_steps_are_found(copy: Path, shop: Shop):
 def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop):
     kept, state = other_training(shop, replace(shop.config, seed=7))
     rows = read_rows(copy)
-    rows = rows[:4] + with_times_of(rows[4:], kept.rows[4:])
+    rows = rows[:4] + with_machine_fields(rows[4:], kept.rows[4:])
     states = {step: sha256 for step, sha256 in kept.states.items() if step > 4}
     forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
     came = shop.repeated(copy)
@@ -344,7 +305,7 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
     dataset = read_manifest(copy)["dataset"]
     forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
-    receipt, code, _ = asked(copy, segments=0, items=6)
+    receipt, code, _ = replay_run(copy, segments=0, items=6)
     assert code == 1
     assert receipt["result"] == "different"
     assert receipt["covered"]["items"]["different"] == 1
@@ -363,16 +324,10 @@ def test_another_way_of_asking_is_found(copy: Path):
     summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
     path.write_text(json.dumps(summary), "utf-8")
     forged(copy)
-    receipt, code, _ = asked(copy, segments=0, items=1)
+    receipt, code, _ = replay_run(copy, segments=0, items=1)
     assert code == 1
     assert any(each.startswith("generation.prompt_template is ") for each in receipt["covered"]["start"]["differences"])
     assert receipt["covered"]["items"]["trained"] == 1
-
-
-def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
-    with pytest.raises(ProblemError) as caught:
-        act()
-    return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]
 
 
 def test_other_versions_are_refused_and_anyway_held_to_a_tolerance(copy: Path):
@@ -380,27 +335,27 @@ def test_other_versions_are_refused_and_anyway_held_to_a_tolerance(copy: Path):
     packages = manifest["environment"]["packages"]
     here = packages["jax"]
     forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
-    code, said = refusal(lambda: asked(copy))
+    code, said = refusal(lambda: replay_run(copy))
     assert (code, said) == (3, [f"TP761 The run used jax 0.1.2; here it is {here}."])
-    receipt, code, _ = asked(copy, segments=0, items=0, anyway=True)
+    receipt, code, _ = replay_run(copy, segments=0, items=0, anyway=True)
     assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     forged(copy, manifest={"devices": {"platform": "tpu", "kind": "TPU v5 lite", "count": 8}})
-    code, said = refusal(lambda: asked(copy))
-    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); here there is 8 × cpu (cpu)."])
+    code, said = refusal(lambda: replay_run(copy))
+    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."])
     forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
     other = tmp_path / "other.jsonl"
     other.write_text(
         '{"prompt": "1 + 1?", "steps": [{"i": 0, "type": "compute", "content": "Add."}], "final_answer": "2"}\n'
     )
-    code, said = refusal(lambda: asked(copy, dataset=str(other)))
+    code, said = refusal(lambda: replay_run(copy, dataset=str(other)))
     assert code == 3
     stated = read_manifest(copy)["dataset"]["sha256"]
     assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
-    assert said[0].endswith(f"; the run learned from {stated}.")
-    code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
+    assert said[0].endswith(f"; the run was trained on {stated}.")
+    code, said = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
     assert code == 3
     assert "not-there.jsonl" in said[0]
 
@@ -410,7 +365,7 @@ def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
     config["model"]["name"] = "/home/somebody/their-model"
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
     with pytest.raises(ProblemError) as caught:
-        asked(copy)
+        replay_run(copy)
     [problem] = caught.value.problems
     assert (caught.value.exit_code, problem.code) == (3, "TP040")
     assert problem.next.endswith("name its folder with --model.")
@@ -421,8 +376,8 @@ def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
     rows = read_rows(copy)
     rows[-1]["step"] = 10**15
     (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000; config.yaml ends at step 8."
-    assert refusal(lambda: asked(copy)) == (2, [said])
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
+    assert refusal(lambda: replay_run(copy)) == (2, [said])
 
 
 @pytest.mark.slow
@@ -431,12 +386,12 @@ def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
     config = yaml.safe_load((copy / layout.CONFIG).read_text())
     config["evaluation"]["eval_set"] = None
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
-    honest = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    honest = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (honest["trained"], honest["different"]) == (6, 0)
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
-    other = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    other = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (other["trained"], other["different"]) == (6, 1)
 
 
@@ -446,14 +401,14 @@ def test_what_is_no_file_in_place_of_the_parameters_is_not_read(kind: str, copy:
     path.unlink()
     {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](path)
     shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
-    receipt, code, _ = asked(copy, segments=0)
+    receipt, code, _ = replay_run(copy, segments=0)
     assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
-    assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
+    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
     (copy / layout.METRICS).unlink()
-    assert refusal(lambda: asked(copy)) == (2, ["TP760 metrics.jsonl cannot be read, or is not there."])
+    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
 
 
 @pytest.mark.slow
@@ -474,7 +429,7 @@ def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path
 def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Shop):
     slower = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=0.98e-2))
     kept, state = other_training(shop, slower)
-    rows = with_times_of(read_rows(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
+    rows = with_machine_fields(read_rows(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
     forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
     [first] = shop.repeated(copy, is_exact=False)
     assert first.verdict == "different"
@@ -482,10 +437,10 @@ def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Sho
 
 @pytest.mark.slow
 def test_time_that_is_over_leaves_what_was_covered(copy: Path):
-    receipt, code, _ = asked(copy, segments=9, items=0)
+    receipt, code, _ = replay_run(copy, segments=9, items=0)
     assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")
-    code, said = refusal(lambda: asked(copy, items=0, minutes=0))
-    assert (code, said) == (3, ["TP760 The time was over before a step was repeated."])
+    code, said = refusal(lambda: replay_run(copy, items=0, minutes=0))
+    assert (code, said) == (3, ["TP760 Time limit reached before any step was replayed."])
 
 
 def test_a_signal_ends_it_with_what_was_covered(copy: Path):
@@ -507,7 +462,7 @@ def test_a_signal_ends_it_with_what_was_covered(copy: Path):
         (6, 8, "not tried"),
     ]
     assert receipt["said"] == (
-        "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. It was stopped before its end."
+        "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. Stopped before its end."
     )
 
 
@@ -535,7 +490,7 @@ def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
 def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch):
     """The table is cut to three steps, so that the run's eight reach beyond it."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((3, 0.0),), "grad_norm": ((3, 0.0),)})
-    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
     rows = read_rows(copy)
     for row in rows[4:]:
         row["loss"] *= 1.01
@@ -567,7 +522,7 @@ def test_on_another_processor_each_segment_is_judged_from_its_own_state(
 ):
     """As above, with the checkpoints of the steps 3 and 6: there both have a common state again."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((1, 0.0),), "grad_norm": ((1, 0.0),)})
-    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
     folder = shutil.copytree(honest, tmp_path / "honest")
     rows = read_rows(folder)
     rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
