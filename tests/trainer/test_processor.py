@@ -126,7 +126,7 @@ def test_bits_are_demanded_by_the_level_and_not_by_the_name(on):
     assert exact
     assert "CPU model 17 recorded, 1 here" in remarks
     assert not fitness(native, "native")[0]
-    assert "instruction set native recorded, x86-64-v3 here" in fitness(native, "x86-64-v3")[1]
+    assert "CPU compiled_for native recorded, x86-64-v3 here" in fitness(native, "x86-64-v3")[1]
     on(described(ZEN_4, model=17))
     assert fitness(native, "native") == (True, [])
     assert not fitness(native | {"cpu_count": 64}, "native")[0]
@@ -149,7 +149,7 @@ def test_a_level_that_is_not_to_be_had_here_is_held_to_the_tolerance(on):
     exact, remarks = fitness(portable, "x86-64-v3")
     assert not exact
     why = "this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe"
-    assert f"instruction set x86-64-v3 recorded, native ({why}) here" in remarks
+    assert f"CPU compiled_for x86-64-v3 recorded, native ({why}) here" in remarks
 
 
 def settings(*chosen: str) -> Config:

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 FLOOR = 1e-6
-"""Smallest denominator of a relative difference, so that two values near 0 are not far apart."""
+"""Smallest denominator of a relative difference."""
 
 MACHINE_FIELDS = frozenset(
     {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
@@ -103,13 +103,7 @@ def load_tolerance(compute: str) -> Tolerance:
 def row_differences(
     recorded: Mapping[str, Any], replayed: Mapping[str, Any], *, is_whole: bool
 ) -> Iterator[FieldDifference]:
-    """Yield the recorded fields of a row that differ in any bit, those of the data first.
-
-    Args:
-        recorded: Row of the run.
-        replayed: Row of the replay; empty if it has none.
-        is_whole: Whether both rows average over the same steps.
-    """
+    """Yield the recorded fields of a row that differ in any bit; averages are compared only if `is_whole`."""
     for field in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
         if field == "tokens_seen" and "padding_fraction" not in recorded:
             continue  # rows of earlier versions count padding too
@@ -124,14 +118,7 @@ def row_differences(
 def describe_difference(
     differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int
 ) -> str:
-    """Describe where a segment first differs, with both values.
-
-    Args:
-        differences: Differences of its rows, in order.
-        is_same_state: Whether the last state is the recorded one, or None if none is recorded.
-        agreed: Last step up to which all rows are equal.
-        step: Last step of the segment.
-    """
+    """Describe the first difference of a segment that ends with `step` and whose rows are equal up to step `agreed`."""
     if not differences:
         where = f"step {step}" if step == agreed + 1 else f"steps {agreed + 1} to {step}"
         return (

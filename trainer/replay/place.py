@@ -36,7 +36,7 @@ from trainer.model.params import Params
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import NATIVE, Level, environment, level_of
+from trainer.recorder.environment import NATIVE, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 
 DECISIVE = {
@@ -44,6 +44,11 @@ DECISIVE = {
     "flags": ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION"),
 }
 """Packages and environment variables that change the bits of a training step."""
+
+PROCESSOR = frozenset(
+    {"cpu", "cpu_count", "CPU family", "CPU model", "CPU stepping", "CPU instructions", "CPU compiled_for"}
+)
+"""Facts about a CPU that may change the last bits."""
 
 NOT_COMPARED = frozenset(
     {"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"}
@@ -75,81 +80,52 @@ class EnvironmentComparison:
 def compare_environment(
     manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, file: str
 ) -> EnvironmentComparison:
-    """Compare software, devices and processor with those of a run.
+    """Compare software, devices and processor with those in the manifest of a run.
 
-    Args:
-        manifest: Manifest of the run.
-        devices: Devices of the replay.
-        cpu_isa: Setting `precision.cpu_isa` of the run.
-        file: Run folder, for problems.
+    `cpu_isa` is the run's setting `precision.cpu_isa`, and `file` names the run in problems.
     """
     level = level_of(cpu_isa) if devices.platform == "cpu" else None
-    recorded, here = manifest["environment"], environment(level.name if level else None)
-    refusals = [*_software_problems(recorded, here, file), *_device_problems(manifest["devices"], devices, file)]
-    packages = sorted({*recorded["packages"], *here["packages"]} - {*DECISIVE["packages"]})
-    commits = [(commit or "")[:12] or None for commit in (manifest["code"]["commit"], code_identity()["commit"])]
-    pairs = [
-        *((name, recorded["packages"].get(name), here["packages"].get(name)) for name in packages),
-        ("python", recorded["python"], here["python"]),
-        ("operating system", recorded["os"], here["os"]),
-        ("trainproof commit", *commits),
-    ]
-    notes = [_note(*each) for each in pairs if each[1] != each[2]]
-    processor_notes, is_alike = _compare_processors(recorded, here, level) if level else ([], True)
-    reason = "other versions" if refusals else "" if is_alike else "another processor"
-    return EnvironmentComparison(refusals=tuple(refusals), notes=(*notes, *processor_notes), tolerance_reason=reason)
+    recorded = _facts(manifest["environment"], manifest["code"])
+    here = _facts(environment(level.name if level else None), code_identity())
+    if level and level.why:  # the reason is not recorded, so that an unsupported level always counts as a difference
+        here["CPU compiled_for"] = f"{level.name} ({level.why})"
+    differing = {name for name in {**recorded, **here} if recorded.get(name) != here.get(name)}
+    refusals = []
+    for group, names in DECISIVE.items():
+        for name in (each for each in names if each in differing):
+            what = f"The run used {name} {recorded.get(name, '(none)')}; here it is {here.get(name, '(none)')}."
+            refusals.append(problem_of("TP761", file=file, pointer=f"/environment/{group}/{name}", what=what))
+    there = manifest["devices"]
+    before = f"{there['count']} × {there['kind']} ({there['platform']})"
+    now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
+    if before != now:
+        what, then = f"The run used {before}; this machine has {now}.", None
+        if there["platform"] == devices.platform == "cpu":
+            then = f'Set XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}" for as many CPU devices.'
+        refusals.append(problem_of("TP762", file=file, pointer="/devices", what=what, next=then))
+    # Programs compiled for a named level give the same bits on every CPU that supports it. Others depend on the CPU's
+    # instructions and the number of threads. The name of a CPU is not enough: some "AMD EPYC" have AVX-512.
+    is_portable = level is not None and recorded.get("CPU compiled_for") == level.name != NATIVE
+    is_alike = level is None or is_portable or differing.isdisjoint(PROCESSOR)
+    ignored = {*DECISIVE["packages"], *DECISIVE["flags"], *(PROCESSOR if level is None else ())}
+    return EnvironmentComparison(
+        refusals=tuple(refusals),
+        notes=tuple(_note(name, recorded.get(name), here.get(name)) for name in sorted(differing - ignored)),
+        tolerance_reason="other versions" if refusals else "" if is_alike else "another processor",
+    )
 
 
-def _compare_processors(recorded: Mapping[str, Any], here: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
-    """Return differences of the CPU, and whether it must give the same bits.
-
-    Programs compiled for a named instruction set level give the same bits on every processor that supports it. Others
-    depend on the processor's instructions and the number of threads. The name of a processor is not enough: "AMD EPYC"
-    has AVX-512 on one machine and not on the next.
-    """
-    before, now = recorded.get("processor", {}), here["processor"]
-    pairs = [
-        ("CPU", recorded.get("cpu"), here.get("cpu")),
-        ("number of CPUs", recorded["cpu_count"], here["cpu_count"]),
-        *((f"CPU {key}", before.get(key), now.get(key)) for key in ("family", "model", "stepping")),
-        ("CPU instructions", *(_instructions(each) for each in (before, now))),
-        # The reason for an unsupported level is not recorded, so that it always counts as a difference.
-        ("instruction set", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
-    ]
-    notes = [_note(*each) for each in pairs if each[1] != each[2]]
-    return notes, before.get("compiled_for") == level.name != NATIVE or not notes
-
-
-def _instructions(processor: Mapping[str, Any]) -> str | None:
-    instructions = processor.get("instructions")
-    return None if instructions is None else " ".join(instructions) or "none"
+def _facts(environment: Mapping[str, Any], code: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an environment by name, without empty ones."""
+    facts = {name: value for name, value in environment.items() if not isinstance(value, dict)}
+    facts |= {f"CPU {name}": value for name, value in environment.get("processor", {}).items()}
+    facts |= environment["packages"] | environment["flags"] | {"trainproof commit": (code["commit"] or "")[:12]}
+    return {name: value for name, value in facts.items() if name != "memory_bytes" and value not in (None, "")}
 
 
 def _note(name: str, recorded: Any, here: Any) -> str:
-    before = "not recorded" if recorded is None else f"{recorded} recorded"
-    return f"{name} {before}, {'none' if here is None else here} here"
-
-
-def _software_problems(recorded: Mapping[str, Any], here: Mapping[str, Any], file: str) -> Iterator[Problem]:
-    for group, names in DECISIVE.items():
-        for name in names:
-            before, now = recorded[group].get(name), here[group].get(name)
-            if before != now:
-                what = f"The run used {name} {before or '(none)'}; here it is {now or '(none)'}."
-                yield problem_of("TP761", file=file, pointer=f"/environment/{group}/{name}", what=what)
-
-
-def _device_problems(recorded: Mapping[str, Any], devices: Devices, file: str) -> Iterator[Problem]:
-    before = f"{recorded['count']} × {recorded['kind']} ({recorded['platform']})"
-    now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
-    if before == now:
-        return
-    what = f"The run used {before}; this machine has {now}."
-    if recorded["platform"] == devices.platform == "cpu":
-        then = f'Set XLA_FLAGS="--xla_force_host_platform_device_count={recorded["count"]}" for as many CPU devices.'
-        yield problem_of("TP762", file=file, pointer="/devices", what=what, next=then)
-    else:
-        yield problem_of("TP762", file=file, pointer="/devices", what=what)
+    before, now = (" ".join(value) or "none" if isinstance(value, list) else value for value in (recorded, here))
+    return f"{name} {'not' if before is None else before} recorded, {'none' if now is None else now} here"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,15 +212,7 @@ def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
 def start_differences(
     run: RecordedRun, setup: ReplaySetup, steps: Steps, state: TrainState, frozen: Params
 ) -> Iterator[str]:
-    """Yield the recorded facts about model, program and data that differ here before the first step.
-
-    Args:
-        run: The recorded run.
-        setup: Inputs of the replay.
-        steps: Its compiled training steps.
-        state: State before the first step.
-        frozen: Parameters that are not trained.
-    """
+    """Yield the recorded facts about model, program and data that differ in the state before the first step."""
     task, data = setup.task, setup.data
     of_model, weights = without_reference(frozen), run.manifest["model"]["weights"]
     here = {

@@ -45,18 +45,12 @@ class ReplayRequest:
     """Model on this machine, or None for the configured one."""
 
     def with_seed(self) -> ReplayRequest:
-        """Return the request with a random seed if it has none."""
+        """Return the request with its seed, or with a random one."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(MAX_SEED))
 
     def document(self) -> dict[str, Any]:
-        """Return the group `asked` of a receipt."""
-        return {
-            "whole": self.whole,
-            "segments": self.segments,
-            "items": self.items,
-            "minutes": self.minutes,
-            "seed": self.seed,
-        }
+        """Return the arguments for the receipt."""
+        return {name: getattr(self, name) for name in ("whole", "segments", "items", "minutes", "seed")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +79,7 @@ class RecordedRun:
 
     @property
     def first_step(self) -> int:
-        """Step after which the run begins: 0, or that of the checkpoint it was resumed from."""
+        """Step after which the run begins: 0, or the step it was resumed from."""
         return self.segments[0].first_step
 
     @property
@@ -101,8 +95,8 @@ def read_recorded(folder: Path) -> RecordedRun:
         ProblemError: exit code 2; the folder does not exist, or lacks a file that a replay needs.
     """
 
-    def unreadable(what: str, **more: str) -> ProblemError:
-        return ProblemError([problem_of("TP760", file=str(folder), what=what, **more)], exit_code=2)
+    def unreadable(what: str, then: str | None = None) -> ProblemError:
+        return ProblemError([problem_of("TP760", file=str(folder), what=what, next=then)], exit_code=2)
 
     run = read_existing_run(folder)
     manifest = run.manifest
@@ -110,7 +104,7 @@ def read_recorded(folder: Path) -> RecordedRun:
     missing = [name for name, value in files.items() if value is None]
     if missing or manifest is None:
         what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing or cannot be read."
-        raise unreadable(what, next=f"Run `trainproof check {folder}` to see what is wrong.")
+        raise unreadable(what, f"Run `trainproof check {folder}` to see what is wrong.")
     rows = {row["step"]: row for row in run.metrics or []}
     if not rows or manifest["model"] is None:
         what = "The run stopped before its first step was recorded."

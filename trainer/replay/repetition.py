@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -63,7 +63,7 @@ class RecordedStates:
 
     @cached_property
     def frozen(self) -> Params:
-        """Parameters that are not trained, initialized or loaded, with those of a reference model."""
+        """Frozen parameters, initialized or loaded, and the parameters of a reference model."""
         if not self.task.frozen:
             return {}
         trained, frozen = partition(self.task.model.method, initial_params(self.task))
@@ -97,18 +97,19 @@ class RecordedStates:
         return None
 
     def _candidates(self) -> Iterator[tuple[int, str, Callable[[], TrainState]]]:
-        """Yield step, name and reader of each state: those that were sent, those of the run, that of its parent."""
-        shapes = state_shapes(self.task)
-        folders = [] if self.sent is None else [(self.sent, "sent")]
-        for folder, kind in (*folders, (self.run.folder, "saved")):
-            for step in saved_state_steps(folder):
-                yield step, f"the state {kind} for step {step}", partial(read_state, state_path(folder, step), shapes)
-        for step in checkpoint_steps(self.run.folder):
-            yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, self.run.folder, step, shapes)
+        """Yield step, name and reader of each state that was sent or is in the folders of the run and its parent."""
+        shapes, own = state_shapes(self.task), self.run.folder
+        for folder, kind in ((self.sent, "sent"), (own, "saved")):
+            for step in [] if folder is None else saved_state_steps(folder):
+                name = f"the state {kind} for step {step}"
+                yield step, name, partial(read_state, state_path(folder or own, step), shapes)
+        checkpoints = [(own, step) for step in checkpoint_steps(own)]
         if (parent := self.run.manifest["parent"]) is not None:
-            step, folder = parent["step"], self.run.folder.resolve().parent / parent["run_id"]
-            if (folder / layout.CHECKPOINTS / str(step)).is_dir():
-                yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, folder, step, shapes)
+            folder = own.resolve().parent / parent["run_id"]
+            if (folder / layout.CHECKPOINTS / str(parent["step"])).is_dir():
+                checkpoints.append((folder, parent["step"]))
+        for folder, step in checkpoints:
+            yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, folder, step, shapes)
 
     def require_sent_states(self) -> None:
         """Check all states that the author sent against the chain.
@@ -117,16 +118,19 @@ class RecordedStates:
             ProblemError: exit code 3; a state cannot be read, or its hash is not the one in the chain.
         """
         problems = []
-        for step in [] if self.sent is None else saved_state_steps(self.sent):
+        if self.sent is None:
+            return
+        shapes = state_shapes(self.task)
+        for step in saved_state_steps(self.sent):
             expected = self.run.states.get(step)
             try:
-                found = state_sha256(to_stored(read_state(state_path(self.sent, step), state_shapes(self.task))))
+                found = state_sha256(to_stored(read_state(state_path(self.sent, step), shapes)))
             except (*UNREADABLE, SafetensorError) as error:
                 what = f"The state sent for step {step} cannot be read as one of this run: {error}."
             else:
                 if found == expected:
                     continue
-                chain = f"the chain has {expected}" if expected else "the chain has none at this step"
+                chain = f"the chain has {expected}" if expected else "the chain lacks this step"
                 what = f"The state sent for step {step} has the SHA-256 {found}; {chain}."
             problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
         if problems:
@@ -179,20 +183,10 @@ class InMemoryRecorder:
         """Keep the hash of a state."""
         self.states[step] = state_sha256
 
-    def rows_so_far(self) -> None:
-        """Return None: entries here have no hash of rows."""
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Write nothing; the row of a step has the scores and losses of its completions and answers."""
 
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Ignore an event."""
-
-    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Ignore completions of a rollout."""
-
-    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Ignore held-out answers; the row of the step has their score and loss."""
-
-    def sync(self) -> None:
-        """Do nothing."""
+    rows_so_far = log = completions = answers = sync = _ignore
 
 
 @dataclass(kw_only=True)
@@ -225,9 +219,9 @@ class Repetition:
         self.tolerance = load_tolerance(self.run.manifest["model"]["dtypes"]["compute"])
 
     def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
-        """Replay a segment, with those before it if it can only be reached through them, and yield each result.
+        """Replay a segment from the nearest available state and yield the result of each segment on the way.
 
-        Segments that cannot be reached, or that were interrupted, have no result.
+        Segments without a state before them, and interrupted ones, have no result.
         """
         available = [step for step in self.states.steps if step <= segment.first_step]
         if self._state is not None and self._step <= segment.first_step:
@@ -248,7 +242,7 @@ class Repetition:
                 self.found[each.number] = result
                 yield result
 
-    def state_at(self, step: int) -> TrainState | None:
+    def current_state(self, step: int) -> TrainState | None:
         """Return the current state if it is the one after a step, else None."""
         return self._state if self._step == step else None
 
@@ -266,7 +260,7 @@ class Repetition:
         return results
 
     def _repeat_one(self, segment: Segment) -> SegmentResult | None:
-        """Replay the segment that begins at the current state; return None if there is no state, or if interrupted."""
+        """Replay the segment that begins at the current state, or return None without a state or if interrupted."""
         if self._state is None:
             return None
         began, recorder = time.perf_counter(), InMemoryRecorder()
@@ -313,13 +307,9 @@ class Repetition:
     def _judge(
         self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, is_same: bool | None
     ) -> SegmentResult:
-        """Return the verdict on a segment, or on the first steps of it that can be judged.
+        """Return the verdict on a segment, or on its first steps if the later ones have no tolerance.
 
-        Args:
-            segment: The replayed segment.
-            rows: Its rows in the replay.
-            seconds: Duration of the replay.
-            is_same: Whether its last state is the recorded one, or None if none is recorded.
+        `is_same` is whether its last state is the recorded one, or None if none is recorded.
         """
         differences = self._differences(segment, rows)
         if not differences and is_same is not False:

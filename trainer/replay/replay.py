@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         say(f"environment differs (may not affect results): {note}")
     with StopRequest(max_minutes=request.minutes) as stop, explain_full_device(str(request.folder)):
         findings = _replay(run, setup, request, stop, say, tell)
-    if findings.is_empty:
-        raise ProblemError([findings.empty_problem()], exit_code=REFUSED)
+    findings.check()
     receipt = build_receipt(
         request.folder,
         "replay",
@@ -87,14 +87,14 @@ def _replay(
     say(f"compiling the training step for {len(setup.devices.list)} × {setup.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
     findings = ReplayFindings(run=run, draw=draw, tolerance_reason=setup.environment.tolerance_reason)
+    verify = partial(_verify, run=run, setup=setup, request=request, say=say, tell=tell)
 
     start = states.load(run.first_step)
     if start is not None:
         findings.start += start_differences(run, setup, steps, start, states.frozen)
         for difference in findings.start:
             say(f"the start differs: {difference}")
-        say(f"verifying {len(run.baseline)} answers of the untrained model")
-        findings.untrained = _verify(run, run.baseline, states.model_params(start), setup, request, tell)
+        findings.untrained = verify("untrained", run.baseline, states.model_params(start))
     del start  # frees its memory
 
     repetition = Repetition(
@@ -116,10 +116,9 @@ def _replay(
     findings.segments = repetition.results()
 
     if not stop.is_signalled and run.answers:
-        params = find_trained_params(run, states, repetition.state_at(run.last_step))
+        params = find_trained_params(run, states, repetition.current_state(run.last_step))
         if params is not None:
-            say(f"verifying {len(run.answers)} answers of the trained model")
-            findings.trained = _verify(run, run.answers, params, setup, request, tell)
+            findings.trained = verify("trained", run.answers, params)
     for warning in states.warnings:
         say(warning)
     findings.is_out_of_time = stop.reason() is not None
@@ -151,10 +150,9 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
 def segments_to_replay(
     run: RecordedRun, draw: Draw | None, states: RecordedStates, request: ReplayRequest
 ) -> Iterator[Segment]:
-    """Yield the segments to replay: all, or those of the selected parts that can be reached.
+    """Yield the segments to replay: all, or those of the selected parts with an available state.
 
-    If nothing was drawn, the first parts of the run take the place of drawn ones. With a time limit, all other segments
-    follow.
+    If nothing was drawn, the first parts of the run are replayed instead. With a time limit, all other segments follow.
     """
     if draw is None:
         yield from run.segments
@@ -196,14 +194,20 @@ def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainSt
 
 
 def _verify(
-    run: RecordedRun,
+    model: str,
     answers: Sequence[dict[str, Any]],
     params: Params,
+    *,
+    run: RecordedRun,
     setup: ReplaySetup,
     request: ReplayRequest,
+    say: Say,
     tell: Tell,
 ) -> Sequence[VerifiedAnswer]:
     """Regenerate the drawn answers of a model and check the others in one forward pass."""
+    if not answers:
+        return ()
+    say(f"verifying {len(answers)} answers of the {model} model")
     task, data = setup.task, setup.data
     if data.items is not None:
         items, scoring = data.items.file, data.scoring
@@ -224,16 +228,10 @@ def _verify(
 
 
 def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> str:
-    """Write states of a run that a judge requested, and return the hash of the run's manifest.
+    """Write the states of a run at some steps into a folder, and return the hash of the run's manifest.
 
-    Saved states are copied; others are trained again from the nearest state before them. All are written only if they
-    have the hash in the chain.
-
-    Args:
-        folder: Run folder.
-        steps: Steps of the states.
-        target: Folder to write the states to.
-        say: Prints a line.
+    Saved states are copied; others are trained again from the nearest state before them. A state is written only if it
+    has the hash in the chain.
 
     Raises:
         ProblemError: exit code 2; the chain has no state at a step. Exit code 3; the run cannot be replayed here, or
@@ -241,7 +239,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
     """
     run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:
-        what = f"The chain has no state at step {', '.join(map(str, unknown))}."
+        what = f"The chain lacks a state for step {', '.join(map(str, unknown))}."
         raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
     setup = prepare_replay(run, ReplayRequest(folder=folder))
     states = RecordedStates(run=run, task=setup.task)
@@ -262,7 +260,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
             continue
         for result in repetition.repeat(segment):
             say(f"{result.segment.name}: {result.verdict}")
-        state = repetition.state_at(step)
+        state = repetition.current_state(step)
         if state is None or state_sha256(to_stored(state)) != run.states[step]:
             what = f"The state of step {step} cannot be reproduced here: retraining leads to another hash."
             raise ProblemError([problem_of("TP764", file=str(folder), what=what)], exit_code=REFUSED)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evidence.proof.receipts import REPRODUCED
-from schemas.problems import Problem, problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items
+from trainer.loop.base import REFUSED
 from trainer.loop.chain import SegmentSpan, saved_state_steps, split_spans
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 from trainer.replay.repetition import SegmentResult
@@ -46,25 +47,20 @@ class Draw:
         return len(self.candidates) == len(self.parts[1:-1])
 
     def detection_probability(self, share: float) -> float:
-        """Return a lower bound of the probability that the draw detects a run with fabricated steps.
+        """Return a lower bound on the probability of detecting a run with a share of its steps fabricated.
 
-        Fabricated steps are assumed between the first and the last part, which are always replayed. With `T` steps
-        between, `F` of them false, and `m` steps in the shortest part, the next drawn part is an honest one after `i`
-        honest ones with probability at most `1 − F / (T − i m)`. For parts of equal length this is the hypergeometric
-        distribution, `C(N − f, k) / C(N, k)` for `k` of `N` parts of which `f` are false (W. Feller, An Introduction to
-        Probability Theory and Its Applications, vol. 1, 3rd ed., §II.6).
+        The first and the last part are always replayed, so fabricated steps are assumed between them. With `T` steps
+        between, `F` fabricated, and `m` in the shortest part, another honest part is drawn after `i` honest ones with
+        probability at most `1 − F / (T − i m)`. For equal parts this is the hypergeometric distribution,
+        `C(N − f, k) / C(N, k)` for `k` drawn and `f` false parts among `N` (W. Feller, An Introduction to Probability
+        Theory and Its Applications, vol. 1, 3rd ed., §II.6).
+
+        The probability is 0 unless every part between could be drawn, because the author knows which ones could.
 
         Example:
-            2,000 steps in 20 parts of 100, 18 of them between the first and the last. Three are drawn, half of all
-            steps is fabricated: 10 of the 18 parts are false. All three are honest with probability
-            8/18 · 7/17 · 6/16 = 0.069, so the run is detected with 0.931; with five drawn parts
-            1 − 8·7·6·5·4 / (18·17·16·15·14) = 0.993.
-
-        Args:
-            share: Fabricated share of all steps, above 0 to 1. Steps that do not fit between are in the first or last.
-
-        Returns:
-            The probability, or 0 unless every part between could be drawn: the author knows which ones could.
+            2,000 steps in 20 parts, 18 of them between the first and the last. With half of all steps fabricated, 10 of
+            the 18 are false. Three drawn parts are all honest with probability 8/18 · 7/17 · 6/16 = 0.069, so the run
+            is detected with 0.931; five drawn parts detect it with 1 − 8·7·6·5·4 / (18·17·16·15·14) = 0.993.
         """
         if not self.is_complete:
             return 0.0
@@ -81,7 +77,7 @@ class Draw:
         """What was drawn and what that is worth, for messages."""
         between = len(self.parts[1:-1])
         if not between:
-            return "The run has no parts between the first and the last, so nothing is drawn."
+            return "The run has no parts between the first and the last, so there is nothing to draw."
         if self.is_complete:
             percent = math.floor(1000 * self.detection_probability(0.5)) / 10
             return (
@@ -97,11 +93,10 @@ class Draw:
 
 
 def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, seed: int) -> Draw:
-    """Draw parts between the first and the last, with probabilities proportional to their steps.
+    """Draw parts between the first and the last, each with a probability proportional to its steps.
 
-    Each part gets an exponential waiting time from a hash of seed and part, which anyone can compute, at a rate of its
-    steps; the shortest times are drawn (P. S. Efraimidis and P. G. Spirakis, Information Processing Letters 97, 2006,
-    p. 181–185).
+    Each part gets an exponential waiting time from the hash of seed and part, with its steps as the rate, and the
+    shortest times are drawn (P. S. Efraimidis and P. G. Spirakis, Information Processing Letters 97, 2006, p. 181–185).
 
     Args:
         parts: All parts of the run.
@@ -150,11 +145,7 @@ class StateRequest:
         }
 
     def lines(self, name: str) -> Iterator[str]:
-        """Yield the request as text, with the commands for the author and for the judge.
-
-        Args:
-            name: Name of the run folder or bundle.
-        """
+        """Yield the request as text, with the commands for the author and for the judge of the run `name`."""
         yield f"{self.run_id}: {self.draw.description}"
         for part in self.draw.selected:
             yield f"  steps {part.first_step + 1:,} to {part.last_step:,}"
@@ -207,20 +198,15 @@ class ReplayFindings:
     @property
     def result(self) -> Result:
         """The worst verdict."""
-        verdicts = {each.verdict for each in (*self.segments, *self.answers)}
+        verdicts = {each.verdict for each in self.segments} | {each.verdict for each in self.answers}
         if "different" in verdicts or self.start:
             return "different"
         return "within tolerance" if "within tolerance" in verdicts or "identical" not in verdicts else "identical"
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to report: no step and no answer, or no step in time and no difference."""
-        if self.tried:
-            return False
-        return not self.answers or (self.is_out_of_time and self.result != "different")
-
-    def empty_problem(self) -> Problem:
-        """Return the problem of a replay with nothing to report."""
+    def check(self) -> None:
+        """Raise ProblemError with exit code 3 if there is nothing to report: no step, and no answer or difference."""
+        if self.tried or (self.answers and (not self.is_out_of_time or self.result == "different")):
+            return
         parent = self.run.manifest["parent"]
         if parent is not None and not self.is_out_of_time:
             what = f"The run resumes {parent['run_id']} from step {parent['step']}, whose checkpoint is missing here."
@@ -229,7 +215,7 @@ class ReplayFindings:
             what, then = f"No step could be judged. {difference}", "Replay the run on such a machine."
         else:
             what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
-        return problem_of("TP760", file=str(self.run.folder), what=what, next=then)
+        raise ProblemError([problem_of("TP760", file=str(self.run.folder), what=what, next=then)], exit_code=REFUSED)
 
     def document(self) -> dict[str, Any]:
         """Return the group `covered` of a receipt."""

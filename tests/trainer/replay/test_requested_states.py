@@ -165,7 +165,7 @@ def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path:
         f"TP764 The state sent for step 3 has the SHA-256 {found}; the chain has {read_recorded(copy).states[3]}."
     )
     assert said[1].startswith("TP764 The state sent for step 4 cannot be read as one of this run: ")
-    assert said[2] == (f"TP764 The state sent for step 400 has the SHA-256 {found}; the chain has none at this step.")
+    assert said[2] == (f"TP764 The state sent for step 400 has the SHA-256 {found}; the chain lacks this step.")
 
 
 def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_path: Path):
@@ -190,7 +190,7 @@ def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_p
 
 
 def test_states_that_are_not_in_the_chain_are_not_packed(copy: Path, tmp_path: Path):
-    said = ["TP760 The chain has no state at step 400."]
+    said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
     assert main_ends(["answer", str(copy), "--states", "2,2"]) == 2
 
