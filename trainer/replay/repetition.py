@@ -221,7 +221,7 @@ class Repetition:
     def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
         """Replay a segment from the nearest available state and yield the result of each segment on the way.
 
-        Segments without a state before them, and interrupted ones, have no result.
+        Segments without a state before them, and interrupted ones, are left out.
         """
         available = [step for step in self.states.steps if step <= segment.first_step]
         if self._state is not None and self._step <= segment.first_step:
@@ -309,7 +309,7 @@ class Repetition:
     ) -> SegmentResult:
         """Return the verdict on a segment, or on its first steps if the later ones have no tolerance.
 
-        `is_same` is whether its last state is the recorded one, or None if none is recorded.
+        `is_same` is whether its last state is the recorded one, or None if that is unknown.
         """
         differences = self._differences(segment, rows)
         if not differences and is_same is not False:

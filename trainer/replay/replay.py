@@ -150,7 +150,7 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
 def segments_to_replay(
     run: RecordedRun, draw: Draw | None, states: RecordedStates, request: ReplayRequest
 ) -> Iterator[Segment]:
-    """Yield the segments to replay: all, or those of the selected parts with an available state.
+    """Yield the segments to replay: all, or only selected parts with an available state.
 
     If nothing was drawn, the first parts of the run are replayed instead. With a time limit, all other segments follow.
     """
@@ -234,7 +234,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
     has the hash in the chain.
 
     Raises:
-        ProblemError: exit code 2; the chain has no state at a step. Exit code 3; the run cannot be replayed here, or
+        ProblemError: exit code 2; the chain lacks such a step. Exit code 3; the run cannot be replayed here, or
             leads to another state.
     """
     run = read_recorded(folder)

@@ -55,7 +55,8 @@ class Draw:
         `C(N − f, k) / C(N, k)` for `k` drawn and `f` false parts among `N` (W. Feller, An Introduction to Probability
         Theory and Its Applications, vol. 1, 3rd ed., §II.6).
 
-        The probability is 0 unless every part between could be drawn, because the author knows which ones could.
+        The probability is 0 unless every part between could be drawn, because the author knows which ones could, and 1
+        if fabricated steps do not fit between, because the first or the last part then has some.
 
         Example:
             2,000 steps in 20 parts, 18 of them between the first and the last. With half of all steps fabricated, 10 of
@@ -77,7 +78,7 @@ class Draw:
         """What was drawn and what that is worth, for messages."""
         between = len(self.parts[1:-1])
         if not between:
-            return "The run has no parts between the first and the last, so there is nothing to draw."
+            return "Nothing to draw: the run consists of a first and a last part only."
         if self.is_complete:
             percent = math.floor(1000 * self.detection_probability(0.5)) / 10
             return (
@@ -102,7 +103,7 @@ def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None
         parts: All parts of the run.
         starts: Steps with an available state, or None to draw among all parts.
         count: Number of parts to draw.
-        seed: Seed of the judge, which nobody could know when the run was made.
+        seed: Seed of the judge, unknown when the run was made.
     """
 
     def waiting_time(part: SegmentSpan) -> float:

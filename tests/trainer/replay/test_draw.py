@@ -111,5 +111,5 @@ def test_the_detection_probability_is_stated_and_never_rounded_up():
     assert almost_all.description.endswith("99.9 %.")
     assert draw_segments(equal_parts(20), None, count=9, seed=7).description.endswith("100 %.")
     assert draw_segments(equal_parts(2), None, count=5, seed=7).description == (
-        "The run has no parts between the first and the last, so there is nothing to draw."
+        "Nothing to draw: the run consists of a first and a last part only."
     )
