@@ -213,7 +213,7 @@ class ReplayFindings:
             what = f"The run resumes {parent['run_id']} from step {parent['step']}, whose checkpoint is missing here."
             then = f"Replay {parent['run_id']}, or put its folder with the checkpoint next to this one."
         elif difference := next((each.difference for each in self.segments if each.difference), ""):
-            what, then = f"No step could be judged. {difference}", "Replay the run on such a machine."
+            what, then = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
         else:
             what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
         raise ProblemError([problem_of("TP760", file=str(self.run.folder), what=what, next=then)], exit_code=REFUSED)
