@@ -238,8 +238,3 @@ def test_an_invented_device_is_not_verified_by_a_challenge(copy: Path):
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
     assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
-
-
-def test_too_little_time_for_a_step_is_refused(copy: Path):
-    said = ["TP760 Time limit reached before any step was replayed."]
-    assert refusal(lambda: replayed(copy, minutes=1e-6, items=2)) == (3, said)
