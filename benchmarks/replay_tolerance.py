@@ -82,7 +82,7 @@ def trained(model: str, compute: str) -> list[dict[str, Any]]:
     config = config_of(model, compute)
     task, data = read_inputs(config, choose_devices("cpu", 1))
     states, frozen = initial_state(task)
-    kept = RepeatedRows()
+    kept = InMemoryRecorder()
     loop = Loop(
         task=task,
         step=compiled_steps(task, data.source.lengths_in_use),

@@ -17,10 +17,9 @@ from trainer.config.tree import CheckpointConfig, Config, DataConfig, Evaluation
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.recorder.progress import Watch
-from trainer.replay.asking import write_states
-from trainer.replay.place import place_of
+from trainer.replay.place import prepare_replay
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import replay
+from trainer.replay.replay import replay, write_states
 from trainer.run import RunRequest, check
 from trainer.runtime import choose_devices
 
@@ -69,7 +68,7 @@ def test_every_day_renders_as_the_day_of_the_start(
     run = read_recorded(order.folder)
     receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0)
-    kept = place_of(run, ReplayRequest(folder=order.folder)).data.first_examples(4, run_id="a")["examples"]
+    kept = prepare_replay(run, ReplayRequest(folder=order.folder)).data.first_examples(4, run_id="a")["examples"]
     assert {example["text"][5:18] for example in kept} == {"[03 Feb 2031]"}
     own = row_file(tmp_path / "own.jsonl", {"id": "b", "prompt": "7 + 1?", "expected": "8"})
     asked = ChallengeRequest(folder=order.folder, items=Path(own), generate=0, seed=1, again=1, model=None)

@@ -114,8 +114,8 @@ CPU = choose_devices("cpu", 1)
 def fitness(there: dict[str, Any], cpu_isa: str) -> tuple[bool, list[str]]:
     code = {"commit": None}
     manifest = {"environment": there, "devices": CPU.document(), "code": code}
-    found = fitness_of(manifest, CPU, cpu_isa=cpu_isa, file="run")
-    return found.is_exact, [each for each in found.remarks if "commit" not in each]
+    found = compare_environment(manifest, CPU, cpu_isa=cpu_isa, file="run")
+    return found.is_exact, [each for each in found.notes if "commit" not in each]
 
 
 def test_bits_are_demanded_by_the_level_and_not_by_the_name(on):
@@ -124,9 +124,9 @@ def test_bits_are_demanded_by_the_level_and_not_by_the_name(on):
     on(described(HASWELL))
     exact, remarks = fitness(portable, "x86-64-v3")
     assert exact
-    assert "processor's model: 17 there, 1 here" in remarks
+    assert "CPU model 17 recorded, 1 here" in remarks
     assert not fitness(native, "native")[0]
-    assert "compiled for: native there, x86-64-v3 here" in fitness(native, "x86-64-v3")[1]
+    assert "CPU compiled_for native recorded, x86-64-v3 here" in fitness(native, "x86-64-v3")[1]
     on(described(ZEN_4, model=17))
     assert fitness(native, "native") == (True, [])
     assert not fitness(native | {"cpu_count": 64}, "native")[0]
@@ -139,7 +139,7 @@ def test_a_run_that_stated_a_name_alone_is_never_demanded_bit_for_bit(on):
     assert earlier["cpu"] == "AMD EPYC"
     exact, remarks = fitness(earlier, "native")
     assert not exact
-    assert "processor's family: not stated there, 25 here" in remarks
+    assert "CPU family not recorded, 25 here" in remarks
 
 
 def test_a_level_that_is_not_to_be_had_here_is_held_to_the_tolerance(on):
@@ -149,7 +149,7 @@ def test_a_level_that_is_not_to_be_had_here_is_held_to_the_tolerance(on):
     exact, remarks = fitness(portable, "x86-64-v3")
     assert not exact
     why = "this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe"
-    assert f"compiled for: x86-64-v3 there, native ({why}) here" in remarks
+    assert f"CPU compiled_for x86-64-v3 recorded, native ({why}) here" in remarks
 
 
 def settings(*chosen: str) -> Config:

@@ -26,14 +26,12 @@ from trainer.config.tree import (
 )
 from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import MAX_FAILED, Rollouts, build_rollouts, draw_numbers
-from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
 from trainer.objectives.settings import find_contradictions
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import Repetition
+from trainer.replay.repetition import RecordedStates, Repetition
 from trainer.replay.replay import replay
-from trainer.replay.states import States, frozen_of
 from trainer.run import RunRequest, run
 from trainproof.orders.headroom import headroom_findings
 
@@ -146,7 +144,7 @@ def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order
     order = order_of(rewarded)
     assert run(order, QUIET) == 0
     recorded, (task, data) = read_recorded(order.folder), inputs_of(rewarded)
-    steps, rollouts = compiled_steps(task, data.source.lengths_in_use), build_rollouts(task, data)
+    steps = compiled_steps(task, data.source.lengths_in_use)
     drawn_otherwise = {"loss": 0.5, "reward_mean": 0.25, "entropy": 1.0}
     for changed, is_exact, verdicts in (
         (drawn_otherwise, False, ["identical", "not tried"]),
@@ -154,20 +152,12 @@ def test_on_another_processor_other_draws_are_not_judged(rewarded: Config, order
     ):
         stated = recorded.rows | {3: recorded.rows[3] | changed}
         states = {step: each for step, each in recorded.states.items() if step < 4}
-        repetition = Repetition(
-            run=replace(recorded, rows=stated, states=states | {4: "ab" * 32}, params={}),
-            task=task,
-            steps=steps,
-            source=data.source,
-            rollouts=rollouts,
-            states=States(run=recorded, task=task, frozen=frozen_of(task)),
-            stop=StopRequest(max_minutes=None),
-            is_exact=is_exact,
-            progress=lambda done, total, loss: None,
-        )
+        forged = replace(recorded, rows=stated, states=states | {4: "ab" * 32}, params={})
+        start = RecordedStates(run=forged, task=task)
+        repetition = Repetition(states=start, data=data, steps=steps, is_exact=is_exact)
         came = [each for segment in recorded.segments for each in repetition.repeat(segment)]
         assert [each.verdict for each in came] == verdicts
-        assert ("another token is drawn" in came[1].difference) == ("not tried" in verdicts)
+        assert ("other tokens are sampled" in came[1].difference) == ("not tried" in verdicts)
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
-"""What differs between a run's rows and those of its repetition: where first, in which part of a step, by how much.
+"""Compare recorded and replayed rows: find the first difference, describe it, and decide whether it is tolerated.
 
-A processor with other instructions, or another number of threads, adds in another order. The first step then differs
-in the last bits of its loss, and training carries that on, so that more is allowed the more steps lie behind the common
-state. The table `tolerances.json` is made by `benchmarks/replay_tolerance.py`: for each element type of the products,
-the largest difference relative to the larger value that was seen up to some number of steps, and a stated factor.
+Other CPU instructions or another number of threads change the order of additions. The loss of the first step then
+differs in its last bits, and training amplifies that, so the tolerance grows with the steps since a common state.
+`benchmarks/replay_tolerance.py` writes `tolerances.json`: for each compute dtype, the largest relative difference
+measured up to some number of steps, and a safety factor.
 """
 
 from __future__ import annotations
@@ -16,44 +16,82 @@ from importlib.resources import files
 from typing import Any, Literal
 
 FLOOR = 1e-6
-"""Values below it count as this large, so that two that are nearly 0 are not far apart."""
+"""Smallest denominator of a relative difference."""
+
+MACHINE_FIELDS = frozenset(
+    {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
+    | {"rollout_seconds", "update_seconds", "held_out_seconds"}
+)
+"""Fields of a row that depend on the machine and are not compared."""
+
+AVERAGED_FIELDS = frozenset({"padding_fraction", "tokens_per_step"})
+"""Fields that average over all steps since the row before."""
+
+EXACT_FIELDS = frozenset({"step", "tokens_seen"}) | AVERAGED_FIELDS
+"""Fields that count data and are equal on every machine."""
+
+FIELD_NAMES: Mapping[str, str] = {
+    "padding_fraction": "training data",
+    "tokens_per_step": "training data",
+    "tokens_seen": "training data",
+    "loss": "loss",
+    "grad_norm": "gradient",
+    "learning_rate": "learning rate",
+}
+"""Names of fields for messages, in the order in which a step computes them."""
+
+Verdict = Literal["identical", "within tolerance", "different", "not tried"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldDifference:
+    """A value of a row that the replay does not reproduce."""
+
+    step: int
+    field: str
+    recorded: Any
+    replayed: Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """What is allowed where products have one element type."""
+    """Tolerance of one compute dtype."""
 
     factor: float
-    """How many times what was measured is allowed."""
+    """Factor by which the measured differences may be exceeded."""
     least: float
-    """What is allowed at least: a few units in the last place of float32, in which losses and norms are added up."""
+    """Smallest tolerance: a few units in the last place of float32, in which losses and norms are summed."""
     measured: Mapping[str, tuple[tuple[int, float], ...]]
-    """By field: up to how many steps, and the largest relative difference seen up to there, ascending."""
+    """Largest relative difference by field, as pairs of (maximum number of steps, difference), ascending."""
 
     @property
-    def floor(self) -> float:
-        """Values below it count as this large."""
-        return FLOOR
-
-    @property
-    def most_steps(self) -> int:
-        """Steps up to which anything was measured."""
+    def max_steps(self) -> int:
+        """Largest number of steps that was measured."""
         return max(steps for pairs in self.measured.values() for steps, _ in pairs)
 
     def allowed(self, field: str, *, steps: int) -> float:
-        """Return the largest relative difference that is allowed some steps after a common state.
+        """Return the largest accepted relative difference some steps after a common state.
 
-        Beyond what was measured nothing more is allowed than at its end. A field without a table is held to the
-        loss's.
+        It does not grow beyond the measured range. Fields that were not measured use the tolerance of the loss.
         """
         pairs = self.measured.get(field, self.measured["loss"])
         seen = next((worst for most, worst in pairs if steps <= most), pairs[-1][1])
         return max(self.factor * seen, self.least)
 
+    def accepts(self, difference: FieldDifference, *, steps: int) -> bool:
+        """Return whether other hardware explains a difference some steps after a common state."""
+        if difference.field in EXACT_FIELDS:
+            return False
+        recorded, replayed = difference.recorded, difference.replayed
+        allowed = self.allowed(difference.field, steps=steps)
+        if not (isinstance(recorded, int | float) and isinstance(replayed, int | float)):
+            return allowed >= 1  # one of them is not finite, a relative difference of 1
+        return abs(recorded - replayed) <= allowed * max(abs(recorded), abs(replayed), FLOOR)
+
 
 @cache
-def tolerance_of(compute: str) -> Tolerance:
-    """Return what is allowed where products are computed in an element type: float32, bfloat16 or float16."""
+def load_tolerance(compute: str) -> Tolerance:
+    """Load the tolerance of a compute dtype: float32, bfloat16 or float16."""
     table: dict[str, Any] = json.loads((files("trainer") / "replay" / "tolerances.json").read_text(encoding="utf-8"))
     measured = {
         field: tuple((int(steps), float(worst)) for steps, worst in pairs)
@@ -62,115 +100,39 @@ def tolerance_of(compute: str) -> Tolerance:
     return Tolerance(factor=table["factor"], least=table["least"], measured=measured)
 
 
-Verdict = Literal["identical", "within tolerance", "different", "not tried"]
-
-OF_THIS_MACHINE = frozenset(
-    {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
-    | {"rollout_seconds", "update_seconds", "held_out_seconds"}
-)
-"""Fields of a row that no repetition gives again."""
-
-SINCE_THE_ROW_BEFORE = frozenset({"padding_fraction", "tokens_per_step"})
-"""Fields that are of all steps since the row before."""
-
-EXACT = frozenset({"step", "tokens_seen", "padding_fraction", "tokens_per_step"})
-"""Fields that are counts of the data, equal on every machine."""
-
-PARTS = (
-    ("rows", (*SINCE_THE_ROW_BEFORE, "tokens_seen"), "the rows that it learned from"),
-    ("loss", ("loss",), "its loss"),
-    ("gradient", ("grad_norm",), "its gradient"),
-    ("learning rate", ("learning_rate",), "its learning rate"),
-)
-"""Parts of a step in the order in which they follow from each other: name, fields, words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldDifference:
-    """One value of a row that the repetition does not give."""
-
-    step: int
-    field: str
-    stated: Any
-    found: Any
-
-
 def row_differences(
-    stated: Mapping[str, Any], found: Mapping[str, Any], *, is_whole: bool
+    recorded: Mapping[str, Any], replayed: Mapping[str, Any], *, is_whole: bool
 ) -> Iterator[FieldDifference]:
-    """Yield the fields of a row that differ in any bit, the data's first; what the run does not state is not compared.
-
-    Args:
-        stated: the run's row.
-        found: the repetition's.
-        is_whole: whether both count the same steps since the row before.
-    """
-    fields = [*(field for _, fields, _ in PARTS for field in fields), *sorted(stated)]
-    for field in dict.fromkeys(fields):
-        if field == "tokens_seen" and "padding_fraction" not in stated:
-            continue  # such a row counts padding too
-        if field not in stated or field in OF_THIS_MACHINE or (field in SINCE_THE_ROW_BEFORE and not is_whole):
+    """Yield the recorded fields of a row that differ in any bit; averages are compared only if `is_whole`."""
+    for field in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
+        if field == "tokens_seen" and "padding_fraction" not in recorded:
+            continue  # rows of earlier versions count padding too
+        if field not in recorded or field in MACHINE_FIELDS or (field in AVERAGED_FIELDS and not is_whole):
             continue
-        if stated[field] != found.get(field):
-            yield FieldDifference(step=stated["step"], field=field, stated=stated[field], found=found.get(field))
+        if recorded[field] != replayed.get(field):
+            yield FieldDifference(
+                step=recorded["step"], field=field, recorded=recorded[field], replayed=replayed.get(field)
+            )
 
 
-def is_tolerated(difference: FieldDifference, tolerance: Tolerance, *, steps: int) -> bool:
-    """Return whether another machine of the kind may give that other value.
-
-    Args:
-        difference: of one field.
-        tolerance: what was measured.
-        steps: since both had the same state.
-    """
-    if difference.field in EXACT:
-        return False
-    stated, found = difference.stated, difference.found
-    allowed = tolerance.allowed(difference.field, steps=steps)
-    if not (isinstance(stated, int | float) and isinstance(found, int | float)):
-        return allowed >= 1  # one of them was not finite, which is wholly apart
-    scale = max(abs(stated), abs(found), tolerance.floor)
-    return abs(stated - found) <= allowed * scale
-
-
-def locate_difference(
+def describe_difference(
     differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int
 ) -> str:
-    """Return where a segment differs first and in what, in a sentence or two with both values.
-
-    Args:
-        differences: of its rows, in their order.
-        is_same_state: whether the state at its end is the one that the chain states. None: none is stated.
-        agreed: the last step up to which everything was found equal.
-        step: with which the segment ends.
-    """
+    """Describe the first difference of a segment that ends with `step` and whose rows are equal up to step `agreed`."""
     if not differences:
         where = f"step {step}" if step == agreed + 1 else f"steps {agreed + 1} to {step}"
         return (
-            f"The state after step {step} is not the one that the chain states, while every row before it is: the "
-            f"update of {where} was another one (optimizer, learning rate, clipping or rounding)."
+            f"The state after step {step} is not the one in the chain, although every row up to it is equal: the "
+            f"update of {where} differs (optimizer, learning rate, clipping or rounding)."
         )
     first = differences[0]
-    _, words = part_of(first.field)
-    since = f", of which step {agreed + 1} is the first that may differ" if first.step > agreed + 1 else ""
-    values = f"{first.field} is {_number(first.stated)} in the run and {_number(first.found)} here"
-    said = f"Step {first.step} is the first row that differs{since}, in {words}: {values}."
+    began = f" (the training differs from step {agreed + 1} or later)" if first.step > agreed + 1 else ""
+    recorded, replayed = ("null" if value is None else repr(value) for value in (first.recorded, first.replayed))
+    text = (
+        f"Step {first.step} is the first row that differs{began}, in its {FIELD_NAMES.get(first.field, first.field)}: "
+        f"{first.field} is {recorded} in the run and {replayed} here."
+    )
     if is_same_state:
-        return (
-            f"{said} The state after step {step} is the one that the chain states, so the run did train so, and the "
-            "row is not what it measured."
-        )
+        return f"{text} The state after step {step} is the one in the chain, so the row is not what training measured."
     more = len({each.step for each in differences}) - 1
-    return f"{said} {more} more rows differ after it." if more else said
-
-
-def part_of(field: str) -> tuple[str, str]:
-    """Return the part of a step to which a field belongs: its name, and in words."""
-    for name, fields, words in PARTS:
-        if field in fields:
-            return name, words
-    return field, f"its {field}"
-
-
-def _number(value: Any) -> str:
-    return "not stated" if value is None else f"{value!r}"
+    return f"{text} Later rows that differ: {more:,}." if more else text

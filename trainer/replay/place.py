@@ -1,195 +1,173 @@
-"""Where and with what a run is repeated: its devices, its program and its files, found to be the run's own.
+"""Prepare a replay: compare the environment with the recorded one, load the inputs, and compare the start of the run.
 
-What decides the bits of every number must be equal, or the repetition is refused, since a difference would state
-nothing about the run. What may change the last bits only (another processor of the same kind) is reported, and the
-repetition is then compared with a measured tolerance.
+Anything that changes every number must be equal, or the replay is refused, because a difference would prove nothing.
+Another processor of the same kind may change the last bits only; rows are then compared within a measured tolerance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from evidence.effective import effective_settings
+from evidence import layout
+from evidence.effective import effective_settings, flatten
 from evidence.scores.reading import read_scoring
+from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
+from schemas.validate import read_document
 from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
-from trainer.data.conversations import rendered_at
+from trainer.data.answers import scoring_document
+from trainer.data.chat_template import rendered_at
 from trainer.data.rows import RowFile
+from trainer.evaluation.answers import Sampler
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
-from trainer.loop.task import Task
-from trainer.model.source import hint_model_path
+from trainer.loop.base import REFUSED
+from trainer.loop.programs import Steps
+from trainer.loop.record import model_group, training_group
+from trainer.loop.step import TrainState
+from trainer.loop.task import Task, without_reference
+from trainer.model.files.source import of_somebody_else
+from trainer.model.params import Params
 from trainer.objectives.data import Data
+from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import NATIVE, Level, environment, level_of
+from trainer.recorder.environment import NATIVE, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
-from trainer.runtime import Devices, choose_devices, init_runtime
 
-DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
-"""Packages that decide the bits of a step."""
+DECISIVE = {
+    "packages": ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+    "flags": ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION"),
+}
+"""Packages and environment variables that change the bits of a training step."""
 
-FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION")
-"""Environment variables that do."""
+PROCESSOR = frozenset(
+    {"cpu", "cpu_count", "CPU family", "CPU model", "CPU stepping", "CPU instructions", "CPU compiled_for"}
+)
+"""Facts about a CPU that may change the last bits."""
 
+NOT_COMPARED = frozenset(
+    {"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"}
+    | {"generation.sha256", "scoring.sha256"}
+)
+"""Entries that are known at the end only, follow from others, or name files and options of the recording machine."""
 
-OTHER_PROCESSOR = "another processor"
-OTHER_VERSIONS = "other versions"
+BACKEND_PREFIX = "training.donation."
+"""Entries that only some kinds of device report."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitness:
-    """How this place differs from the one where a run was recorded."""
+class EnvironmentComparison:
+    """Differences between this environment and the one of a run."""
 
     refusals: tuple[Problem, ...]
-    """What decides the bits, and differs."""
-    remarks: tuple[str, ...]
-    """What may change the last bits, or nothing, as sentences."""
-    elsewhere: str
-    """What else may give other last bits. Empty: all that is known to change a bit is equal, so that every bit must be.
-    """
+    """Differences that change every number."""
+    notes: tuple[str, ...]
+    """Differences that may change the last bits, or nothing."""
+    tolerance_reason: str
+    """Why the last bits may differ, or an empty string if every bit must be equal."""
 
     @property
     def is_exact(self) -> bool:
         """Whether every bit must be equal."""
-        return not self.elsewhere
+        return not self.tolerance_reason
 
 
-def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, file: str) -> Fitness:
-    """Return how this process and these devices differ from those of a run.
+def compare_environment(
+    manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, file: str
+) -> EnvironmentComparison:
+    """Compare software, devices and processor with those in the manifest of a run.
 
-    Args:
-        manifest: of the run.
-        devices: that would repeat it.
-        cpu_isa: what the run's configuration compiles a CPU's programs for.
-        file: the run, for problems.
+    `cpu_isa` is the run's setting `precision.cpu_isa`, and `file` names the run in problems.
     """
     level = level_of(cpu_isa) if devices.platform == "cpu" else None
-    there, here = manifest["environment"], environment(level.name if level else None)
-    refusals = [*_other_software(there, here, file), *_other_devices(manifest["devices"], devices, file)]
-    lesser = [
-        (name, there["packages"].get(name), here["packages"].get(name))
-        for name in sorted({*there["packages"], *here["packages"]} - {*DECISIVE})
-    ]
-    lesser += [("python", there["python"], here["python"]), ("operating system", there["os"], here["os"])]
-    code = code_identity()
-    lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
-    remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
-    processors, is_alike = _processors(there, here, level) if level else ([], True)
-    elsewhere = OTHER_VERSIONS if refusals else "" if is_alike else OTHER_PROCESSOR
-    return Fitness(refusals=tuple(refusals), remarks=(*remarks, *processors), elsewhere=elsewhere)
-
-
-def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
-    """Return how another CPU differs, as sentences, and whether it must give the same bits.
-
-    Programs that are compiled for a stated level give them on every processor that has it. Others request the same
-    instructions, and as many processors to divide the work among. A name alone means nothing: "AMD EPYC" has AVX-512 on
-    one machine and not on the next.
-    """
-    before, now = there.get("processor", {}), here["processor"]
-    pairs = [
-        ("processor", there.get("cpu"), here.get("cpu")),
-        ("number of processors", there["cpu_count"], here["cpu_count"]),
-        *((f"processor's {key}", before.get(key), now.get(key)) for key in ("family", "model", "stepping")),
-        ("instructions", _join_names(before), _join_names(now)),
-        ("compiled for", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
-    ]
-    # A level that could not be had is reported with its reason, which no run states.
-    remarks = [_remark(*each) for each in pairs if each[1] != each[2]]
-    if before.get("compiled_for") == level.name != NATIVE:
-        return remarks, True
-    return remarks, not remarks
-
-
-def _join_names(processor: Mapping[str, Any]) -> str | None:
-    instructions = processor.get("instructions")
-    return None if instructions is None else " ".join(instructions) or "none"
-
-
-def _other_software(there: Mapping[str, Any], here: Mapping[str, Any], file: str) -> list[Problem]:
-    found = []
-    for group, names in (("packages", DECISIVE), ("flags", FLAGS)):
-        for name in names:
-            before, now = there[group].get(name), here[group].get(name)
-            if before != now:
-                what = f"The run used {name} {before or '(none)'}; here it is {now or '(none)'}."
-                pointer = f"/environment/{group}/{name}"
-                found.append(problem_of("TP761", file=file, pointer=pointer, what=what))
-    return found
-
-
-def _other_devices(there: Mapping[str, Any], devices: Devices, file: str) -> list[Problem]:
+    recorded = _facts(manifest["environment"], manifest["code"])
+    here = _facts(environment(level.name if level else None), code_identity())
+    if level and level.why:  # the reason is not recorded, so that an unsupported level always counts as a difference
+        here["CPU compiled_for"] = f"{level.name} ({level.why})"
+    differing = {name for name in {**recorded, **here} if recorded.get(name) != here.get(name)}
+    refusals = []
+    for group, names in DECISIVE.items():
+        for name in (each for each in names if each in differing):
+            what = f"The run used {name} {recorded.get(name, '(none)')}; here it is {here.get(name, '(none)')}."
+            refusals.append(problem_of("TP761", file=file, pointer=f"/environment/{group}/{name}", what=what))
+    there = manifest["devices"]
     before = f"{there['count']} × {there['kind']} ({there['platform']})"
     now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
-    if before == now:
-        return []
-    what = f"The run used {before}; here there is {now}."
-    force = f'XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}"'
-    if there["platform"] == devices.platform == "cpu":
-        then = f"Set {force}, which gives a CPU that many devices."
-        return [problem_of("TP762", file=file, pointer="/devices", what=what, next=then)]
-    return [problem_of("TP762", file=file, pointer="/devices", what=what)]
+    if before != now:
+        what, then = f"The run used {before}; this machine has {now}.", None
+        if there["platform"] == devices.platform == "cpu":
+            then = f'Set XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}" for as many CPU devices.'
+        refusals.append(problem_of("TP762", file=file, pointer="/devices", what=what, next=then))
+    # Programs compiled for a named level give the same bits on every CPU that supports it. Others depend on the CPU's
+    # instructions and the number of threads. The name of a CPU is not enough: some "AMD EPYC" have AVX-512.
+    is_portable = level is not None and recorded.get("CPU compiled_for") == level.name != NATIVE
+    is_alike = level is None or is_portable or differing.isdisjoint(PROCESSOR)
+    ignored = {*DECISIVE["packages"], *DECISIVE["flags"], *(PROCESSOR if level is None else ())}
+    return EnvironmentComparison(
+        refusals=tuple(refusals),
+        notes=tuple(_note(name, recorded.get(name), here.get(name)) for name in sorted(differing - ignored)),
+        tolerance_reason="other versions" if refusals else "" if is_alike else "another processor",
+    )
 
 
-def _remark(name: str, before: Any, now: Any) -> str:
-    return f"{name}: {_as_text(before)} there, {_as_text(now)} here"
+def _facts(environment: Mapping[str, Any], code: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an environment by name, without empty ones."""
+    facts = {name: value for name, value in environment.items() if not isinstance(value, dict)}
+    facts |= {f"CPU {name}": value for name, value in environment.get("processor", {}).items()}
+    facts |= environment["packages"] | environment["flags"] | {"trainproof commit": (code["commit"] or "")[:12]}
+    return {name: value for name, value in facts.items() if name != "memory_bytes" and value not in (None, "")}
 
 
-def _as_text(value: Any) -> str:
-    return "not stated" if value is None else str(value)
-
-
-def _short(commit: str | None) -> str | None:
-    return None if commit is None else commit[:12]
-
-
-REFUSED = 3
+def _note(name: str, recorded: Any, here: Any) -> str:
+    before, now = (" ".join(value) or "none" if isinstance(value, list) else value for value in (recorded, here))
+    return f"{name} {'not' if before is None else before} recorded, {'none' if now is None else now} here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySetup:
-    """Where and with what a run is repeated."""
+    """Devices and inputs of a replay."""
 
     devices: Devices
     task: Task
     data: Data
-    fitness: Fitness
+    environment: EnvironmentComparison
 
 
-def place_of(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
-    """Return where and with what the run is repeated.
+def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
+    """Choose the devices and load the inputs of a run.
 
     Raises:
-        ProblemError: exit code 3; something that decides the numbers is not here or is another one.
+        ProblemError: exit code 2; the run is not sealed. Exit code 3; something that changes every number is missing or
+            differs.
     """
     if run.manifest["status"] == "running":
-        what = "The run is not sealed: it is under way, or was killed."
-        then = "Wait for its end, or continue it with trainproof train --resume."
+        what = "The run is not sealed: it is still running, or was killed."
+        then = "Wait for its end, or resume it with `trainproof train --resume`."
         raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=2)
-    init_runtime(run.config)
-    config = config_here(run, request)
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    fitness = fitness_of(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
-    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == "TP761")]:
+    config = replay_config(run, request)
+    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    compared = compare_environment(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
+    if refused := [each for each in compared.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
-        task, data = read_inputs(config, devices, asked=repeated_set(run), rendered_at=rendered_at(run.manifest))
+        task, data = read_inputs(config, devices, asked=_recorded_eval_set(run), rendered_at=rendered_at(run.manifest))
     except ProblemError as error:
-        unread = error if request.model else hint_model_path(error)
+        unread = error if request.model else of_somebody_else(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
-    if problems := other_data(run, data):
+    if problems := list(_data_problems(run, data)):
         raise ProblemError(problems, exit_code=REFUSED)
     version = (logged_scoring(run.folder) or read_scoring(run.summary)).version
     data = replace(data, scoring=replace(data.scoring, version=version))
-    return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
+    return ReplaySetup(devices=devices, task=task, data=data, environment=compared)
 
 
-def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
-    """Return the run's configuration: what was left open as it was, its number of devices, the files named."""
+def replay_config(run: RecordedRun, request: ReplayRequest) -> Config:
+    """Return the configuration of a run with its automatic settings resolved as recorded, and the requested files."""
     effective, memory = effective_settings(run.manifest), run.config.memory
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
     remat = effective["memory.remat"] if memory.remat == "auto" else memory.remat
@@ -198,38 +176,72 @@ def config_here(run: RecordedRun, request: ReplayRequest) -> Config:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:
         config = replace(config, model=replace(config.model, name=request.model))
-    here = len(choose_devices(config.mesh.device, None).list)
-    there = run.manifest["devices"]["count"]
-    return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
+    available = len(choose_devices(config.mesh.device, None, config.precision.cpu_isa).list)
+    count = min(run.manifest["devices"]["count"], available)
+    return replace(config, mesh=replace(config.mesh, devices=count))
 
 
-def repeated_set(run: RecordedRun) -> RowFile | None:
-    """Return the evaluation set as the run's answers repeat it, if its file is not here; else None.
+def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
+    """Return the evaluation set as the run's answers repeat it if its file is missing here, else None.
 
-    Ids, prompts and expected answers in them are compared with the hashes of the summary like those of every run.
+    Its ids, prompts and expected answers are compared with the hashes in the summary as in every run.
     """
     name = run.config.evaluation.eval_set
     if run.summary is None or name is None or no_eval_set(name) is None:
         return None
-    stated = run.summary["eval_set"]
-    return (
-        replace(recorded_items(run.summary, run.answers), sha256=stated["sha256"])
-        if stated["name"] == Path(name).name
-        else None
-    )
+    recorded = run.summary["eval_set"]
+    if recorded["name"] != Path(name).name:
+        return None
+    return replace(recorded_items(run.summary, run.answers), sha256=recorded["sha256"])
 
 
-def other_data(run: RecordedRun, data: Data) -> list[Problem]:
-    """Return what is another file than the run's: its dataset, its evaluation set."""
-    stated = run.manifest["dataset"]
-    found = []
-    if data.dataset.sha256 != stated["sha256"]:
-        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run learned from {stated['sha256']}."
-        found.append(problem_of("TP763", file=str(run.folder), pointer="/dataset/sha256", what=what))
+def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
+    """Yield problems if dataset or evaluation set are not the run's."""
+    expected = run.manifest["dataset"]["sha256"]
+    if data.dataset.sha256 != expected:
+        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run was trained on {expected}."
+        yield problem_of("TP763", file=str(run.folder), pointer="/dataset/sha256", what=what)
     if run.summary is not None and data.items is not None:
-        asked, items = run.summary["eval_set"], data.items.file
-        if items.sha256 != asked["sha256"]:
-            what = f"{items.name} has the SHA-256 {items.sha256}; the run was asked {asked['sha256']}."
-            then = "Have the run's own evaluation set where its configuration names it."
-            found.append(problem_of("TP763", file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
-    return found
+        items, expected = data.items.file, run.summary["eval_set"]["sha256"]
+        if items.sha256 != expected:
+            what = f"{items.name} has the SHA-256 {items.sha256}; the run was evaluated on {expected}."
+            then = "Put the run's evaluation set at the path in its configuration."
+            yield problem_of("TP763", file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then)
+
+
+def start_differences(
+    run: RecordedRun, setup: ReplaySetup, steps: Steps, state: TrainState, frozen: Params
+) -> Iterator[str]:
+    """Yield the recorded facts about model, program and data that differ in the state before the first step."""
+    task, data = setup.task, setup.data
+    of_model, weights = without_reference(frozen), run.manifest["model"]["weights"]
+    here = {
+        "model": model_group(task, steps.longest, state, of_model, weights=weights),
+        "training": training_group(task, steps.longest, state, of_model, forced=False),
+        "dataset": data.document(),
+    }
+    yield from _differing_values(run.manifest, here)
+    if run.summary is not None and data.items is not None:
+        sampler = Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
+        here = {"generation": sampler.document(), "scoring": scoring_document(data.scoring)}
+        yield from _differing_values(run.summary, here)
+    recorded = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value
+    if recorded is None:
+        return
+    replayed = data.first_examples(run.config.recording.first_examples, run_id=run.manifest["run_id"])
+    for number, (one, other) in enumerate(zip_longest(recorded["examples"], replayed["examples"]), start=1):
+        if one is None or other is None or any(other.get(key) != value for key, value in one.items()):
+            yield f"{layout.FIRST_EXAMPLES}: example {number} is not the one that training sees first here"
+            break
+    for text in _differing_values(recorded, {"counts": replayed["counts"]}):
+        yield f"{layout.FIRST_EXAMPLES}: {text}"
+
+
+def _differing_values(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """Describe each recorded value that differs here, group by group; values that are not recorded are not compared."""
+    for group, values in here.items():
+        now = flatten(dict(values))
+        for key, value in flatten(dict(recorded.get(group) or {})).items():
+            name = f"{group}.{key}"
+            if value != now.get(key) and name not in NOT_COMPARED and not name.startswith(BACKEND_PREFIX):
+                yield f"{name} is {format_value(value)} in the run and {format_value(now.get(key))} here"

@@ -1,4 +1,4 @@
-"""What a run states of itself, in the form in which a repetition is compared with it."""
+"""Read a recorded run in the form in which a replay is compared with it."""
 
 from __future__ import annotations
 
@@ -16,68 +16,62 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.chain import Segment, split_segments
 
-LARGEST_NUMBER = 10**6
-"""Below which a number lies that is drawn where the judge gives none: six digits, easily written down."""
+MAX_SEED = 10**6
+"""Seeds that are chosen here are below this, so that they are easy to write down."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayRequest:
-    """A request."""
+    """Arguments of `trainproof replay`."""
 
     folder: Path
     whole: bool = False
-    """Every segment from the seed, and every answer."""
+    """Replay every segment from the first step and regenerate every answer."""
     segments: int = 4
-    """Parts drawn between the first and the last."""
+    """Parts to draw between the first and the last."""
     items: int = 10
-    """Answers that are written anew, of each model; the others are followed in one pass."""
+    """Answers of each model to regenerate; the others are checked in one forward pass."""
     minutes: float | None = None
-    """Time to spend: as many segments as it allows. None: those requested, however long they take."""
+    """Time to spend on as many segments as possible, or None to replay the drawn ones however long they take."""
     seed: int | None = None
-    """The judge's number, which decides what is drawn. None: one is drawn now."""
+    """Seed of the draw, or None to choose one."""
     states: Path | None = None
-    """Folder with the states that the run's maker sent for this number. None: none were requested."""
+    """Folder with the states that the author sent for this seed, or None."""
     anyway: bool = False
-    """Repeat it although versions differ."""
+    """Replay with other package versions too."""
     dataset: str | None = None
-    """Where the run's dataset lies here."""
+    """Dataset on this machine, or None for the configured path."""
     model: str | None = None
-    """Where its model lies here."""
+    """Model on this machine, or None for the configured one."""
 
-    def numbered(self) -> ReplayRequest:
-        """Return it with a number of the judge: the one given, or one that no one could know before."""
-        return self if self.seed is not None else replace(self, seed=secrets.randbelow(LARGEST_NUMBER))
+    def with_seed(self) -> ReplayRequest:
+        """Return the request with its seed, or with a random one."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(MAX_SEED))
 
     def document(self) -> dict[str, Any]:
-        """Return the receipt's group `asked`."""
-        return {
-            "whole": self.whole,
-            "segments": self.segments,
-            "items": self.items,
-            "minutes": self.minutes,
-            "seed": self.seed,
-        }
+        """Return the arguments for the receipt."""
+        return {name: getattr(self, name) for name in ("whole", "segments", "items", "minutes", "seed")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
-    """A run as it is recorded."""
+    """A run folder, read."""
 
     folder: Path
     sha256: str
-    """Of its manifest."""
+    """Hash of the manifest."""
     config: Config
     manifest: Mapping[str, Any]
     rows: Mapping[int, dict[str, Any]]
     """Rows of metrics.jsonl by step."""
     states: Mapping[int, str]
-    """Hash of the train state by step, where the chain states one."""
+    """Hash of the train state by step, from the chain."""
     params: Mapping[int, str]
-    """Hash of all parameters by step, where chain, manifest or evaluation states one."""
+    """Hash of all parameters by step, from chain, manifest and evaluation."""
     segments: tuple[Segment, ...]
-    """The training in parts, from one place of the chain to the next."""
+    """The training between entries of the chain."""
     summary: Mapping[str, Any] | None
-    """eval_summary.json. None: nothing was evaluated."""
+    """eval_summary.json, or None if the run was not evaluated."""
     answers: Sequence[dict[str, Any]]
     """Rows of predictions.jsonl."""
     baseline: Sequence[dict[str, Any]]
@@ -85,41 +79,41 @@ class RecordedRun:
 
     @property
     def first_step(self) -> int:
-        """The step from which the run begins: 0, or that of the checkpoint it goes on from."""
+        """Step after which the run begins: 0, or the step it was resumed from."""
         return self.segments[0].first_step
 
     @property
     def last_step(self) -> int:
-        """The step with which it ends."""
+        """Last step of the run."""
         return self.segments[-1].last_step
 
 
 def read_recorded(folder: Path) -> RecordedRun:
-    """Return what a run folder records.
+    """Read a run folder.
 
     Raises:
-        ProblemError: exit code 2; there is no such folder, or it states too little to be repeated.
+        ProblemError: exit code 2; the folder does not exist, or lacks a file that a replay needs.
     """
-    facts = read_existing_run(folder)
-    manifest = facts.manifest
-    missing = [
-        name
-        for name, value in ((layout.MANIFEST, manifest), (layout.CONFIG, facts.config), (layout.METRICS, facts.metrics))
-        if value is None
-    ]
+
+    def unreadable(what: str, then: str | None = None) -> ProblemError:
+        return ProblemError([problem_of("TP760", file=str(folder), what=what, next=then)], exit_code=2)
+
+    run = read_existing_run(folder)
+    manifest = run.manifest
+    files = {layout.MANIFEST: manifest, layout.CONFIG: run.config, layout.METRICS: run.metrics}
+    missing = [name for name, value in files.items() if value is None]
     if missing or manifest is None:
-        what = f"{' and '.join(missing)} cannot be read, or {'is' if len(missing) == 1 else 'are'} not there."
-        then = f"`trainproof check {folder}` says what is wrong with it."
-        raise ProblemError([problem_of("TP760", file=str(folder), what=what, next=then)], exit_code=2)
-    rows = {row["step"]: row for row in facts.metrics or []}
+        what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing or cannot be read."
+        raise unreadable(what, f"Run `trainproof check {folder}` to see what is wrong.")
+    rows = {row["step"]: row for row in run.metrics or []}
     if not rows or manifest["model"] is None:
-        what = "The run was stopped before its first step was recorded."
-        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
+        what = "The run stopped before its first step was recorded."
+        raise unreadable(what)
     config = load_config(folder / layout.CONFIG)
     if max(rows) > config.limits.steps:
-        what = f"metrics.jsonl has a row of step {max(rows):,}; config.yaml ends at step {config.limits.steps:,}."
-        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
-    states = {entry["step"]: entry["state_sha256"] for entry in facts.chain or []}
+        what = f"metrics.jsonl has a row of step {max(rows):,}, but config.yaml ends at step {config.limits.steps:,}."
+        raise unreadable(what)
+    states = {entry["step"]: entry["state_sha256"] for entry in run.chain or []}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
     return RecordedRun(
         folder=folder,
@@ -128,20 +122,19 @@ def read_recorded(folder: Path) -> RecordedRun:
         manifest=manifest,
         rows=rows,
         states=states,
-        params=params_stated(facts, first),
+        params=_params_hashes(run, first),
         segments=split_segments(first, max(rows), states),
-        summary=facts.eval_summary,
-        answers=facts.predictions or [],
-        baseline=facts.baseline_predictions or [],
+        summary=run.eval_summary,
+        answers=run.predictions or [],
+        baseline=run.baseline_predictions or [],
     )
 
 
-def params_stated(facts: Run, first: int) -> dict[int, str]:
-    """Return the hash of all parameters at each step for which the run states one."""
-    found = {entry["step"]: entry["params_sha256"] for entry in facts.chain or [] if entry["params_sha256"]}
-    if facts.model is not None:
-        found[first] = facts.model["weights_sha256"]
-    if facts.eval_summary is not None:
-        checkpoint = facts.eval_summary["checkpoint"]
-        found[checkpoint["step"]] = checkpoint["params_sha256"]
-    return found
+def _params_hashes(run: Run, first: int) -> dict[int, str]:
+    hashes = {entry["step"]: entry["params_sha256"] for entry in run.chain or [] if entry["params_sha256"]}
+    if run.model is not None:
+        hashes[first] = run.model["weights_sha256"]
+    if run.eval_summary is not None:
+        checkpoint = run.eval_summary["checkpoint"]
+        hashes[checkpoint["step"]] = checkpoint["params_sha256"]
+    return hashes

@@ -1,69 +1,176 @@
-"""Repeating segments of a run with its own program, and holding every row and every state against what it states."""
+"""Replay segments of a run with its own training step, and compare each row and state with the recorded one."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
-from trainer.data.order import BatchSource
-from trainer.evaluation.evaluate import HeldOut
-from trainer.loop.chain import Segment
-from trainer.loop.checkpoints import state_sha256, to_stored
+from safetensors import SafetensorError
+
+from evidence import layout
+from schemas.problems import ProblemError, problem_of
+from trainer.evaluation.evaluate import build_held_out
+from trainer.loop.base import REFUSED
+from trainer.loop.chain import Segment, read_state, saved_state_steps, state_path
+from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_checkpoint, state_sha256, to_stored
 from trainer.loop.loop import Loop
 from trainer.loop.programs import Steps
-from trainer.loop.rollouts import Rollouts
+from trainer.loop.rollouts import build_rollouts
 from trainer.loop.session import StopRequest
+from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task
+from trainer.loop.task import Task, reference_of, without_reference
+from trainer.methods.method import combine, partition
+from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
+from trainer.objectives.data import Data
 from trainer.replay.difference import (
-    EXACT,
+    EXACT_FIELDS,
     FieldDifference,
-    Tolerance,
     Verdict,
-    is_tolerated,
-    locate_difference,
+    describe_difference,
+    load_tolerance,
     row_differences,
-    tolerance_of,
 )
 from trainer.replay.recorded import RecordedRun
-from trainer.replay.states import States
 
 TOO_FAR = (
-    "On another processor, steps so long after a common state cannot be judged: repeat the run on such a machine, or "
-    "from its checkpoints."
+    "No tolerance was measured for so many steps after a common state on another processor. Replay the run on the same "
+    "kind of processor, or from its checkpoints."
 )
-DRAWN_OTHERWISE = (
-    "On another processor the last bits of a probability differ, so that now and then another token is drawn: its "
-    "completion, its reward and all that follows are of another run and say nothing of this one. Repeat it where its "
-    "programs are compiled for the same instructions."
+SAMPLED_OTHERWISE = (
+    "On another processor the last bits of a probability differ, so that other tokens are sampled now and then. The "
+    "completions and rewards that follow say nothing about this run. Replay it where its programs are compiled for the "
+    "same instructions."
 )
-"""Why segments that were repeated count as not tried."""
+"""Why replayed segments count as not tried."""
+
+
+@dataclass(kw_only=True)
+class RecordedStates:
+    """The states from which a replay can start: the initial one, checkpoints, and states saved or sent for judges."""
+
+    run: RecordedRun
+    task: Task
+    sent: Path | None = None
+    """Folder with the states that the author sent, or None."""
+    warnings: list[str] = field(default_factory=list)
+    """States that could not be used, and why."""
+
+    @cached_property
+    def frozen(self) -> Params:
+        """Frozen parameters, initialized or loaded, and the parameters of a reference model."""
+        if not self.task.frozen:
+            return {}
+        trained, frozen = partition(self.task.model.method, initial_params(self.task))
+        return frozen | (reference_of(trained) if self.task.reference else {})
+
+    @property
+    def steps(self) -> list[int]:
+        """Starts of segments, and the end of the run, for which a state is available; the states are not read."""
+        places = {segment.first_step for segment in self.run.segments} | {self.run.last_step}
+        available = {step for step, _, _ in self._candidates() if step in places and step in self.run.states}
+        return sorted(available | ({0} if self.run.first_step == 0 else set()))
+
+    def load(self, step: int) -> TrainState | None:
+        """Load the state after a step, or return None if no available state has the hash in the chain."""
+        if step == 0 and self.run.first_step == 0:
+            trained, _ = partition(self.task.model.method, initial_params(self.task))
+            initial: TrainState = start_program(self.task).compile().call(trained)
+            return initial
+        for found, name, read in self._candidates():
+            if found != step:
+                continue
+            try:
+                state = read()
+            except (*UNREADABLE, SafetensorError) as error:
+                error.with_traceback(None)
+                self.warnings.append(f"{name} cannot be used ({type(error).__name__})")
+                continue
+            if state_sha256(to_stored(state)) == self.run.states.get(step):
+                return state
+            self.warnings.append(f"{name} is not the state in the chain")
+        return None
+
+    def _candidates(self) -> Iterator[tuple[int, str, Callable[[], TrainState]]]:
+        """Yield step, name and reader of each state that was sent or is in the folders of the run and its parent."""
+        shapes, own = state_shapes(self.task), self.run.folder
+        folders = [("saved", own)] if self.sent is None else [("sent", self.sent), ("saved", own)]
+        for kind, folder in folders:
+            for step in saved_state_steps(folder):
+                yield step, f"the state {kind} for step {step}", partial(read_state, state_path(folder, step), shapes)
+        checkpoints = [(own, step) for step in checkpoint_steps(own)]
+        if (parent := self.run.manifest["parent"]) is not None:
+            folder = own.resolve().parent / parent["run_id"]
+            if (folder / layout.CHECKPOINTS / str(parent["step"])).is_dir():
+                checkpoints.append((folder, parent["step"]))
+        for folder, step in checkpoints:
+            yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, folder, step, shapes)
+
+    def require_sent_states(self) -> None:
+        """Check all states that the author sent against the chain.
+
+        Raises:
+            ProblemError: exit code 3; a state cannot be read, or its hash is not the one in the chain.
+        """
+        problems = []
+        if self.sent is None:
+            return
+        shapes = state_shapes(self.task)
+        for step in saved_state_steps(self.sent):
+            expected = self.run.states.get(step)
+            try:
+                found = state_sha256(to_stored(read_state(state_path(self.sent, step), shapes)))
+            except (*UNREADABLE, SafetensorError) as error:
+                what = f"The state sent for step {step} cannot be read as one of this run: {error}."
+            else:
+                if found == expected:
+                    continue
+                chain = f"the chain has {expected}" if expected else "the chain lacks this step"
+                what = f"The state sent for step {step} has the SHA-256 {found}; {chain}."
+            problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
+        if problems:
+            raise ProblemError(problems, exit_code=REFUSED)
+
+    def model_params(self, state: TrainState) -> Params:
+        """Return all parameters of the model in a state, with unstacked layers."""
+        return apart_on_devices(combine(state.trained, without_reference(self.frozen)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentResult:
-    """What came of one segment."""
+    """The result of replaying a segment."""
 
     segment: Segment
     verdict: Verdict
     seconds: float = 0.0
     difference: str = ""
-    """Where it differs, in words; empty where nothing does."""
-    worst: tuple[FieldDifference, ...] = ()
-    """Every value that has other bits."""
+    """Description of the first difference; empty if nothing differs."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as a receipt holds it."""
-        said = {"difference": self.difference} if self.difference else {}
-        tried = {} if self.verdict == "not tried" else {"seconds": round(self.seconds, 3)}
-        return {**ends(self.segment), "verdict": self.verdict, **tried, **said}
+        """Return the entry of a receipt's group `segments`."""
+        document = {**segment_document(self.segment), "verdict": self.verdict}
+        if self.verdict != "not tried":
+            document["seconds"] = round(self.seconds, 3)
+        return document | ({"difference": self.difference} if self.difference else {})
+
+    def __str__(self) -> str:
+        text = f"{self.segment.name}: {self.verdict} ({self.seconds:.1f} s)"
+        return f"{text}\n  {self.difference}" if self.difference else text
+
+
+def segment_document(segment: Segment) -> dict[str, Any]:
+    """Return the ends of a segment for receipts and events."""
+    return {"first_step": segment.first_step, "last_step": segment.last_step}
 
 
 @dataclass(kw_only=True)
-class RepeatedRows:
-    """What the loop reports while it repeats: nothing is written."""
+class InMemoryRecorder:
+    """A recorder of the training loop that keeps rows and hashes of states, and writes nothing."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
@@ -72,229 +179,174 @@ class RepeatedRows:
         """Keep the row of a step."""
         self.rows.append(row)
 
-    def rows_so_far(self) -> None:
-        """Have no rows that an entry could state."""
-
     def link(self, *, step: int, state_sha256: str, **_: Any) -> None:
         """Keep the hash of a state."""
         self.states[step] = state_sha256
 
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Let an event go by."""
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Write nothing; the row of a step has the scores and losses of its completions and answers."""
 
-    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Let the completions of a roll-out go by."""
-
-    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Let answers go by: score and loss of their point stand in the step's row."""
-
-    def sync(self) -> None:
-        """Have nothing to keep."""
+    rows_so_far = log = completions = answers = sync = _ignore
 
 
 @dataclass(kw_only=True)
 class Repetition:
-    """A run that is being repeated."""
+    """A run that is being replayed, segment by segment."""
 
-    run: RecordedRun
-    task: Task
+    states: RecordedStates
+    data: Data
     steps: Steps
-    source: BatchSource
-    states: States
-    stop: StopRequest
-    rollouts: Rollouts | None = None
-    """Draws completions of prompts. None: nothing is drawn."""
-    held_out: HeldOut | None = None
-    """Measures the model at some steps. None: the run does not."""
-    is_exact: bool
+    """The compiled training step."""
+    is_exact: bool = True
     """Whether every bit must be equal."""
-    progress: Callable[[int, int, float], None]
+    stop: StopRequest = field(default_factory=lambda: StopRequest(max_minutes=None))
+    progress: Callable[[int, int, float], None] = lambda done, total, loss: None
     """Called with steps done, steps of the run and the loss after each row."""
     found: dict[int, SegmentResult] = field(default_factory=dict)
-    """What came of the segments so far, by their number."""
-    part: SegmentResult | None = None
-    """What came of the beginning of a segment within which it was stopped."""
-    _here: TrainState | None = None
+    """Results by number of the segment."""
+    interrupted: SegmentResult | None = None
+    """Result of the first steps of a segment within which the replay was stopped."""
+    _state: TrainState | None = None
     _step: int = -1
-    _since: int = 0
-    """The step at which the state was one of the run's own."""
+    """Step of the current state."""
+    _common_step: int = 0
+    """Last step at which the current state was a recorded one."""
+
+    def __post_init__(self) -> None:
+        self.run, self.task = self.states.run, self.states.task
+        self.rollouts = build_rollouts(self.task, self.data)
+        self.held_out = build_held_out(self.task, self.data)
+        self.tolerance = load_tolerance(self.run.manifest["model"]["dtypes"]["compute"])
 
     def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
-        """Repeat a segment, and those before it where it can only be reached through them; yield what came of each.
+        """Replay a segment from the nearest available state and yield the result of each segment on the way.
 
-        Nothing is yielded for a segment that cannot be reached, or that was not ended in time.
+        Segments without a state before them, and interrupted ones, are left out.
         """
-        begin = self._nearest(segment)
-        if begin is None:
+        available = [step for step in self.states.steps if step <= segment.first_step]
+        if self._state is not None and self._step <= segment.first_step:
+            available.append(self._step)
+        if not available:
             return
-        if begin != self._step or self._is_far_from(begin):
-            self._here = None  # its memory is needed
-            self._here = self.states.at(begin)
-            self._step = self._since = begin
-            if self._here is None:
-                return
+        begin = max(available)
+        is_common = self.is_exact or self._common_step == begin or begin not in self.states.steps
+        if begin != self._step or not is_common:
+            self._state = None  # frees its memory before the next one is loaded
+            self._state = self.states.load(begin)
+            self._step = self._common_step = begin
         for each in self.run.segments:
             if begin <= each.first_step <= segment.first_step:
-                came = self._one(each)
-                if came is None:
+                result = self._repeat_one(each)
+                if result is None:
                     return
-                self.found[each.number] = came
-                yield came
-                if self._here is None:
-                    return
+                self.found[each.number] = result
+                yield result
 
-    def _is_far_from(self, step: int) -> bool:
-        """Return whether the state at hand is not the run's own, and one of the run's own is there for this step."""
-        return not self.is_exact and self._since != step and step in self.states.steps
+    def current_state(self, step: int) -> TrainState | None:
+        """Return the current state if it is the one after a step, else None."""
+        return self._state if self._step == step else None
 
-    def at(self, step: int) -> TrainState | None:
-        """Return the state at hand if it is that after a step."""
-        return self._here if self._step == step else None
+    def results(self) -> list[SegmentResult]:
+        """Return the results of all segments in order; one that was judged in part has two."""
+        results = []
+        for segment in self.run.segments:
+            result = self.found.get(segment.number, self.interrupted)
+            if result is None or result.segment.number != segment.number:
+                results.append(SegmentResult(segment=segment, verdict="not tried"))
+                continue
+            results.append(result)
+            if (judged := result.segment.last_step) != segment.last_step:
+                results.append(SegmentResult(segment=replace(segment, first_step=judged), verdict="not tried"))
+        return results
 
-    def is_stated(self, state: TrainState) -> bool:
-        """Return whether a state is the one that the chain states after its step."""
-        return self.run.states.get(int(state.step)) == state_sha256(to_stored(state))
-
-    def _nearest(self, segment: Segment) -> int | None:
-        """Return the last step up to a segment at which there is a state: one at hand, or one that can be read."""
-        there = [step for step in self.states.steps if step <= segment.first_step]
-        if self._here is not None and self._step <= segment.first_step:
-            there.append(self._step)
-        return max(there, default=None)
-
-    def _one(self, segment: Segment) -> SegmentResult | None:
-        """Repeat the segment that begins at the state at hand; None where it was stopped within it."""
-        if self._here is None:
+    def _repeat_one(self, segment: Segment) -> SegmentResult | None:
+        """Replay the segment that begins at the current state, or return None without a state or if interrupted."""
+        if self._state is None:
             return None
-        began, kept = time.perf_counter(), RepeatedRows()
+        began, recorder = time.perf_counter(), InMemoryRecorder()
         loop = Loop(
             task=self.task,
             step=self.steps,
             frozen=self.states.frozen,
-            source=self.source,
+            source=self.data.source,
             rollouts=self.rollouts,
             held_out=self.held_out,
-            recorder=kept,
+            recorder=recorder,
             checkpoints=None,
             stop=self.stop,
             progress=self.progress,
             last_step=segment.last_step,
             logged_at=self.run.rows,
         )
-        held, self._here = [self._here], None
-        outcome = loop.run(held)
+        states, self._state = [self._state], None  # the list has the only reference, so that donation can free it
+        outcome = loop.run(states)
+        seconds = time.perf_counter() - began
         if outcome.status == "interrupted":
-            self.part = self._part(segment, kept.rows, time.perf_counter() - began)
+            last = max((row["step"] for row in recorder.rows if row["step"] in self.run.rows), default=None)
+            if last is not None:
+                self.interrupted = self._judge(replace(segment, last_step=last), recorder.rows, seconds, is_same=None)
             return None
-        state, self._step = outcome.state, int(outcome.state.step)
-        reached = kept.states.get(self._step) or state_sha256(to_stored(state))
-        same = self._same(segment, state, reached)
-        came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
-        if same:
-            self._since = self._step
-        # What follows from another state would differ too, and state nothing of the run.
-        self._here = None if came.verdict == "different" and same is not True else state
-        return came
+        self._step = int(outcome.state.step)
+        reached = recorder.states.get(self._step) or state_sha256(to_stored(outcome.state))
+        is_same = self._is_recorded(segment.last_step, outcome.state, reached)
+        result = self._judge(segment, recorder.rows, seconds, is_same=is_same)
+        if is_same:
+            self._common_step = self._step
+        # Segments after another state would differ too, which says nothing about the run.
+        self._state = None if result.verdict == "different" and is_same is not True else outcome.state
+        return result
 
-    def _part(self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float) -> SegmentResult | None:
-        """Return what came of a segment up to the last row that the run has too, or None if it is missing."""
-        last = max((row["step"] for row in rows if row["step"] in self.run.rows), default=None)
-        if last is None:
-            return None
-        return self._judged(replace(segment, last_step=last), rows, seconds, same=None)
-
-    def _same(self, segment: Segment, state: TrainState, reached: str) -> bool | None:
-        """Return whether a state is the one that the run states at the end of a segment, None where it states none."""
-        stated = self.run.states.get(step := segment.last_step)
-        agrees = None if stated is None else stated == reached
+    def _is_recorded(self, step: int, state: TrainState, sha256: str) -> bool | None:
+        """Return whether a state is the recorded one, or None if neither its hash nor its parameters' is recorded."""
+        recorded = self.run.states.get(step)
+        agrees = None if recorded is None else recorded == sha256
         if step in self.run.params and agrees is not False:
-            return self.states.params_sha256(state) == self.run.params[step]
+            return params_sha256(self.states.model_params(state)) == self.run.params[step]
         return agrees
 
-    def _judged(
-        self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, same: bool | None
+    def _judge(
+        self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, is_same: bool | None
     ) -> SegmentResult:
-        """Return the verdict on a segment.
+        """Return the verdict on a segment, or on its first steps if the later ones have no tolerance.
 
-        Args:
-            segment: which.
-            rows: of the repetition.
-            seconds: it took.
-            same: whether the state at its end is the run's; None: it states none.
+        `is_same` is whether its last state is the recorded one, or None if that is unknown.
         """
         differences = self._differences(segment, rows)
-        if not differences and same is not False:
+        if not differences and is_same is not False:
             return SegmentResult(segment=segment, verdict="identical", seconds=seconds)
         verdict: Verdict = "different"
         if not self.is_exact:
-            # From the same state to the same state, each row began where the run's did.
-            near, beyond = (differences, []) if same else self._near(differences)
-            if self._all_tolerated(near, since_last=bool(same)):
-                if beyond and not self._is_near(segment):
+            until = self._common_step + self.tolerance.max_steps
+            # Between equal states, every row began where the recorded one did.
+            is_far = [not is_same and each.step > until and each.field not in EXACT_FIELDS for each in differences]
+            if all(
+                far or self.tolerance.accepts(each, steps=1 if is_same else each.step - self._common_step)
+                for each, far in zip(differences, is_far, strict=True)
+            ):
+                judged = [step for step in self.run.rows if segment.first_step < step <= until]
+                if any(is_far) and not judged:
                     return SegmentResult(segment=segment, verdict="not tried", difference=TOO_FAR)
                 verdict = "within tolerance"
-                if beyond:  # what no tolerance can judge does not speak for the run
-                    segment = replace(segment, last_step=self._judged_until(segment))
-            elif self.rollouts and not same:
-                return SegmentResult(segment=segment, verdict="not tried", difference=DRAWN_OTHERWISE)
-        agreed = max([segment.first_step, *self._agreed(segment, differences)])
+                if any(is_far):  # rows without a tolerance do not count as reproduced
+                    segment = replace(segment, last_step=max(judged))
+            elif self.rollouts and not is_same:
+                return SegmentResult(segment=segment, verdict="not tried", difference=SAMPLED_OTHERWISE)
+        until = min([segment.last_step, *(each.step for each in differences)])
+        agreed = max([segment.first_step, *(step for step in self.run.rows if segment.first_step < step < until)])
         return SegmentResult(
             segment=segment,
             verdict=verdict,
             seconds=seconds,
-            difference=locate_difference(differences, is_same_state=same, agreed=agreed, step=segment.last_step),
-            worst=tuple(differences),
+            difference=describe_difference(differences, is_same_state=is_same, agreed=agreed, step=segment.last_step),
         )
 
     def _differences(self, segment: Segment, rows: Sequence[dict[str, Any]]) -> list[FieldDifference]:
-        found = {row["step"]: row for row in rows}
-        stated = [step for step in sorted(self.run.rows) if segment.first_step < step <= segment.last_step]
+        replayed = {row["step"]: row for row in rows}
+        steps = [step for step in sorted(self.run.rows) if segment.first_step < step <= segment.last_step]
         before = max((step for step in self.run.rows if step <= segment.first_step), default=self.run.first_step)
         differences: list[FieldDifference] = []
-        for step in stated:
-            # A row counts the steps since the one before, which may lie in the segment before.
-            is_whole = step != stated[0] or before == segment.first_step
-            differences += row_differences(self.run.rows[step], found.get(step, {}), is_whole=is_whole)
+        for step in steps:
+            # The first row averages over the steps since the row before, which may be in the segment before.
+            is_whole = step != steps[0] or before == segment.first_step
+            differences += row_differences(self.run.rows[step], replayed.get(step, {}), is_whole=is_whole)
         return differences
-
-    def _agreed(self, segment: Segment, differences: Sequence[FieldDifference]) -> list[int]:
-        """Return the steps of a segment whose rows are equal, up to the first that differs."""
-        until = min((each.step for each in differences), default=segment.last_step + 1)
-        return [step for step in self.run.rows if segment.first_step < step < until and step < segment.last_step]
-
-    def _near(self, differences: Sequence[FieldDifference]) -> tuple[list[FieldDifference], list[FieldDifference]]:
-        """Return the differences that a tolerance can judge, and those so long after a common state that none can."""
-        most = self._tolerance.most_steps
-        far = [each for each in differences if each.step - self._since > most and each.field not in EXACT]
-        return [each for each in differences if each not in far], far
-
-    def _is_near(self, segment: Segment) -> bool:
-        """Return whether a segment has a row that a tolerance can judge."""
-        until = self._since + self._tolerance.most_steps
-        return any(segment.first_step < step <= until for step in self.run.rows)
-
-    def _judged_until(self, segment: Segment) -> int:
-        """Return the last step of a segment whose row a tolerance can judge."""
-        until = self._since + self._tolerance.most_steps
-        return max(step for step in self.run.rows if segment.first_step < step <= until)
-
-    @property
-    def _tolerance(self) -> Tolerance:
-        return tolerance_of(self.run.manifest["model"]["dtypes"]["compute"])
-
-    def _all_tolerated(self, differences: Sequence[FieldDifference], *, since_last: bool) -> bool:
-        return all(
-            is_tolerated(each, self._tolerance, steps=1 if since_last else each.step - self._since)
-            for each in differences
-        )
-
-
-def line_of(each: SegmentResult) -> str:
-    """Return what came of a segment, on a line."""
-    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
-    return f"{said}\n  {each.difference}" if each.difference else said
-
-
-def ends(segment: Segment) -> dict[str, int]:
-    """Return where a segment begins and ends, as a receipt states it."""
-    return {"first_step": segment.first_step, "last_step": segment.last_step}

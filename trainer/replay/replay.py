@@ -1,237 +1,268 @@
-"""The story of a repetition: read → see whether it can be → begin → parts → answers → receipt."""
+"""Replay a run: read it, compare the environment, repeat segments, regenerate answers, and build the receipt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from schemas.problems import Problem, ProblemError, problem_of
-from trainer.data.conversations import untrusted_model
-from trainer.evaluation.evaluate import build_held_out
-from trainer.loop.base import refuse_other_base
-from trainer.loop.chain import Segment, split_spans
+from evidence import layout
+from evidence.scores.reading import read_scoring
+from schemas.problems import ProblemError, problem_of
+from trainer.evaluation.answers import Sampler
+from trainer.evaluation.reanswer import VerifiedAnswer, verify_answers
+from trainer.evaluation.recorded import recorded_items
+from trainer.loop.base import REFUSED, refuse_other_base
+from trainer.loop.chain import Segment, load_trained_params, split_spans, write_state
+from trainer.loop.checkpoints import state_sha256, to_stored
 from trainer.loop.programs import compiled_steps
-from trainer.loop.rollouts import build_rollouts
 from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
-from trainer.recorder.failure import explain_full_device
+from trainer.loop.task import without_reference
+from trainer.methods.method import combine
+from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
+from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.manifest import build_receipt
-from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
-from trainer.replay.draw import Draw, draw_segments, drawn_items
-from trainer.replay.place import REFUSED, ReplaySetup, place_of
+from trainer.replay.place import ReplaySetup, prepare_replay, start_differences
 from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
-from trainer.replay.repetition import Repetition, SegmentResult, ends, line_of
-from trainer.replay.start import start_differences
-from trainer.replay.states import States, frozen_of
-from trainer.replay.verdict import ReplayFindings, result_of, said_of
-
-INTERRUPTED = 5
+from trainer.replay.repetition import RecordedStates, Repetition, segment_document
+from trainer.replay.report import Draw, ReplayFindings, draw_items, draw_segments
 
 Say = Callable[[str], None]
-"""Shows a line."""
+"""Prints a line."""
 
 Tell = Callable[[dict[str, Any]], None]
-"""Takes what happens, as JSON values: what a page draws while it goes on."""
+"""Receives progress events as JSON values."""
 
 
-@untrusted_model()
 def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
-    """Repeat a run and return the receipt, not sealed yet, and the exit code.
+    """Replay a run and return the receipt, not sealed yet, and the exit code.
 
     Args:
-        request: of the judge.
-        say: shows a line.
-        tell: called with each event as JSON values.
+        request: Arguments of the command.
+        say: Prints a line.
+        tell: Called with each progress event.
 
     Returns:
-        The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended it.
+        The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended the replay.
 
     Raises:
-        ProblemError: exit code 2, it is not a run that can be read; 3, refused, since a difference would state nothing
-            about the run; 4, the device has no room.
+        ProblemError: exit code 2; the run cannot be read. Exit code 3; refused, because a difference would prove
+            nothing. Exit code 4; the device ran out of memory.
     """
-    request, run = request.numbered(), read_recorded(request.folder)
-    place = place_of(run, request)
-    for remark in place.fitness.remarks:
-        say(f"differs, and may not matter: {remark}")
+    request, run = request.with_seed(), read_recorded(request.folder)
+    setup = prepare_replay(run, request)
+    for note in setup.environment.notes:
+        say(f"environment differs (may not affect results): {note}")
     with StopRequest(max_minutes=request.minutes) as stop, explain_full_device(str(request.folder)):
-        found = carried_out(run, place, request, stop, say, tell)
-    if found.is_nothing:
-        raise ProblemError([nothing_reached(run, found)], exit_code=REFUSED)
-    covered = {
-        "start": {"verdict": "different" if found.start else "identical", "differences": list(found.start)},
-        "segments": [each.document() for each in found.segments],
-        "items": found.answers.document(),
-        **({"draw": drew} if (drew := found.draw_document()) else {}),
-    }
+        findings = _replay(run, setup, request, stop, say, tell)
+    findings.check()
     receipt = build_receipt(
         request.folder,
         "replay",
-        device=place.devices.document(),
+        device=setup.devices.document(),
         asked=request.document(),
-        covered=covered,
-        result=result_of(found),
-        said=said_of(found),
+        covered=findings.document(),
+        result=findings.result,
+        said=findings.summarize(),
     )
     code = INTERRUPTED if stop.is_signalled else int(receipt["result"] == "different")
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
-def carried_out(
-    run: RecordedRun, place: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
+def _replay(
+    run: RecordedRun, setup: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
 ) -> ReplayFindings:
-    """Repeat the parts and answers that are requested, and return what came of them."""
-    task, data = place.task, place.data
-    say(f"reading or drawing the parameters of {task.config.model.name}")
+    """Compare the start, repeat the requested segments and regenerate answers."""
+    task, data = setup.task, setup.data
+    say(f"loading the parameters of {task.config.model.name}")
     refuse_other_base(run.manifest, task, file=str(run.folder), trains=True)
-    states = States(run=run, task=task, frozen=frozen_of(task), answered=request.states)
-    draw = drawn_parts(run, states, request)
-    say("repeating the whole run" if draw is None else draw.said)
-    tell({"event": "planned", "segments": [ends(each) for each in run.segments], "items": request.items})
-    say(f"compiling the steps of the run for {len(place.devices.list)} × {place.devices.kind}")
+    states = RecordedStates(run=run, task=task, sent=request.states)
+    draw = draw_parts(run, states, request)
+    say("replaying the whole run" if draw is None else draw.description)
+    segments = [segment_document(each) for each in run.segments]
+    tell({"event": "planned", "segments": segments, "items": request.items})
+    say(f"compiling the training step for {len(setup.devices.list)} × {setup.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
-    start = states.at(run.first_step)
-    found = ReplayFindings(run=run, draw=draw, elsewhere=place.fitness.elsewhere)
-    found.answers = RegeneratedAnswers(trained_of=len(run.answers), untrained_of=len(run.baseline))
-    give_again = partial(answer, found=found, request=request, place=place, tell=tell)
+    findings = ReplayFindings(run=run, draw=draw, tolerance_reason=setup.environment.tolerance_reason)
+    verify = partial(_verify, run=run, setup=setup, request=request, say=say, tell=tell)
+
+    start = states.load(run.first_step)
     if start is not None:
-        found.start += start_differences(run, task, data, steps, start, states.frozen)
-        for difference in found.start:
+        findings.start += start_differences(run, setup, steps, start, states.frozen)
+        for difference in findings.start:
             say(f"the start differs: {difference}")
-        if run.baseline:
-            say(f"giving the {len(run.baseline)} answers of the untrained model again")
-        found.answers.untrained += give_again(run.baseline, states.params_of(start))
-    del start
+        findings.untrained = verify("untrained", run.baseline, states.model_params(start))
+    del start  # frees its memory
+
     repetition = Repetition(
-        run=run,
-        task=task,
-        steps=steps,
-        source=data.source,
-        rollouts=build_rollouts(task, data),
-        held_out=build_held_out(task, data),
         states=states,
+        data=data,
+        steps=steps,
+        is_exact=setup.environment.is_exact,
         stop=stop,
-        is_exact=place.fitness.is_exact,
         progress=lambda done, total, loss: tell({"event": "step", "step": done, "of": total, "loss": loss}),
     )
-    for segment in segments_asked(run, draw, states, request):
+    for segment in segments_to_replay(run, draw, states, request):
         if segment.number not in repetition.found and stop.reason() is None:
-            say(f"repeating {segment.name}")
+            say(f"replaying {segment.name}")
             for each in repetition.repeat(segment):
-                say(line_of(each))
+                say(str(each))
                 tell({"event": "segment", "number": each.segment.number, **each.document()})
-    if repetition.part is not None:
-        say(line_of(repetition.part))
-    found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
+    if repetition.interrupted is not None:
+        say(str(repetition.interrupted))
+    findings.segments = repetition.results()
+
     if not stop.is_signalled and run.answers:
-        found.answers.trained += answers_of_trained(run, states, repetition.at(run.last_step), give_again, say)
-    for remark in states.remarks:
-        say(remark)
-    found.is_out_of_time = stop.reason() is not None
-    return found
+        params = find_trained_params(run, states, repetition.current_state(run.last_step))
+        if params is not None:
+            findings.trained = verify("trained", run.answers, params)
+    for warning in states.warnings:
+        say(warning)
+    findings.is_out_of_time = stop.reason() is not None
+    return findings
 
 
-def answers_of_trained(
-    run: RecordedRun, states: States, ended: TrainState | None, give_again: Callable[..., Sequence[Any]], say: Say
-) -> Sequence[Any]:
-    """Give the answers of the trained model again, or report why none is."""
-    params, where = trained_params(run, states, ended)
-    if params is None:
-        say("no answer of the trained model is given again: its parameters are not here")
-        return []
-    say(f"giving the {len(run.answers)} answers of the trained model again, with the parameters of {where}")
-    return give_again(run.answers, params)
+def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest) -> Draw | None:
+    """Draw the parts to replay, or return None if the whole run is replayed.
 
-
-def came_of(segment: Segment, repetition: Repetition) -> list[SegmentResult]:
-    """Return what came of a segment; of one that was stopped, or could be judged, only up to a step: of both parts."""
-    part = repetition.found.get(segment.number, repetition.part)
-    if part is None or part.segment.number != segment.number:
-        return [SegmentResult(segment=segment, verdict="not tried")]
-    if part.segment.last_step == segment.last_step:
-        return [part]
-    rest = replace(segment, first_step=part.segment.last_step)
-    return [part, SegmentResult(segment=rest, verdict="not tried")]
-
-
-def drawn_parts(run: RecordedRun, states: States, request: ReplayRequest) -> Draw | None:
-    """Return what the judge's number draws, or None if the whole run is repeated.
-
-    Of a run whose maker sent states, it draws among all parts, and the states that it names must be here.
+    If the author sent states, all parts can be drawn, and the states that the draw requires must be available.
 
     Raises:
-        ProblemError: exit code 3; a state that it names is not here, or is not the one that the chain states.
+        ProblemError: exit code 3; such a state is missing, or is not the one in the chain.
     """
     if request.whole or request.seed is None:
         return None
     starts = states.steps
     among = None if request.states is not None else starts
-    draw = draw_segments(split_spans(run.segments), among, count=request.segments, number=request.seed)
+    draw = draw_segments(split_spans(run.segments), among, count=request.segments, seed=request.seed)
     if request.states is not None:
-        states.refuse_others()
-        if absent := [part.first_step for part in draw.order if part.first_step not in starts]:
-            raise ProblemError([not_sent(run, draw.number, absent)], exit_code=REFUSED)
+        states.require_sent_states()
+        if missing := [str(part.first_step) for part in draw.selected if part.first_step not in starts]:
+            what = f"Seed {draw.seed} requires states that are missing: steps {', '.join(missing)}."
+            then = f"Ask the author to run `trainproof answer RUN --states {','.join(missing)}`."
+            raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=REFUSED)
     return draw
 
 
-def segments_asked(run: RecordedRun, draw: Draw | None, states: States, request: ReplayRequest) -> Iterator[Segment]:
-    """Yield the segments to repeat, in order: all, or those that can be reached of the parts that are drawn.
+def segments_to_replay(
+    run: RecordedRun, draw: Draw | None, states: RecordedStates, request: ReplayRequest
+) -> Iterator[Segment]:
+    """Yield the segments to replay: all, or only selected parts with an available state.
 
-    Where the number drew nothing, the first parts of the run are repeated in their place; where time is given, all
-    others after them.
+    If nothing was drawn, the first parts of the run are replayed instead. With a time limit, all other segments follow.
     """
     if draw is None:
         yield from run.segments
         return
     starts = set(states.steps)
-    parts = [part for part in draw.order if part.first_step in starts or part is draw.parts[0]]
-    parts += () if draw.named else draw.parts[1 : 1 + request.segments]
+    parts = [part for part in draw.selected if part.first_step in starts or part is draw.parts[0]]
+    parts += () if draw.drawn else draw.parts[1 : 1 + request.segments]
     wanted = sorted({segment.number for part in parts for segment in part.segments})
     yield from (run.segments[number] for number in wanted)
     if request.minutes is not None:
         yield from (segment for segment in run.segments if segment.number not in wanted)
 
 
-def answer(
-    stated: Sequence[dict[str, Any]],
-    params: Any,
+def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainState | None) -> Params | None:
+    """Return the parameters that have the hash in the evaluation, or None if they are missing.
+
+    Candidates are the state at the end of the replay, the last checkpoint and the run's file of trained parameters.
+    """
+
+    def candidates() -> Iterator[Params]:
+        if final is not None:
+            yield states.model_params(final)
+        if run.last_step in states.steps and (state := states.load(run.last_step)) is not None:
+            yield states.model_params(state)
+        try:
+            trained = load_trained_params(run.folder, states.task)
+        except ProblemError as error:
+            states.warnings.append(f"{layout.TRAINED_PARAMS} cannot be used: {error.problems[0].what}")
+        else:
+            if trained is not None:
+                yield combine(trained, apart_on_devices(without_reference(states.frozen)))
+
+    expected = None if run.summary is None else run.summary["checkpoint"]["params_sha256"]
+    for params in candidates():
+        if params_sha256(params) == expected:
+            return params
+    states.warnings.append("answers of the trained model are not verified: the run lacks the evaluated parameters")
+    return None
+
+
+def _verify(
+    model: str,
+    answers: Sequence[dict[str, Any]],
+    params: Params,
     *,
-    found: ReplayFindings,
+    run: RecordedRun,
+    setup: ReplaySetup,
     request: ReplayRequest,
-    place: ReplaySetup,
+    say: Say,
     tell: Tell,
-) -> Sequence[Any]:
-    """Give answers again and return what came of them: drawn ones written anew, the others followed in one pass."""
-    items = items_asked(found.run, place.data)
-    if items is None:
-        return []
-    ids = [row["id"] for row in stated]
-    anew = set(ids) if request.whole else drawn_items(ids, count=request.items, seed=request.seed or 0)
+) -> Sequence[VerifiedAnswer]:
+    """Regenerate the drawn answers of a model and check the others in one forward pass."""
+    if not answers:
+        return ()
+    say(f"verifying {len(answers)} answers of the {model} model")
+    task, data = setup.task, setup.data
+    if data.items is not None:
+        items, scoring = data.items.file, data.scoring
+    elif run.summary is not None:  # evaluated later than trained
+        items, scoring = recorded_items(run.summary, run.answers), read_scoring(run.summary)
+    else:  # not evaluated
+        return ()
+    ids = [row["id"] for row in answers]
+    drawn = set(ids) if request.whole else draw_items(ids, count=request.items, seed=request.seed or 0)
+    return verify_answers(
+        Sampler.for_task(task, form=data.form, scoring=scoring, tokenizer=data.tokenizer),
+        params,
+        answers,
+        items,
+        regenerate=drawn,
+        progress=lambda done, total: tell({"event": "items", "done": done, "of": total}),
+    )
 
-    def progress(done: int, total: int) -> None:
-        tell({"event": "items", "done": done, "of": total})
 
-    return answered_again(params, stated, anew, place.task, place.data, items, progress)
+def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> str:
+    """Write the states of a run at some steps into a folder, and return the hash of the run's manifest.
 
+    Saved states are copied; others are trained again from the nearest state before them. A state is written only if it
+    has the hash in the chain.
 
-def not_sent(run: RecordedRun, number: int, steps: Sequence[int]) -> Problem:
-    """Return the problem of states that a number names and that are not here."""
-    named = ",".join(map(str, steps))
-    what = f"The number {number} names states that are not here: of the steps {named.replace(',', ', ')}."
-    then = f"Ask the run's maker for `trainproof answer RUN --states {named}`."
-    return problem_of("TP760", file=str(run.folder), what=what, next=then)
-
-
-def nothing_reached(run: RecordedRun, found: ReplayFindings) -> Problem:
-    """Return the problem of a run of which no part could be repeated."""
-    parent = run.manifest["parent"]
-    if parent is not None and not found.is_out_of_time:
-        what = f"The run goes on from step {parent['step']} of {parent['run_id']}, whose checkpoint is not here."
-        then = f"Repeat {parent['run_id']}, or put its folder with the checkpoint beside this one."
-    elif said := next((each.difference for each in found.segments if each.difference), ""):
-        what, then = f"No step could be judged. {said}", "Repeat it on such a machine."
-    else:
-        what, then = "The time was over before a step was repeated.", "Give more --minutes."
-    return problem_of("TP760", file=str(run.folder), what=what, next=then)
+    Raises:
+        ProblemError: exit code 2; the chain lacks such a step. Exit code 3; the run cannot be replayed here, or
+            leads to another state.
+    """
+    run = read_recorded(folder)
+    if unknown := [step for step in steps if step not in run.states]:
+        what = f"The chain lacks a state for step {', '.join(map(str, unknown))}."
+        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
+    setup = prepare_replay(run, ReplayRequest(folder=folder))
+    states = RecordedStates(run=run, task=setup.task)
+    missing = []
+    for step in sorted(steps):
+        state = states.load(step) if step in states.steps else None
+        if state is None:
+            missing.append(step)
+        else:
+            write_state(target, state)
+    if not missing:
+        return run.sha256
+    say(f"no saved state for step {', '.join(map(str, missing))}; retraining up to step {missing[-1]}")
+    compiled = compiled_steps(setup.task, setup.data.source.lengths_in_use)
+    repetition = Repetition(states=states, data=setup.data, steps=compiled, is_exact=setup.environment.is_exact)
+    for segment in run.segments:
+        if (step := segment.last_step) not in missing:
+            continue
+        for result in repetition.repeat(segment):
+            say(f"{result.segment.name}: {result.verdict}")
+        state = repetition.current_state(step)
+        if state is None or state_sha256(to_stored(state)) != run.states[step]:
+            what = f"The state of step {step} cannot be reproduced here: retraining leads to another hash."
+            raise ProblemError([problem_of("TP764", file=str(folder), what=what)], exit_code=REFUSED)
+        write_state(target, state)
+    return run.sha256

@@ -19,8 +19,8 @@ from evidence.run import read_run
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
+from trainer.loop.base import REFUSED
 from trainer.recorder.progress import Watch
-from trainer.replay.place import REFUSED
 from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay
 from trainproof.orders.train import TrainFlags

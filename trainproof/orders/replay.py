@@ -16,9 +16,9 @@ from schemas.formats import as_lines
 from schemas.problems import ProblemError, problem_of
 from schemas.render import as_dicts
 from trainer.recorder.progress import Watch
-from trainer.replay.asking import states_asked, write_states
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import replay
+from trainer.replay.replay import replay, write_states
+from trainer.replay.report import request_states
 from trainproof.orders.challenge import keep
 
 
@@ -88,7 +88,7 @@ def request_of(folder: Path, flags: ReplayFlags, states: Path | None = None) -> 
         dataset=flags.dataset,
         model=flags.model,
         states=states,
-    ).numbered()
+    ).with_seed()
 
 
 def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
@@ -98,7 +98,7 @@ def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
         ProblemError: exit code 2 or 1, as `unpacked_run` and `recorded`.
     """
     with unpacked_run(path, flags.run_id) as folder:
-        asking = states_asked(read_recorded(folder), request_of(folder, flags))
+        asking = request_states(read_recorded(folder), request_of(folder, flags))
     return as_json_text(asking.document()) if as_json else as_lines(asking.lines(path.name))
 
 

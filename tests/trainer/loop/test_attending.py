@@ -68,6 +68,6 @@ def test_a_repetition_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_pat
     def repeated(memory: dict[str, str]) -> str:
         manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
         run = SimpleNamespace(manifest=manifest, config=CONFIG)
-        return config_here(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
 
     assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

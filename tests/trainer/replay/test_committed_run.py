@@ -1,4 +1,4 @@
-"""The committed run, on whatever machine this is: every bit if its level is to be had here, else honest words."""
+"""Replay of the committed run: identical if this CPU supports its instruction set level, else within tolerance."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "submission_runs" / "demo-smoke"
 
 
-def test_the_run_that_learned_from_rewards_has_no_finding():
+def test_the_grpo_run_has_no_findings():
     run = read_run(ROOT / "submission_runs" / "countdown-grpo")
     report = check_run(run)
     assert (report.grade.name, report.findings) == ("consistent", ())
@@ -30,13 +30,13 @@ def test_the_run_that_learned_from_rewards_has_no_finding():
 
 
 @pytest.mark.slow
-def test_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_smoke_run_is_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("XLA_FLAGS")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     command = [sys.executable, "-m", "trainproof", "replay", str(SMOKE), "--all", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if sys.version_info >= (3, 12):
-        # `make newest`: newer packages than those of the lock, which the run was made with, may round otherwise.
+        # `make newest` has newer packages than the run, which may round differently.
         assert (done.returncode, "TP761" in done.stderr) == (3, True), done.stderr
         return
     assert done.returncode == 0, done.stderr

@@ -1,127 +1,115 @@
-"""What a judge's number draws of a training, and how surely that finds steps that were invented."""
+"""The parts of a run that a seed draws, and the probability that the draw detects fabricated steps."""
 
 from collections import Counter
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import accumulate, combinations
 from math import comb
 
 import pytest
 
 from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
-from trainer.replay.draw import Draw, chance_said, draw_segments
+from trainer.replay.report import Draw, draw_segments
 
 
-def of_tens(count: int) -> tuple[SegmentSpan, ...]:
+def equal_parts(count: int) -> tuple[SegmentSpan, ...]:
     return split_spans(split_segments(0, 10 * count, range(0, 10 * count, 10)))
 
 
-def named(draw: Draw) -> tuple[int, ...]:
-    return tuple(part.first_step for part in draw.named)
+def drawn_starts(draw: Draw) -> tuple[int, ...]:
+    return tuple(part.first_step for part in draw.drawn)
 
 
-def test_segments_of_one_step_are_drawn_together():
+def test_short_segments_are_grouped_into_parts_of_a_twentieth():
     parts = split_spans(split_segments(0, 2800, range(2800)))
     assert [(part.first_step, part.last_step) for part in parts] == [(n, n + 140) for n in range(0, 2800, 140)]
     assert sum(len(part.segments) for part in parts) == 2800
-
-
-def test_a_rest_that_is_short_belongs_to_the_last_part():
+    # A short rest belongs to the last part.
     parts = split_spans(split_segments(0, 103, [50, 100]))
     assert [(part.first_step, part.last_step) for part in parts] == [(0, 50), (50, 103)]
     assert len(split_spans(split_segments(4, 8, [5, 6, 7]))) == 4
     assert len(split_spans(split_segments(0, 1, []))) == 1
 
 
-def test_a_number_draws_every_choice_and_always_the_same():
-    parts = of_tens(6)
-    assert {named(draw_segments(parts, None, count=2, number=number)) for number in range(60)} == set(
-        combinations((10, 20, 30, 40), 2)
-    )
-    assert named(draw_segments(parts, None, count=2, number=3)) == named(draw_segments(parts, None, count=2, number=3))
-    assert [part.first_step for part in draw_segments(parts, None, count=9, number=1).order] == [0, 10, 20, 30, 40, 50]
-    assert [part.first_step for part in draw_segments(parts, None, count=0, number=1).order] == [0, 50]
+def test_seeds_draw_every_combination_and_each_always_the_same():
+    parts = equal_parts(6)
+    draws = [drawn_starts(draw_segments(parts, None, count=2, seed=seed)) for seed in range(60)]
+    assert set(draws) == set(combinations((10, 20, 30, 40), 2))
+    assert draws == [drawn_starts(draw_segments(parts, None, count=2, seed=seed)) for seed in range(60)]
+    for count, selected in ((9, [0, 10, 20, 30, 40, 50]), (0, [0, 50])):
+        draw = draw_segments(parts, None, count=count, seed=1)
+        assert [part.first_step for part in draw.selected] == selected
 
 
-def test_a_step_is_drawn_with_the_same_chance_wherever_it_lies():
-    """A part of 300 steps is drawn first three times as often as one of 100: 3,000 numbers, four standard errors."""
+def test_every_step_is_drawn_with_the_same_probability():
+    """A part of 300 steps is drawn first three times as often as one of 100: 3,000 seeds, four standard errors."""
     parts = split_spans(split_segments(0, 600, [100, 200, 500]))
-    first = Counter(named(draw_segments(parts, None, count=1, number=number))[0] for number in range(3000))
+    first = Counter(drawn_starts(draw_segments(parts, None, count=1, seed=seed))[0] for seed in range(3000))
     assert set(first) == {100, 200}
     assert abs(first[200] / 3000 - 0.75) < 4 * (0.75 * 0.25 / 3000) ** 0.5
 
 
 @pytest.mark.parametrize(("count", "share", "false"), [(3, 0.5, 10), (5, 0.5, 10), (1, 0.05, 1), (4, 0.25, 5)])
-def test_the_chance_of_finding_invented_steps_is_hypergeometric(count: int, share: float, false: int):
-    """Twenty parts, of which eighteen are drawn from: the miss is C(18 - f, k) / C(18, k)."""
-    found = draw_segments(of_tens(20), None, count=count, number=7).caught(share)
-    assert found == pytest.approx(1 - comb(18 - false, count) / comb(18, count))
+def test_detection_probability_is_hypergeometric_for_equal_parts(count: int, share: float, false: int):
+    """Of 20 parts 18 can be drawn, and none of the false ones is with probability C(18 - f, k) / C(18, k)."""
+    probability = draw_segments(equal_parts(20), None, count=count, seed=7).detection_probability(share)
+    assert probability == pytest.approx(1 - comb(18 - false, count) / comb(18, count))
+    choices = list(combinations(range(18), count))
+    detected = sum(any(part < false for part in choice) for choice in choices)
+    assert probability == pytest.approx(detected / len(choices))
 
 
-def test_the_chance_is_what_happens():
-    """Of all choices of three of eighteen parts, those that touch one of the ten false ones, counted one by one."""
-    draw = draw_segments(of_tens(20), None, count=3, number=7)
-    choices = list(combinations(range(18), 3))
-    touched = sum(any(part < 10 for part in choice) for choice in choices)
-    assert draw.caught(0.5) == pytest.approx(touched / len(choices))
-
-
-def test_parts_that_are_unlike_are_never_said_to_be_surer_than_they_are():
-    """Any false set of half of the steps, any order of drawing by length: the stated chance is a bound."""
+def test_detection_probability_is_a_lower_bound_for_unequal_parts():
+    """Compared with every set of false parts that has at least half of all steps."""
     lengths = (10, 10, 40, 20, 10, 30, 10)
-    ends = [sum(lengths[: n + 1]) for n in range(len(lengths))]
     parts = tuple(
-        SegmentSpan(segments=(Segment(number=n, first_step=end - length, last_step=end),))
-        for n, (length, end) in enumerate(zip(lengths, ends, strict=True))
+        SegmentSpan(segments=(Segment(number=number, first_step=end - length, last_step=end),))
+        for number, (length, end) in enumerate(zip(lengths, accumulate(lengths), strict=True))
     )
-    stated = draw_segments(parts, None, count=2, number=1).caught(0.5)
+    inner = lengths[1:-1]
     worst = min(
-        1 - missed(lengths[1:-1], false, 2)
+        1 - missed(inner, false, tuple(range(len(inner))), 2)
         for size in range(6)
         for false in combinations(range(5), size)
-        if sum(lengths[1:-1][part] for part in false) >= sum(lengths) / 2
+        if sum(inner[part] for part in false) >= sum(lengths) / 2
     )
-    assert 0 < stated <= worst + 1e-12
+    assert 0 < draw_segments(parts, None, count=2, seed=1).detection_probability(0.5) <= worst + 1e-12
 
 
-def missed(lengths: tuple[int, ...], false: tuple[int, ...], count: int) -> float:
-    """Return the chance that none of the false parts is drawn, each next part by its share of the steps left."""
-
-    def honest(left: tuple[int, ...], draws: int) -> float:
-        total = sum(lengths[part] for part in left)
-        if draws == 0:
-            return 1.0
-        return sum(
-            lengths[part] / total * honest(tuple(each for each in left if each != part), draws - 1)
-            for part in left
-            if part not in false
-        )
-
-    return honest(tuple(range(len(lengths))), count)
-
-
-def test_what_the_maker_chose_is_no_draw():
-    parts = of_tens(20)
-    draw = draw_segments(parts, [0, 40, 80, 190], count=3, number=7)
-    assert (named(draw), draw.is_of_all, draw.caught(0.5)) == ((40, 80), False, 0.0)
-    assert draw.said == (
-        "The number 7 drew 2 of the 2 parts whose states are here, of 18 parts between the first and the last; the "
-        "run's maker knew which. `trainproof replay RUN --seed 7 --ask` says which states to ask for."
-    )
-    assert draw_segments(parts, [0], count=3, number=7).said == (
-        "The number 7 drew nothing: none of the 18 parts between the first and the last has a state here to begin "
-        "from. `trainproof replay RUN --seed 7 --ask` says which states to ask for."
+def missed(lengths: Sequence[int], false: Sequence[int], left: tuple[int, ...], draws: int) -> float:
+    """Return the probability that no false part is drawn, each next part in proportion to its steps."""
+    if draws == 0:
+        return 1.0
+    total = sum(lengths[part] for part in left)
+    return sum(
+        lengths[part] / total * missed(lengths, false, tuple(each for each in left if each != part), draws - 1)
+        for part in left
+        if part not in false
     )
 
 
-def test_what_a_draw_is_worth_is_said():
-    assert draw_segments(of_tens(20), None, count=5, number=7).said == (
-        "The number 7 drew 5 of 18 parts between the first and the last: had half of the training been invented, it "
-        "would be found with a chance of 99.3 %."
+def test_a_draw_among_available_states_detects_nothing():
+    draw = draw_segments(equal_parts(20), [0, 40, 80, 190], count=3, seed=7)
+    assert (drawn_starts(draw), draw.is_complete, draw.detection_probability(0.5)) == ((40, 80), False, 0.0)
+    assert draw.description == (
+        "Seed 7 draws 2 of 2 parts: a state is available for 2 of 18 parts between the first and the last, and the "
+        "author knew which. Run `trainproof replay RUN --seed 7 --ask` to see which states to request."
     )
-    assert draw_segments(of_tens(2), None, count=5, number=7).said == (
-        "The run has no part between its first and its last one: no number draws."
+    assert "draws nothing: a state is available for 0 of 18" in (
+        draw_segments(equal_parts(20), [0], count=3, seed=7).description
     )
-    assert (chance_said(0.98375), chance_said(1.0), chance_said(0.99999)) == (
-        "with a chance of 98.3 %",
-        "for certain",
-        "with a chance of 99.9 %",
+
+
+def test_the_detection_probability_is_stated_and_never_rounded_up():
+    draw = draw_segments(equal_parts(20), None, count=5, seed=7)
+    assert 0.9925 < draw.detection_probability(0.5) < 0.994
+    assert draw.description == (
+        "Seed 7 draws 5 of 18 parts between the first and the last: detects a run with half its steps fabricated with "
+        "probability 99.3 %."
+    )
+    almost_all = draw_segments(equal_parts(20), None, count=8, seed=7)
+    assert 0.9999 < almost_all.detection_probability(0.5) < 1
+    assert almost_all.description.endswith("99.9 %.")
+    assert draw_segments(equal_parts(20), None, count=9, seed=7).description.endswith("100 %.")
+    assert draw_segments(equal_parts(2), None, count=5, seed=7).description == (
+        "Nothing to draw: the run consists of a first and a last part only."
     )

@@ -1,6 +1,6 @@
-"""Every method, objective and way to make a step: a recorded run is repeated bit for bit, from its start and its state.
+"""Replay of every method and objective is identical bit for bit, from the start and from a checkpoint.
 
-The run is written by the trainer. One way is repeated by programs that are compiled anew, the others by kept ones.
+One configuration is compiled again for the replay; the others use programs from the compilation cache.
 """
 
 import json
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from replays import record
 from tasks import inputs_of
 
 from evidence import layout
@@ -28,12 +29,8 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps
-from trainer.loop.session import StopRequest
-from trainer.recorder.progress import Watch
 from trainer.replay.recorded import read_recorded
-from trainer.replay.repetition import Repetition
-from trainer.replay.states import States, frozen_of
-from trainer.run import RunRequest, run
+from trainer.replay.repetition import RecordedStates, Repetition
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +48,7 @@ BASE = Config(
     limits=LimitsConfig(steps=4),
 )
 
-WAYS = {
+CONFIGS = {
     "full, Adafactor, remat, chunks, buckets": replace(
         BASE,
         data=DataConfig(max_length=128, buckets=2),
@@ -64,25 +61,25 @@ WAYS = {
         mesh=MeshConfig(device="cpu", devices=4),
         batch=BatchConfig(microbatch_size=1, accumulation_steps=2),
     ),
-    "full, float16 with loss scale, packing, moments in 8 bits": replace(
+    "full, float16 with loss scale, packing, 8-bit moments": replace(
         BASE,
         data=DataConfig(max_length=64, packing=True),
         optimizer=OptimizerConfig(learning_rate=1e-2, state="int8"),
         precision=PrecisionConfig(compute="float16"),
     ),
-    "lora with dropout beside nf4": replace(
+    "lora with dropout on nf4": replace(
         BASE,
         method=MethodConfig(kind="lora", rank=2, dropout=0.1, base="nf4"),
         precision=PrecisionConfig(params="bfloat16"),
         memory=MemoryConfig(remat="layer", loss_chunk_tokens=None),
     ),
-    "lora beside int8": replace(
+    "lora on int8": replace(
         BASE,
         method=MethodConfig(kind="lora", rank=2, base="int8"),
         precision=PrecisionConfig(params="bfloat16"),
         memory=MemoryConfig(remat="layer", loss_chunk_tokens=None),
     ),
-    "dpo with a reference, full, moments rounded by chance": replace(
+    "dpo with a reference, full, bfloat16 moments": replace(
         BASE,
         objective=ObjectiveConfig(kind="dpo"),
         optimizer=OptimizerConfig(learning_rate=1e-2, state="bfloat16"),
@@ -91,7 +88,7 @@ WAYS = {
 }
 
 
-def with_pairs(config: Config, folder: Path) -> Config:
+def write_pairs(config: Config, folder: Path) -> Config:
     if config.objective.kind != "dpo":
         return config
     path = folder / "pairs.jsonl"
@@ -100,35 +97,28 @@ def with_pairs(config: Config, folder: Path) -> Config:
     return replace(config, data=replace(config.data, dataset=str(path)))
 
 
-ANEW = "full, bfloat16 with stochastic rounding, several devices, accumulation"
+UNCACHED = "full, bfloat16 with stochastic rounding, several devices, accumulation"
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=pytest.mark.compiles_anew if way == ANEW else ()) for way in WAYS]
+    "name", [pytest.param(name, marks=pytest.mark.compiles_anew if name == UNCACHED else ()) for name in CONFIGS]
 )
-def test_it_is_repeated_bit_for_bit(way: str, tmp_path: Path):
-    config = with_pairs(WAYS[way], tmp_path)
-    with Watch(quiet=True) as watch:
-        assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
-    found = read_recorded(tmp_path / "run")
+def test_replay_is_identical(name: str, tmp_path: Path):
+    config = write_pairs(CONFIGS[name], tmp_path)
+    found = read_recorded(record(config, tmp_path / "run"))
     task, data = inputs_of(config)
-    states = States(run=found, task=task, frozen=frozen_of(task))
+    states = RecordedStates(run=found, task=task)
     repetition = Repetition(
-        run=found,
-        task=task,
-        steps=compiled_steps(task, data.source.lengths_in_use),
-        source=data.source,
         states=states,
-        stop=StopRequest(max_minutes=None),
-        is_exact=True,
-        progress=lambda done, total, loss: None,
+        data=data,
+        steps=compiled_steps(task, data.source.lengths_in_use),
     )
     assert [(each.first_step, each.last_step) for each in found.segments] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert sorted(found.params) == [0, 4]
-    # From the start to the end, then the third segment once more from its checkpoint.
-    came = [each for segment in found.segments for each in repetition.repeat(segment)]
-    assert [(each.verdict, each.difference) for each in came] == [("identical", "")] * 4
+    # From the start to the end, then the third segment again from its checkpoint.
+    results = [each for segment in found.segments for each in repetition.repeat(segment)]
+    assert [(each.verdict, each.difference) for each in results] == [("identical", "")] * 4
     again = list(repetition.repeat(found.segments[2]))
     assert [(each.segment.number, each.verdict) for each in again] == [(2, "identical")]
-    assert states.remarks == []
+    assert states.warnings == []
     assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()

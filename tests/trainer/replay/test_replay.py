@@ -1,10 +1,9 @@
-"""Repeating a run: an honest one is identical in every bit; each way to forge one is found and located."""
+"""Replay: honest runs are identical bit for bit, and every kind of forged run is found and located."""
 
 import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from forging import forged, read_manifest, read_rows
+from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
 
 from evidence import layout
@@ -24,51 +24,29 @@ from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
-    BatchConfig,
     CheckpointConfig,
     Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
     RecordingConfig,
 )
 from trainer.loop.loop import Loop
-from trainer.loop.programs import Steps, compiled_steps
+from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
-from trainer.loop.task import Task
-from trainer.model.decoder import params_sha256
-from trainer.objectives.data import Data
-from trainer.recorder.progress import Watch
+from trainer.model.params import params_sha256
 from trainer.replay import repetition
 from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import RepeatedRows, Repetition, SegmentResult
+from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult
 from trainer.replay.replay import replay
-from trainer.replay.states import States, frozen_of
-from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay
 
-ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
 
-
-def config_of(folder: Path) -> Config:
-    items = folder / "items.jsonl"
-    items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
-    return Config(
-        name="chained",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=96),
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
-        batch=BatchConfig(microbatch_size=2),
-        mesh=MeshConfig(device="cpu", devices=1),
+def replayed_config(folder: Path) -> Config:
+    return small_config(
+        folder,
+        steps=8,
         checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
         recording=RecordingConfig(chain_every_steps=2, states_mib=0),
-        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=8),
     )
 
 
@@ -76,72 +54,66 @@ def config_of(folder: Path) -> Config:
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
     root = tmp_path_factory.mktemp("replay")
-    with Watch(quiet=True) as watch:
-        config = config_of(root)
-        assert run(RunRequest(config=config, folder=root / "honest", command=["trainproof"]), watch) == 0
-    return root / "honest"
+    return record(replayed_config(root), root / "honest")
 
 
-class Shop:
-    """The program of the honest run, compiled once."""
+class Replayer:
+    """Replays copies of the honest run with its training step, compiled once."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.task, self.data = inputs_of(config)
         self.steps = compiled_steps(self.task, self.data.source.lengths_in_use)
 
-    def repeated(self, folder: Path, *, is_exact: bool = True) -> list[SegmentResult]:
-        """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
-        found = read_recorded(folder)
-        repeating = Repetition(
-            run=found,
-            task=self.task,
-            steps=self.steps,
-            source=self.data.source,
-            states=States(run=found, task=self.task, frozen=frozen_of(self.task)),
+    def replay(self, folder: Path, *, is_exact: bool = True) -> list[SegmentResult]:
+        """Return the results of the segments that were reached."""
+        run = read_recorded(folder)
+        states = RecordedStates(run=run, task=self.task)
+        repetition = Repetition(states=states, data=self.data, steps=self.steps, is_exact=is_exact)
+        for segment in run.segments:
+            if segment.number not in repetition.found:
+                list(repetition.repeat(segment))
+        return [repetition.found[number] for number in sorted(repetition.found)]
+
+    def train(self, to: int = 8, start: Any = None, **changes: Any) -> tuple[InMemoryRecorder, Any]:
+        """Train without a run folder, with some settings changed; return the recorder and the last state."""
+        config = replace(self.config, **changes)
+        task, data = inputs_of(config)
+        is_same_step = config.optimizer == self.config.optimizer
+        states, frozen = ([start], {}) if start is not None else initial_state(task)
+        recorder = InMemoryRecorder()
+        loop = Loop(
+            task=task,
+            step=self.steps if is_same_step else compiled_steps(task, data.source.lengths_in_use),
+            frozen=frozen,
+            source=data.source,
+            recorder=recorder,
+            checkpoints=None,
             stop=StopRequest(max_minutes=None),
-            is_exact=is_exact,
             progress=lambda done, total, loss: None,
+            last_step=to,
         )
-        for segment in found.segments:
-            if segment.number not in repeating.found:
-                list(repeating.repeat(segment))
-        return [repeating.found[number] for number in sorted(repeating.found)]
+        if start is None:
+            loop.writer.write(states[0], saved=False)
+        outcome = loop.run(states)
+        loop.writer.write(outcome.state, saved=False)
+        return recorder, outcome.state
 
 
 @pytest.fixture(scope="module")
-def shop(honest: Path) -> Shop:
-    return Shop(config_of(honest.parent))
+def replayer(honest: Path) -> Replayer:
+    return Replayer(replayed_config(honest.parent))
 
 
-def trained(
-    config: Config, task: Task, data: Data, steps: Steps, *, to: int, begin: Any = None
-) -> tuple[RepeatedRows, Any]:
-    """Return rows and hashes of states of a training that is not recorded, and its last state."""
-    states, frozen = ([begin], {}) if begin is not None else initial_state(task)
-    kept = RepeatedRows()
-    loop = Loop(
-        task=task,
-        step=steps,
-        frozen=frozen,
-        source=data.source,
-        recorder=kept,
-        checkpoints=None,
-        stop=StopRequest(max_minutes=None),
-        progress=lambda done, total, loss: None,
-        last_step=to,
-    )
-    if begin is None:
-        loop.writer.write(states[0], saved=False)
-    outcome = loop.run(states)
-    loop.writer.write(outcome.state, saved=False)
-    return kept, outcome.state
-
-
-def with_times_of(rows: list[dict], made: list[dict]) -> list[dict]:
-    """Return rows as made, with the times and speeds of a real run."""
-    clock = ("step_seconds", "tokens_per_second", "device_memory_bytes", "time", "tokens_seen", "padding_fraction")
-    return [{**made_row, **{key: row[key] for key in clock}} for row, made_row in zip(rows, made, strict=True)]
+def splice(folder: Path, recorder: InMemoryRecorder, state: Any, *, after: int = 0) -> None:
+    """Replace the training of a run after a step; times, speeds and the learning rate stay as recorded."""
+    kept = ("step_seconds", "tokens_per_second", "device_memory_bytes", "time", "tokens_seen", "padding_fraction")
+    rows = read_rows(folder)
+    for row in recorder.rows:
+        if (step := row["step"]) > after:
+            rows[step - 1] = {**row, **{key: rows[step - 1][key] for key in (*kept, "learning_rate")}}
+    states = {step: sha256 for step, sha256 in recorder.states.items() if step > after}
+    forged(folder, rows, states=states, params={8: params_sha256(state.trained)})
 
 
 @pytest.fixture
@@ -156,19 +128,8 @@ def findings(folder: Path) -> list[str]:
     return [f"{each.code} {each.what}" for each in check_run(read_run(folder)).findings if each.severity == "error"]
 
 
-def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:
-    events: list[dict] = []
-    receipt, code = replay(ReplayRequest(folder=folder, **more), lambda line: None, events.append)
-    return receipt, code, events
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-
-
-def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Path, tmp_path: Path):
-    receipt, code, events = asked(honest, whole=True)
+def test_a_whole_replay_of_an_honest_run_is_identical(honest: Path, tmp_path: Path):
+    receipt, code, events = replay_run(honest, whole=True)
     assert code == 0
     assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
     assert [(each["first_step"], each["last_step"]) for each in receipt["covered"]["segments"]] == [
@@ -199,11 +160,11 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
 
 
 @pytest.mark.slow
-def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repeat_it(honest: Path):
+def test_a_missing_evaluation_set_is_restored_from_the_answers(honest: Path):
     items = honest.parent / "items.jsonl"
     away = items.rename(items.with_suffix(".away"))
     try:
-        receipt, code, _ = asked(honest, segments=0, items=2)
+        receipt, code, _ = replay_run(honest, segments=0, items=2)
     finally:
         away.rename(items)
     assert code == 0
@@ -213,16 +174,16 @@ def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repea
 
 
 @pytest.mark.slow
-def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
-    receipt, code, _ = asked(honest, segments=1, items=0, seed=5)
+def test_drawn_segments_start_from_checkpoints(honest: Path):
+    receipt, code, _ = replay_run(honest, segments=1, items=0, seed=5)
     assert code == 0
     verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
     # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
     assert verdicts == ["identical", "not tried", "identical", "not tried", "identical"]
 
 
-def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_kept_parameters(copy: Path):
-    receipt, code, _ = asked(copy, segments=1, items=2)
+def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameters_answer(copy: Path):
+    receipt, code, _ = replay_run(copy, segments=1, items=2)
     assert code == 0
     assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 12 of 12 answers: identical."
     assert receipt["covered"]["items"] | {"differences": []} == {
@@ -237,105 +198,92 @@ def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_
     assert [each["verdict"] for each in receipt["covered"]["segments"]] == ["identical"] * 2 + ["not tried"] * 3
 
 
-def test_an_edited_loss_that_fits_everywhere_is_found(copy: Path, shop: Shop):
+def test_an_edited_loss_is_found(copy: Path, replayer: Replayer):
     rows = read_rows(copy)
     true = rows[4]["loss"]
     rows[4]["loss"] = true - 0.01
     forged(copy, rows)
     assert findings(copy) == []
-    came = shop.repeated(copy)
-    assert [each.verdict for each in came] == ["identical"] * 3 + ["different", "identical"]
-    assert came[3].difference == (
+    results = replayer.replay(copy)
+    assert [each.verdict for each in results] == ["identical"] * 3 + ["different", "identical"]
+    assert results[3].difference == (
         f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. The "
-        "state after step 6 is the one that the chain states, so the run did train so, and the row is not what it "
-        "measured."
+        "state after step 6 is the one in the chain, so the row is not what training measured."
     )
 
 
-def test_an_edited_gradient_norm_and_an_invented_end_are_found(copy: Path, shop: Shop):
+def test_an_edited_gradient_norm_and_end_are_found(copy: Path, replayer: Replayer):
     rows = read_rows(copy)
     for row in rows[6:]:
         row["grad_norm"] *= 0.9
     forged(copy, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
-    came = shop.repeated(copy)
-    assert [each.verdict for each in came] == ["identical"] * 4 + ["different"]
-    assert "Step 7 is the first row that differs, in its gradient: grad_norm is" in came[4].difference
+    results = replayer.replay(copy)
+    assert [each.verdict for each in results] == ["identical"] * 4 + ["different"]
+    assert "Step 7 is the first row that differs, in its gradient: grad_norm is" in results[4].difference
 
 
-def test_a_swapped_checkpoint_is_not_begun_from_and_one_in_the_chain_too_is_found(honest: Path, copy: Path, shop: Shop):
+def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Replayer):
     for step, taken_from in ((3, 6), (6, 6), (8, 8)):
         shutil.copytree(honest / layout.CHECKPOINTS / str(taken_from), copy / layout.CHECKPOINTS / str(step))
     found = read_recorded(copy)
-    states = States(run=found, task=shop.task, frozen={})
-    assert states.at(3) is None
-    assert states.remarks == ["the checkpoint at step 3 is not the state that the chain states there"]
-    assert states.at(6) is not None
-    # The chain states what lies there now: the segment that ends there differs, and so does the one that begins there.
+    states = RecordedStates(run=found, task=replayer.task)
+    assert states.load(3) is None
+    assert states.warnings == ["the checkpoint at step 3 is not the state in the chain"]
+    assert states.load(6) is not None
+    # If the chain has the swapped state, the segment that ends there differs.
     forged(copy, states={3: found.states[6]})
-    came = {each.segment.number: each for each in shop.repeated(copy)}
-    assert came[1].verdict == "different"
-    assert came[1].difference == (
-        "The state after step 3 is not the one that the chain states, while every row before it is: the update of step "
-        "3 was another one (optimizer, learning rate, clipping or rounding)."
+    results = {each.segment.number: each for each in replayer.replay(copy)}
+    assert results[1].verdict == "different"
+    assert results[1].difference == (
+        "The state after step 3 is not the one in the chain, although every row up to it is equal: the update of step "
+        "3 differs (optimizer, learning rate, clipping or rounding)."
     )
-
-
-def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[RepeatedRows, Any]:
-    task, data = inputs_of(config)
-    steps = (
-        shop.steps if config.optimizer == shop.config.optimizer else compiled_steps(task, data.source.lengths_in_use)
-    )
-    return trained(config, task, data, steps, to=to)
 
 
 @pytest.mark.slow
-def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
-    kept, state = other_training(shop, replace(shop.config, data=replace(shop.config.data, shuffle=False)))
-    rows = with_times_of(read_rows(copy), kept.rows)
-    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
-    [first] = shop.repeated(copy)
+def test_another_data_order_is_found(copy: Path, replayer: Replayer):
+    splice(copy, *replayer.train(data=replace(replayer.config.data, shuffle=False)))
+    [first] = replayer.replay(copy)
     assert first.verdict == "different"
     assert "Step 1 is the first row that differs, in its loss" in first.difference
 
 
 @pytest.mark.slow
-def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Path, shop: Shop):
-    _, at_four = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
-    faster = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=2e-2))
-    task, data = inputs_of(faster)
-    kept, state = trained(faster, task, data, compiled_steps(task, data.source.lengths_in_use), to=8, begin=at_four)
-    honest_rows = read_rows(copy)
-    rows = honest_rows[:4] + with_times_of(honest_rows[4:], [row | {"learning_rate": 1e-2} for row in kept.rows])
-    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
-    came = shop.repeated(copy)
-    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
-    # Step 5 was asked with the parameters of step 4: only what it made of them differs.
-    assert "Step 6 is the first row that differs, in its loss" in came[3].difference
+def test_a_changed_learning_rate_is_found_in_the_next_loss(copy: Path, replayer: Replayer):
+    _, fourth = replayer.train(to=4)
+    splice(copy, *replayer.train(start=fourth, optimizer=replace(replayer.config.optimizer, learning_rate=2e-2)))
+    results = replayer.replay(copy)
+    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
+    # Step 5 still uses the parameters of step 4; only its update differs.
+    assert "Step 6 is the first row that differs, in its loss" in results[3].difference
 
 
-def test_skipped_steps_are_found(copy: Path, shop: Shop):
-    """Four steps were trained; the second half of the states stands still and the rows go on with noise."""
-    kept, state = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
+@pytest.mark.slow
+def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
+    splice(copy, *replayer.train(optimizer=replace(replayer.config.optimizer, learning_rate=0.98e-2)))
+    [first] = replayer.replay(copy, is_exact=False)
+    assert first.verdict == "different"
+
+
+@pytest.mark.slow
+def test_spliced_runs_are_found_where_they_meet(copy: Path, replayer: Replayer):
+    splice(copy, *replayer.train(seed=7), after=4)
+    results = replayer.replay(copy)
+    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
+    assert "Step 5 is the first row that differs" in results[3].difference
+
+
+def test_skipped_steps_are_found(copy: Path, replayer: Replayer):
+    """Four steps were trained; the other states repeat the fourth, and the other rows are invented."""
+    kept, state = replayer.train(to=4)
     rows = read_rows(copy)
     for row in rows[4:]:
         row["loss"], row["grad_norm"] = rows[3]["loss"] * (1 - row["step"] / 1e4), rows[3]["grad_norm"]
     states = {6: kept.states[4], 8: kept.states[4]}
     forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
-    came = shop.repeated(copy)
-    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
-    assert came[3].segment.first_step == 4
-
-
-@pytest.mark.slow
-def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop):
-    kept, state = other_training(shop, replace(shop.config, seed=7))
-    rows = read_rows(copy)
-    rows = rows[:4] + with_times_of(rows[4:], kept.rows[4:])
-    states = {step: sha256 for step, sha256 in kept.states.items() if step > 4}
-    forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
-    came = shop.repeated(copy)
-    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
-    assert "Step 5 is the first row that differs" in came[3].difference
+    results = replayer.replay(copy)
+    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
+    assert results[3].segment.first_step == 4
 
 
 def test_edited_answers_and_edited_start_are_found(copy: Path):
@@ -344,7 +292,7 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
     dataset = read_manifest(copy)["dataset"]
     forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
-    receipt, code, _ = asked(copy, segments=0, items=6)
+    receipt, code, _ = replay_run(copy, segments=0, items=6)
     assert code == 1
     assert receipt["result"] == "different"
     assert receipt["covered"]["items"]["different"] == 1
@@ -357,138 +305,126 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
 
 
 @pytest.mark.slow
-def test_another_way_of_asking_is_found(copy: Path):
+def test_another_prompt_template_is_found(copy: Path):
     path = copy / layout.EVAL_SUMMARY
     summary = json.loads(path.read_text("utf-8"))
     summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
     path.write_text(json.dumps(summary), "utf-8")
     forged(copy)
-    receipt, code, _ = asked(copy, segments=0, items=1)
+    receipt, code, _ = replay_run(copy, segments=0, items=1)
     assert code == 1
     assert any(each.startswith("generation.prompt_template is ") for each in receipt["covered"]["start"]["differences"])
     assert receipt["covered"]["items"]["trained"] == 1
 
 
-def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
-    with pytest.raises(ProblemError) as caught:
-        act()
-    return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]
-
-
-def test_other_versions_are_refused_and_anyway_held_to_a_tolerance(copy: Path):
+def test_other_versions_are_refused_unless_anyway(copy: Path):
     manifest = read_manifest(copy)
     packages = manifest["environment"]["packages"]
     here = packages["jax"]
     forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
-    code, said = refusal(lambda: asked(copy))
+    code, said = refusal(lambda: replay_run(copy))
     assert (code, said) == (3, [f"TP761 The run used jax 0.1.2; here it is {here}."])
-    receipt, code, _ = asked(copy, segments=0, items=0, anyway=True)
+    receipt, code, _ = replay_run(copy, segments=0, items=0, anyway=True)
     assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     forged(copy, manifest={"devices": {"platform": "tpu", "kind": "TPU v5 lite", "count": 8}})
-    code, said = refusal(lambda: asked(copy))
-    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); here there is 8 × cpu (cpu)."])
+    code, said = refusal(lambda: replay_run(copy))
+    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."])
     forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
     other = tmp_path / "other.jsonl"
     other.write_text(
         '{"prompt": "1 + 1?", "steps": [{"i": 0, "type": "compute", "content": "Add."}], "final_answer": "2"}\n'
     )
-    code, said = refusal(lambda: asked(copy, dataset=str(other)))
+    code, said = refusal(lambda: replay_run(copy, dataset=str(other)))
     assert code == 3
     stated = read_manifest(copy)["dataset"]["sha256"]
     assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
-    assert said[0].endswith(f"; the run learned from {stated}.")
-    code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
+    assert said[0].endswith(f"; the run was trained on {stated}.")
+    code, said = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
     assert code == 3
     assert "not-there.jsonl" in said[0]
 
 
-def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
+def test_a_missing_model_names_the_option(copy: Path):
     config = yaml.safe_load((copy / layout.CONFIG).read_text())
     config["model"]["name"] = "/home/somebody/their-model"
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
     with pytest.raises(ProblemError) as caught:
-        asked(copy)
+        replay_run(copy)
     [problem] = caught.value.problems
     assert (caught.value.exit_code, problem.code) == (3, "TP040")
     assert problem.next.endswith("name its folder with --model.")
 
 
 def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
-    """A last row at step 10^15 would be counted as steps of which four were repeated."""
+    """A last row at step 10^15 would inflate the number of steps."""
     rows = read_rows(copy)
     rows[-1]["step"] = 10**15
     (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000; config.yaml ends at step 8."
-    assert refusal(lambda: asked(copy)) == (2, [said])
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
+    assert refusal(lambda: replay_run(copy)) == (2, [said])
 
 
 @pytest.mark.slow
-def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
-    """The configuration of such a run names no set; who forges a score must not get past a replay by naming none."""
+def test_answers_of_a_later_evaluation_are_verified(copy: Path):
+    """Its configuration lacks an evaluation set, which must not hide a forged score."""
     config = yaml.safe_load((copy / layout.CONFIG).read_text())
     config["evaluation"]["eval_set"] = None
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
-    honest = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    honest = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (honest["trained"], honest["different"]) == (6, 0)
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
     (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
-    other = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    other = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (other["trained"], other["different"]) == (6, 1)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_what_is_no_file_in_place_of_the_parameters_is_not_read(kind: str, copy: Path):
+def test_special_files_as_parameters_are_not_read(kind: str, copy: Path):
     path = copy / layout.TRAINED_PARAMS
     path.unlink()
     {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](path)
     shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
-    receipt, code, _ = asked(copy, segments=0)
+    receipt, code, _ = replay_run(copy, segments=0)
     assert (code, receipt["result"]) == (0, "identical")
 
 
-def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
-    assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
+def test_missing_and_damaged_runs_are_refused(copy: Path, tmp_path: Path):
+    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
     (copy / layout.METRICS).unlink()
-    assert refusal(lambda: asked(copy)) == (2, ["TP760 metrics.jsonl cannot be read, or is not there."])
+    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
 
 
 @pytest.mark.slow
-def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path, shop: Shop):
+def test_on_another_processor_the_tolerance_applies(copy: Path, replayer: Replayer):
     rows = read_rows(copy)
     for row in rows:
         row["loss"] *= 1 + 1e-7
     forged(copy, rows, states=dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32), params={8: "cd" * 32})
-    assert {each.verdict for each in shop.repeated(copy, is_exact=False)} == {"within tolerance"}
-    assert shop.repeated(copy)[0].verdict == "different"
+    assert {each.verdict for each in replayer.replay(copy, is_exact=False)} == {"within tolerance"}
+    assert replayer.replay(copy)[0].verdict == "different"
     rows[4]["loss"] *= 1.001
     forged(copy, rows)
-    came = shop.repeated(copy, is_exact=False)
-    assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["different"]
+    results = replayer.replay(copy, is_exact=False)
+    assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["different"]
 
 
 @pytest.mark.slow
-def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Shop):
-    slower = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=0.98e-2))
-    kept, state = other_training(shop, slower)
-    rows = with_times_of(read_rows(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
-    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
-    [first] = shop.repeated(copy, is_exact=False)
-    assert first.verdict == "different"
-
-
-@pytest.mark.slow
-def test_time_that_is_over_leaves_what_was_covered(copy: Path):
-    receipt, code, _ = asked(copy, segments=9, items=0)
+def test_more_parts_than_the_run_has_are_all_replayed(copy: Path):
+    receipt, code, _ = replay_run(copy, segments=9, items=0)
     assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")
-    code, said = refusal(lambda: asked(copy, items=0, minutes=0))
-    assert (code, said) == (3, ["TP760 The time was over before a step was repeated."])
 
 
-def test_a_signal_ends_it_with_what_was_covered(copy: Path):
+@pytest.mark.parametrize(("minutes", "items"), [(0, 0), (1e-6, 2)])
+def test_too_little_time_for_a_step_is_refused(minutes: float, items: int, copy: Path):
+    said = ["TP760 Time limit reached before any step was replayed."]
+    assert refusal(lambda: replay_run(copy, minutes=minutes, items=items)) == (3, said)
+
+
+def test_a_signal_ends_a_replay_with_its_results(copy: Path):
     events: list[dict] = []
 
     def tell(event: dict) -> None:
@@ -507,11 +443,11 @@ def test_a_signal_ends_it_with_what_was_covered(copy: Path):
         (6, 8, "not tried"),
     ]
     assert receipt["said"] == (
-        "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. It was stopped before its end."
+        "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. Stopped before its end."
     )
 
 
-def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
+def test_a_bundle_is_replayed_and_verified_by_its_receipt(
     honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
@@ -532,52 +468,54 @@ def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
     assert (proof.by, proof.is_positive) == ("you", True)
 
 
-def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch):
-    """The table is cut to three steps, so that the run's eight reach beyond it."""
+def test_on_another_processor_late_steps_are_not_judged(
+    copy: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+):
+    """The tolerance is cut to three steps, and the run has eight."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((3, 0.0),), "grad_norm": ((3, 0.0),)})
-    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
     rows = read_rows(copy)
     for row in rows[4:]:
         row["loss"] *= 1.01
     states = dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32)
     forged(copy, rows, states=states, params={8: "cd" * 32})
-    came = shop.repeated(copy, is_exact=False)
-    assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["not tried"] * 2
-    assert came[3].difference == repetition.TOO_FAR
+    results = replayer.replay(copy, is_exact=False)
+    assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["not tried"] * 2
+    assert results[3].difference == repetition.TOO_FAR
     rows[6]["tokens_seen"] += 1
     rows[7]["tokens_seen"] += 1
     forged(copy, rows, states=states, params={8: "cd" * 32})
-    assert shop.repeated(copy, is_exact=False)[-1].verdict == "different"
+    assert replayer.replay(copy, is_exact=False)[-1].verdict == "different"
 
 
-def test_on_another_processor_a_row_between_equal_states_is_held_to_one_step(copy: Path, shop: Shop):
-    """Found once: the same states to the last bit, and a loss added up in another order by two units of float32."""
+def test_between_equal_states_the_tolerance_is_that_of_one_step(copy: Path, replayer: Replayer):
+    """A loss that was summed in another order by two units of float32, between states with equal bits."""
     rows = read_rows(copy)
     for row in rows:
         row["loss"] *= 1 + 2e-7
     forged(copy, rows)
-    assert {each.verdict for each in shop.repeated(copy, is_exact=False)} == {"within tolerance"}
+    assert {each.verdict for each in replayer.replay(copy, is_exact=False)} == {"within tolerance"}
     rows[6]["loss"] *= 1 + 2e-6
     forged(copy, rows)
-    assert [each.verdict for each in shop.repeated(copy, is_exact=False)][-1] == "different"
+    assert [each.verdict for each in replayer.replay(copy, is_exact=False)][-1] == "different"
 
 
-def test_on_another_processor_each_segment_is_judged_from_its_own_state(
-    honest: Path, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+def test_on_another_processor_segments_are_judged_from_their_nearest_state(
+    honest: Path, tmp_path: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
 ):
-    """As above, with the checkpoints of the steps 3 and 6: there both have a common state again."""
+    """The checkpoints at steps 3 and 6 are common states."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((1, 0.0),), "grad_norm": ((1, 0.0),)})
-    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
     folder = shutil.copytree(honest, tmp_path / "honest")
     rows = read_rows(folder)
     rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
     states = {step: sha256 for step, sha256 in read_recorded(folder).states.items() if step in (3, 6)}
     forged(folder, rows, states=dict.fromkeys((2, 4, 8), "ab" * 32) | states, params={8: "cd" * 32})
-    came = {each.segment.number: each for each in shop.repeated(folder, is_exact=False)}
-    # Of the last segment, steps 7 and 8, the first could be judged.
-    assert [(each.segment.first_step, each.segment.last_step) for each in came.values()][-1] == (6, 7)
-    assert came[4].verdict == "within tolerance"
+    results = {each.segment.number: each for each in replayer.replay(folder, is_exact=False)}
+    # Only the first step of the last segment could be judged.
+    assert [(each.segment.first_step, each.segment.last_step) for each in results.values()][-1] == (6, 7)
+    assert results[4].verdict == "within tolerance"
     rows[6]["loss"] *= 1.01
     forged(folder, rows)
-    came = {each.segment.number: each for each in shop.repeated(folder, is_exact=False)}
-    assert came[4].verdict == "different"
+    results = {each.segment.number: each for each in replayer.replay(folder, is_exact=False)}
+    assert results[4].verdict == "different"

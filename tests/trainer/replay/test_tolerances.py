@@ -1,4 +1,4 @@
-"""The table of tolerances is what the benchmark measured, and allows more only where more was seen."""
+"""The tolerances follow from the measurements of the benchmark and never decrease with the number of steps."""
 
 import json
 import sys
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.replay.difference import tolerance_of
+from trainer.replay.difference import load_tolerance
 
-# At the end, and for this import alone: a benchmark may have the name of a package.
+# Appended for this import only: a benchmark may have the name of a package.
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))
 
 import replay_tolerance
@@ -22,8 +22,8 @@ def test_the_table_follows_from_the_measurements():
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16", "float16"])
-def test_more_steps_allow_more_up_to_the_end_of_the_table(compute: str):
-    tolerance = tolerance_of(compute)
+def test_tolerances_grow_up_to_the_end_of_the_table(compute: str):
+    tolerance = load_tolerance(compute)
     for field in ("loss", "grad_norm"):
         allowed = [tolerance.allowed(field, steps=steps) for steps in (1, 5, 20, 60, 1000)]
         assert allowed == sorted(allowed)

@@ -1,16 +1,16 @@
-"""States that a judge's number names: kept, asked for, sent, refused; and the lies of which none may be verified."""
+"""States that a seed requires: saved, requested, sent and refused; and forged runs that must not be verified."""
 
 import json
 import random
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forging import forged, read_manifest, read_rows
+from replays import record, refusal, replay_run, small_config
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -20,98 +20,45 @@ from evidence.grade import Grade, check_run
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
 from evidence.run import read_run
-from schemas.problems import ProblemError
-from schemas.validate import check_value
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    RecordingConfig,
-)
+from trainer.config.tree import Config, LimitsConfig, ModelConfig, RecordingConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
 from trainer.recorder.progress import Watch
-from trainer.replay.asking import states_asked, write_states
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import replay
-from trainer.run import RunRequest, run
+from trainer.replay.replay import write_states
+from trainer.replay.report import request_states
 from trainproof.command import main
 
-ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
 STEPS = 12
-
-
-def config_of(folder: Path) -> Config:
-    items = folder / "items.jsonl"
-    items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
-    return Config(
-        name="asked",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=96),
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
-        batch=BatchConfig(microbatch_size=2),
-        mesh=MeshConfig(device="cpu", devices=1),
-        recording=RecordingConfig(chain_every_steps=1),
-        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=STEPS),
-    )
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of twelve steps, each with an entry of the chain; four states are kept."""
-    root = tmp_path_factory.mktemp("asked")
-    with Watch(quiet=True) as watch:
-        assert run(RunRequest(config=config_of(root), folder=root / "run", command=["trainproof"]), watch) == 0
-    return root / "run"
+    """A run of twelve steps, each with an entry in the chain, and four saved states."""
+    root = tmp_path_factory.mktemp("states")
+    config = small_config(root, steps=STEPS, recording=RecordingConfig(chain_every_steps=1))
+    return record(config, root / "run")
 
 
 @pytest.fixture
 def copy(honest: Path, tmp_path: Path) -> Path:
-    """It as a bundle has it: without its checkpoint."""
+    """A copy without checkpoints, like a bundle."""
     folder = tmp_path / "run"
     shutil.copytree(honest, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
     return folder
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-
-
-def replayed(folder: Path, **asked: Any) -> dict[str, Any]:
-    chosen = {"items": 0, "seed": 4711} | asked
-    receipt, _ = replay(ReplayRequest(folder=folder, **chosen), lambda line: None, lambda event: None)
-    assert check_value("receipt", receipt, file="receipt") == []
-    return receipt
-
-
-def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
-    with pytest.raises(ProblemError) as caught:
-        act()
-    return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]
+def replayed(folder: Path, **arguments: Any) -> dict[str, Any]:
+    return replay_run(folder, **({"items": 0, "seed": 4711} | arguments))[0]
 
 
 def grade_with_receipts(folder: Path) -> Grade:
-    """Return the grade that the receipts of this user give to a run that is consistent by itself."""
+    """Return the grade of a consistent run with the receipts of this user."""
     return apply_proofs(Grade(name="consistent", reasons=("It is.",)), find_proofs(folder, run_sha256(folder) or ""))
 
 
-def without_states(folder: Path) -> Path:
-    shutil.rmtree(folder / layout.STATES)
-    manifest = read_manifest(folder)
-    manifest["artifacts"] = [each for each in manifest["artifacts"] if not each["path"].startswith(layout.STATES)]
-    (folder / layout.MANIFEST).write_text(json.dumps(manifest))
-    return folder
-
-
 @pytest.mark.slow
-def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest: Path):
+def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest: Path):
     assert saved_state_steps(honest) == [2, 5, 8, 11]
     listed = {each["path"] for each in read_manifest(honest)["artifacts"]}
     assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
@@ -119,7 +66,7 @@ def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest:
     assert [each.what for each in check_run(read_run(honest)).findings if each.severity == "error"] == []
 
 
-def test_as_many_states_are_kept_as_fit_together():
+def test_as_many_states_are_saved_as_fit():
     config = Config(
         name="n",
         model=ModelConfig(name="tiny-gpt2"),
@@ -129,15 +76,15 @@ def test_as_many_states_are_kept_as_fit_together():
     mib = 1 << 20
     kept = {size: sorted(steps_to_keep(config, size * mib, first=0)) for size in (1, 5, 8, 16, 17)}
     assert kept == {1: [560, 1120, 1680, 2520], 5: [840, 1680, 2520], 8: [1120, 2520], 16: [2520], 17: []}
-    # However short its segments are, the last part of a run is a twentieth of it.
+    # With short segments too, the last part is a twentieth of the run.
     each_step = replace(config, recording=RecordingConfig(chain_every_steps=1, states_mib=16))
     assert sorted(steps_to_keep(each_step, 16 * mib, first=0)) == [2660]
     assert steps_to_keep(replace(config, recording=RecordingConfig(states_mib=0)), mib, first=0) == frozenset()
 
 
 @pytest.mark.slow
-def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
-    """The first part, the last, and the parts of the other kept states: their maker knew which these are."""
+def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
+    """Only the parts of saved states can be drawn, and the author chose these."""
     receipt = replayed(copy)
     tried = [each["first_step"] for each in receipt["covered"]["segments"] if each["verdict"] == "identical"]
     assert tried == [0, 2, 5, 8, 11]
@@ -160,20 +107,21 @@ def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
     )
 
 
-def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, copy: Path, tmp_path: Path):
+def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_path: Path):
     request = ReplayRequest(folder=copy, segments=5, seed=4711)
-    asking = states_asked(read_recorded(copy), request)
-    assert len(asking.draw.named) == 5
-    assert set(asking.steps) == {part.first_step for part in asking.draw.order} - {0, 2, 5, 8, 11}
+    asking = request_states(read_recorded(copy), request)
+    assert len(asking.draw.drawn) == 5
+    assert set(asking.steps) == {part.first_step for part in asking.draw.selected} - {0, 2, 5, 8, 11}
     lines = list(asking.lines("theirs.zip"))
     named = ",".join(map(str, asking.steps))
     assert lines[-2:] == [
-        f"Ask the run's maker for: trainproof answer RUN --states {named} --output states.zip",
-        "Then: trainproof replay theirs.zip --seed 4711 --states states.zip",
+        f"Ask the author to run: trainproof answer RUN --states {named} --output states.zip",
+        "Then run: trainproof replay theirs.zip --seed 4711 --states states.zip",
     ]
     said: list[str] = []
     sha256 = write_states(honest, asking.steps, tmp_path, said.append)
-    assert said[0] == f"the run has kept none of step {named.replace(',', ', ')}: training again up to there"
+    steps = named.replace(",", ", ")
+    assert said[0] == f"no saved state for step {steps}; retraining up to step {asking.steps[-1]}"
     pack_states(tmp_path, sha256, tmp_path / "states.zip")
     with sent_states(tmp_path / "states.zip", run_sha256(copy)) as states:
         receipt = replayed(copy, segments=5, states=states)
@@ -184,14 +132,14 @@ def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, 
         assert receipt["marks"]["lacking"] == []
         save_receipt(receipt)
         assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
-        other = states_asked(read_recorded(copy), replace(request, seed=1)).steps
+        other = request_states(read_recorded(copy), replace(request, seed=1)).steps
         absent = sorted(set(other) - set(asking.steps))
         code, [problem] = refusal(lambda: replayed(copy, segments=5, states=states, seed=1))
         listed = ", ".join(map(str, absent))
-        assert (code, problem) == (3, f"TP760 The number 1 names states that are not here: of the steps {listed}.")
+        assert (code, problem) == (3, f"TP760 Seed 1 requires states that are missing: steps {listed}.")
 
 
-def test_a_state_that_is_not_the_chains_is_refused(copy: Path, tmp_path: Path):
+def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path: Path):
     sent = tmp_path / "sent"
     (sent / layout.STATES).mkdir(parents=True)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
@@ -201,16 +149,13 @@ def test_a_state_that_is_not_the_chains_is_refused(copy: Path, tmp_path: Path):
     found = read_recorded(copy).states[5]
     assert code == 3
     assert said[0] == (
-        f"TP764 The state of step 3 that was sent has the SHA-256 {found}; the chain states "
-        f"{read_recorded(copy).states[3]} there."
+        f"TP764 The state sent for step 3 has the SHA-256 {found}; the chain has {read_recorded(copy).states[3]}."
     )
-    assert said[1].startswith("TP764 The state of step 4 that was sent cannot be read as one of this run: ")
-    assert said[2] == (
-        f"TP764 The state of step 400 that was sent has the SHA-256 {found}; the chain states none there."
-    )
+    assert said[1].startswith("TP764 The state sent for step 4 cannot be read as one of this run: ")
+    assert said[2] == (f"TP764 The state sent for step 400 has the SHA-256 {found}; the chain lacks this step.")
 
 
-def test_an_answer_that_is_none_or_of_another_run_is_refused(copy: Path, tmp_path: Path):
+def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_path: Path):
     def opened(path: Path) -> Any:
         with sent_states(path, run_sha256(copy)) as folder:
             return folder
@@ -231,8 +176,8 @@ def test_an_answer_that_is_none_or_of_another_run_is_refused(copy: Path, tmp_pat
     assert refusal(lambda: opened(tmp_path / "not-there.zip"))[0] == 2
 
 
-def test_states_that_the_chain_does_not_have_are_not_packed(copy: Path, tmp_path: Path):
-    said = ["TP760 The chain has no state at step 400."]
+def test_states_that_are_not_in_the_chain_are_not_packed(copy: Path, tmp_path: Path):
+    said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
     assert main_ends(["answer", str(copy), "--states", "2,2"]) == 2
 
@@ -243,7 +188,7 @@ def main_ends(arguments: list[str]) -> Any:
     return ended.value.code
 
 
-def test_the_command_says_what_to_ask_for(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     build_bundle([copy], tmp_path / "run.zip", allow_partial=True)
     assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
     asked = json.loads(capsys.readouterr().out)
@@ -253,12 +198,12 @@ def test_the_command_says_what_to_ask_for(copy: Path, tmp_path: Path, capsys: py
 
 
 @pytest.mark.slow
-def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
-    """Four honest steps, the other states drawn from noise, losses times 0.6, and nothing to challenge."""
-    without_states(copy)
+def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
+    """Four honest steps, then random hashes and losses times 0.6, and no parameters to challenge."""
+    shutil.rmtree(copy / layout.STATES)
     (copy / layout.TRAINED_PARAMS).unlink()
     manifest = read_manifest(copy)
-    manifest["artifacts"] = [each for each in manifest["artifacts"] if each["path"] != layout.TRAINED_PARAMS]
+    manifest["artifacts"] = [each for each in manifest["artifacts"] if (copy / each["path"]).exists()]
     (copy / layout.MANIFEST).write_text(json.dumps(manifest))
     rows, noise = read_rows(copy), random.Random(0)
     for row in rows[4:]:
@@ -281,7 +226,7 @@ def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
     assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
 
 
-def test_a_device_that_was_never_there_is_not_verified_by_a_challenge(copy: Path):
+def test_an_invented_device_is_not_verified_by_a_challenge(copy: Path):
     device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
     forged(copy, manifest={"devices": device})
     items = copy.parent / "mine.jsonl"
@@ -293,8 +238,3 @@ def test_a_device_that_was_never_there_is_not_verified_by_a_challenge(copy: Path
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
     assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
-
-
-def test_too_little_time_for_a_step_gives_no_mark(copy: Path):
-    said = ["TP760 The time was over before a step was repeated."]
-    assert refusal(lambda: replayed(copy, minutes=1e-6, items=2)) == (3, said)
