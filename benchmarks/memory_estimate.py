@@ -34,7 +34,8 @@ from trainer.loop.mesh import build_mesh, shapes_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.planning.formula import estimate, total_bytes
+from trainer.planning.compile.ahead import Compiler
+from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
 from trainer.planning.memory import verdict
 from trainer.recorder.environment import environment
 from trainer.runtime import choose_devices

@@ -27,9 +27,10 @@ import numpy as np
 
 from evidence.registry import known_model_folder
 from trainer.config.tree import config_of
+from trainer.model import files
 from trainer.model.export import SHARD_BYTES, write_weights
 from trainer.model.model import build_model
-from trainer.model.source import BUILTIN_TOKENIZER, CONFIG, resolve_for_planning
+from trainer.model.source import BUILTIN_TOKENIZER, resolve_for_planning
 from trainer.recorder.environment import environment
 
 RESULT = Path(__file__).parent / "results" / "observed_memory.json"
@@ -158,7 +159,7 @@ def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     }
     folder.mkdir()
     write_weights(folder, params, source.family.links(source.spec), element_type, SHARD_BYTES, lambda: None)
-    (folder / CONFIG).write_text((shapes / CONFIG).read_text())
+    (folder / files.CONFIG).write_text((shapes / files.CONFIG).read_text())
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_text((BUILTIN_TOKENIZER / file).read_text())
     return folder

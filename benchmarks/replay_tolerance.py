@@ -76,7 +76,7 @@ def trained(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
-    from trainer.replay.repetition import RepeatedRows
+    from trainer.replay.repetition import InMemoryRecorder
     from trainer.runtime import choose_devices
 
     config = config_of(model, compute)

@@ -79,8 +79,11 @@ def run(request: RunRequest, watch: Watch) -> int:
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
     read = read_all(request, watch)
-    devices, memory, task, data = read.devices, read.memory, read.task, read.data
-    programs, plan = compiled_plan(task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say)
+    devices, memory, data = read.devices, read.memory, read.data
+    task, programs, plan = compiled_plan(
+        read.task, data, devices, forced=request.forced, resumed=bool(resume), say=watch.say
+    )
+    read = replace(read, task=task, rollouts=build_rollouts(task, data))
     check_disk_space(request.folder, task)
     # The state is alone in a list, from which the loop takes it: anyone who held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)

@@ -136,6 +136,7 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     from trainer.data.answers import EvalShape
     from trainer.generate.decode import generate
     from trainer.loop.state import initial_params
+    from trainer.planning.formula import estimate
 
     rows, new, width = (4, 8, 16) if tiny else (32, 160, 64)
     task = task_of(f"{FULL} evaluation.batch_size={rows} evaluation.max_new_tokens={new}", 1, 128, tiny=tiny)
@@ -143,7 +144,7 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     numbers = np.random.default_rng(0).integers(1, task.model.source.spec.vocab, (rows, width))
 
     def answered() -> Any:
-        settings: dict[str, Any] = {"max_new_tokens": new, "stop_token_id": -1, "batch_size": rows}
+        settings: dict[str, Any] = {"max_new_tokens": new, "stop_token_id": -1, "batch_size": rows, "keep_states": True}
         return list(generate(task.model.graphdef, params, numbers.tolist(), **settings))
 
     jax.block_until_ready(params)
@@ -151,7 +152,7 @@ def decode(*, tiny: bool) -> dict[str, Any]:
     took = timed(answered, seconds=1 if tiny else 10)
     planned = {
         part.name: part.bytes
-        for part in estimates(task, platform=chosen.platform, asked=EvalShape(prompts=rows, longest_tokens=width))[
+        for part in estimate(task, platform=chosen.platform, asked=EvalShape(prompts=rows, longest_tokens=width))[
             "decode"
         ]
         if part.name != "opt_state"

@@ -13,12 +13,9 @@ import pytest
 from evidence import layout
 from evidence.hashes import sha256_file
 from schemas.problems import ProblemError
-from schemas.render import as_text
-from trainer import play as entrant_module
-from trainer import play as player_module
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.export_run import export_run
-from trainer.play import open_entrants
+from trainer.play import open_models
 from trainer.recorder.progress import Watch
 from trainproof.command import main
 
@@ -149,15 +146,15 @@ def test_a_line_that_asks_nothing_is_refused_and_the_next_is_answered(
 ):
     events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
     refused = [event["problems"] for event in events if event["event"] == "refused"]
-    then = 'Write one {"prompt": "…"} or {"item": "…"} per line.'
+    then = 'Write {"prompt": "…"} or {"item": "…"}, one a line.'
     assert refused == [
         [{"code": "TP117", "what": "'nonsense' is not a question.", "next": then}],
         [{"code": "TP117", "what": "'{\"prompt\": 3}' is not a question.", "next": then}],
         [
             {
                 "code": "TP116",
-                "what": "run was asked eval_v1, which has no item none.",
-                "next": "Use an id from predictions.jsonl, or pass --prompt.",
+                "what": "run was evaluated on eval_v1, without none.",
+                "next": "Take an id of predictions.jsonl, or ask with --prompt.",
             }
         ],
     ]
@@ -178,9 +175,9 @@ def test_a_run_that_was_asked_no_set_has_no_items(
     code, said = refusal(capsys, folder, "--item", "a")
     assert code == 2
     assert said == (
-        f"error TP116: {folder}: run was asked no set.\n"
-        "  The evaluation set of the run has no item with this id.\n"
-        "  Next: Use an id from predictions.jsonl, or pass --prompt.\n"
+        f"error TP116: {folder}: run has no evaluation set.\n"
+        "  An item is named by its id in the set that the run was asked.\n"
+        "  Next: Take an id of predictions.jsonl, or ask with --prompt.\n"
     )
 
 
@@ -198,58 +195,3 @@ def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_pa
     with pytest.raises(ProblemError) as caught:
         open_models(copy, beside=None, untrained=False, watch=Watch(quiet=True))
     assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "names", "then"),
-    [
-        ([], "run", "Play where there is more memory."),
-        (
-            ["--untrained"],
-            "run and run, untrained",
-            "Leave --untrained or --beside out, so that fewer models lie side by side.",
-        ),
-    ],
-)
-def test_what_has_no_room_is_refused_before_anything_is_loaded(
-    flags: list[str],
-    names: str,
-    then: str,
-    run_of: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def loaded(*given: object, **named: object) -> None:
-        pytest.fail("parameters were loaded")
-
-    here = player_module.available_devices
-    small = {"memory_bytes": 1000, "memory_source": "of a test"}
-    monkeypatch.setattr(player_module, "available_devices", lambda *given: replace(here(*given), **small))
-    for name in ("load_run_params", "initial_params"):
-        monkeypatch.setattr(entrant_module, name, loaded)
-    from trainproof.orders.play import PlayFlags, play_on
-
-    with pytest.raises(ProblemError) as caught:
-        play_on(PlayFlags(run=run_of(), prompt="1+1=", untrained=bool(flags)), lambda event: None)
-    assert caught.value.exit_code == 3
-    said = as_text(caught.value.problems)
-    assert said.startswith(f"error TP710: tiny-gpt2: Playing {names} needs about ")
-    assert ", but cpu has 1.0 KiB (of a test), " in said
-    assert said.endswith(f"  Next: {then}\n")
-
-
-def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..., Path], tmp_path: Path):
-    from trainer.play import PlayQuestion
-
-    whole = run_of()
-    copy = shutil.copytree(whole, tmp_path / "run")
-    (copy / layout.TRAINED_PARAMS).unlink()
-    names = [
-        {
-            part["name"]
-            for part in open_entrants(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
-                PlayQuestion(row={"prompt": "1+1="})
-            )["parts"]
-        }
-        for each in (whole, copy)
-    ]
-    assert names[1] - names[0] == {"opt_state"}

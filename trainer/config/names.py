@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
@@ -163,10 +165,27 @@ _SIGNATURES = (
 )
 
 
+_max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
+
+
+@contextmanager
+def limit_tokenizer_size(limit: int = 128 << 20) -> Iterator[None]:
+    """Refuse larger tokenizer files inside the block, for other people's models; the largest known have 35 MB."""
+    token = _max_tokenizer_bytes.set(limit)
+    try:
+        yield
+    finally:
+        _max_tokenizer_bytes.reset(token)
+
+
 def refuse_other_content(path: Path, code: str) -> None:
     """Raise `ProblemError` with the given code for a file that is a pointer, a web page or an archive."""
     if not path.is_file():
         return
+    limit, length = _max_tokenizer_bytes.get(), path.stat().st_size
+    if code == "TP046" and limit is not None and length > limit:
+        what = f"{path.name} has {length:,} bytes; at most {limit:,} are read from the tokenizer of another's run."
+        raise ProblemError([problem_of(code, file=str(path), what=what, why=None)], exit_code=2)
     with path.open("rb") as file:
         head = file.read(32).lower()
     for begins, what, advice in _SIGNATURES:

@@ -19,7 +19,7 @@ from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
 from trainer.data.builtin.reasoning import fresh_items, prompt_key
-from trainer.data.conversations import rendered_at
+from trainer.data.conversations import rendered_at, untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, answer_items
 from trainer.evaluation.late import available_devices

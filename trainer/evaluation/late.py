@@ -47,7 +47,7 @@ from trainer.objectives import build_objective
 from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
-from trainer.runtime import Devices, choose_devices
+from trainer.runtime import Devices, choose_devices, init_runtime
 
 ADDED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY)
 

@@ -13,6 +13,7 @@ from evidence.scores.recompute import draw_ids, share_with_interval
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
 from schemas.render import as_sentence
+from trainer.data.conversations import row_prompt
 from trainer.data.encode import EncodedRow
 from trainer.generate.groups import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
@@ -119,7 +120,7 @@ def measure_headroom(
             group = []
             for one in drawn[place * size.group_size : (place + 1) * size.group_size]:
                 text, ended = completion_text(one.written, rollouts.tokenizer), one.written.finish_reason == "stop"
-                attempt = Attempt(prompt=prompt_of(row), text=text, row=row, finished=ended)
+                attempt = Attempt(prompt=row_prompt(row), text=text, row=row, finished=ended)
                 group.append(reward_attempt(rollouts.rewards, attempt)[:2])
             groups.append(group)
     main = decisive(rollouts.rewards)

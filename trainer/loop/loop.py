@@ -278,7 +278,8 @@ class Loop:
             done = step + 1
             self._write_pending(watch, sampling, {})  # while the devices work on this step
             self.writer.raise_errors()
-            self._after_step(done, first, metrics, state, watch, sampling)
+            if self._failure is None:
+                self._after_step(done, first, metrics, state, watch, sampling)
             if self._failure:
                 break
         if self._failure is None:
@@ -380,7 +381,7 @@ class Loop:
         """Evaluate held-out items if it is time, and return the figures for the step's row."""
         if self.held_out is None or not self.held_out.is_due(done):
             return {}
-        if self._failure or self._find_failure(done, metrics):
+        if self._find_failure(done, metrics):
             return {}
         with watch.paused():
             point = self.held_out.measure(done, state, self.frozen)

@@ -424,5 +424,5 @@ def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit 
     level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
     recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
     if session is not None:
-        said = session.in_words(plan, steps=steps)
+        said = session.describe(plan, steps=steps)
         recorder.log("info", "session", said, name=session.name, left_seconds=session.left_seconds)

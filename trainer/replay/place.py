@@ -21,7 +21,7 @@ from schemas.validate import read_document
 from trainer.config.names import no_eval_set
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_document
-from trainer.data.chat_template import rendered_at
+from trainer.data.conversations import rendered_at
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.recorded import logged_scoring, recorded_items
@@ -31,13 +31,13 @@ from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
-from trainer.model.files.source import of_somebody_else
-from trainer.model.params import Params
+from trainer.model.source import hint_model_path
+from trainer.model.stacks import Params
 from trainer.objectives.data import Data
-from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import NATIVE, environment, level_of
 from trainer.replay.recorded import RecordedRun, ReplayRequest
+from trainer.runtime import Devices, choose_devices, init_runtime
 
 DECISIVE = {
     "packages": ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
@@ -149,15 +149,16 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
         what = "The run is not sealed: it is still running, or was killed."
         then = "Wait for its end, or resume it with `trainproof train --resume`."
         raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=2)
+    init_runtime(run.config)
     config = replay_config(run, request)
-    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
     compared = compare_environment(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
     if refused := [each for each in compared.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
         task, data = read_inputs(config, devices, asked=_recorded_eval_set(run), rendered_at=rendered_at(run.manifest))
     except ProblemError as error:
-        unread = error if request.model else of_somebody_else(error)
+        unread = error if request.model else hint_model_path(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := list(_data_problems(run, data)):
         raise ProblemError(problems, exit_code=REFUSED)
@@ -176,7 +177,7 @@ def replay_config(run: RecordedRun, request: ReplayRequest) -> Config:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:
         config = replace(config, model=replace(config.model, name=request.model))
-    available = len(choose_devices(config.mesh.device, None, config.precision.cpu_isa).list)
+    available = len(choose_devices(config.mesh.device, None).list)
     count = min(run.manifest["devices"]["count"], available)
     return replace(config, mesh=replace(config.mesh, devices=count))
 

@@ -24,9 +24,9 @@ from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, reference_of, without_reference
-from trainer.methods.method import combine, partition
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine, partition
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.replay.difference import (
     EXACT_FIELDS,
@@ -138,7 +138,7 @@ class RecordedStates:
 
     def model_params(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, with unstacked layers."""
-        return apart_on_devices(combine(state.trained, without_reference(self.frozen)))
+        return unstack_on_devices(combine(state.trained, without_reference(self.frozen)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 from evidence import layout
 from evidence.scores.reading import read_scoring
 from schemas.problems import ProblemError, problem_of
+from trainer.data.conversations import untrusted_model
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.reanswer import VerifiedAnswer, verify_answers
 from trainer.evaluation.recorded import recorded_items
@@ -20,9 +21,9 @@ from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.step import TrainState
 from trainer.loop.task import without_reference
-from trainer.methods.method import combine
-from trainer.model.params import Params, params_sha256
-from trainer.model.stacking import apart_on_devices
+from trainer.model.decoder import params_sha256
+from trainer.model.model import combine
+from trainer.model.stacks import Params, unstack_on_devices
 from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.manifest import build_receipt
 from trainer.replay.place import ReplaySetup, prepare_replay, start_differences
@@ -37,6 +38,7 @@ Tell = Callable[[dict[str, Any]], None]
 """Receives progress events as JSON values."""
 
 
+@untrusted_model()
 def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
     """Replay a run and return the receipt, not sealed yet, and the exit code.
 
@@ -183,7 +185,7 @@ def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainSt
             states.warnings.append(f"{layout.TRAINED_PARAMS} cannot be used: {error.problems[0].what}")
         else:
             if trained is not None:
-                yield combine(trained, apart_on_devices(without_reference(states.frozen)))
+                yield combine(trained, unstack_on_devices(without_reference(states.frozen)))
 
     expected = None if run.summary is None else run.summary["checkpoint"]["params_sha256"]
     for params in candidates():

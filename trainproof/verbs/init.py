@@ -32,7 +32,7 @@ def init(
 
     with exit_on_interrupt("init"):
         from evidence.writing import as_json_text
-        from trainer.first_config import Order
+        from trainer.first_config import Order, write_first_config
         from trainproof.terminal.first_config import made_text
 
         order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)

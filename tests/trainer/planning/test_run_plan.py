@@ -33,7 +33,7 @@ from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
-from trainer.replay.place import config_here
+from trainer.replay.place import replay_config
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.run import RunRequest, run
 from trainer.runtime import Devices, choose_devices, this_machine
@@ -302,7 +302,7 @@ def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(
     assert carried_out(order) == 0
     assert manifest_of(order.folder)["training"]["remat"] == "none"
     assert errors_of(order.folder) == []
-    assert config_here(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"
+    assert replay_config(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"
 
 
 @pytest.mark.slow

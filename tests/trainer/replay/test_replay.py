@@ -32,7 +32,7 @@ from trainer.loop.loop import Loop
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
 from trainer.replay import repetition
 from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
