@@ -14,7 +14,6 @@ import argparse
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,7 @@ from playwright.sync_api import Browser, Page, WebSocket, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from browser import FLAGS, chromium, free_port
+from browser import FLAGS, chromium, serving
 from synthetic import STARTED, write_run
 
 from evidence.grade import find_problems
@@ -73,7 +72,7 @@ SHOWN = r"(document.body.innerText.match(/([\d,]+) of [\d,]+ shown/)?.[0] ?? '')
 INDEX = """
 import sys, time
 from pathlib import Path
-from evidence.index.runs import RunIndex
+from evidence.index.index import RunIndex
 root, cache = map(Path, sys.argv[1:])
 index = RunIndex(root, entries_in=cache)
 def measure():
@@ -160,38 +159,28 @@ def fresh_visit(browser: Browser) -> Iterator[Visit]:
 
 
 @contextmanager
-def serve(root: Path, port: int, cache: str) -> Iterator[tuple[int, float]]:
-    """Start the dashboard and yield its process id and the seconds until it answered."""
+def serve(root: Path, home: str) -> Iterator[tuple[str, float]]:
+    """Start the dashboard; yield its address and the seconds until it answered."""
     began = time.perf_counter()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}", f"--port={port}", "--no-browser"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env={**os.environ, "XDG_CACHE_HOME": cache},
-    )
-    try:
-        while subprocess.run(["curl", "-sf", f"127.0.0.1:{port}/_stcore/health"], capture_output=True).returncode:
-            if server.poll() is not None or time.perf_counter() - began > TIMEOUT_SECONDS:
-                message = "the dashboard did not start"
-                raise SystemExit(message)
-            time.sleep(0.02)
-        yield server.pid, time.perf_counter() - began
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    with serving(root, Path(home)) as address:
+        yield address, time.perf_counter() - began
+
+
+def memory_mb() -> float:
+    """Return the resident memory of the dashboard and its processes in MB (10⁶ bytes)."""
+    server = next(child for child in psutil.Process().children() if "dashboard" in child.cmdline())
+    return sum(process.memory_info().rss for process in (server, *server.children(recursive=True))) / 1e6
 
 
 def measure_pages(browser: Browser, root: Path) -> Figures:
     """Measure the pages: first with an empty cache, then after a restart with the cache."""
-    port = free_port()
-    address, figures = f"http://127.0.0.1:{port}", {}
-    with tempfile.TemporaryDirectory() as cache:
-        with serve(root, port, cache), fresh_visit(browser) as visit:
+    figures: Figures = {}
+    with tempfile.TemporaryDirectory() as home:
+        with serve(root, home) as (address, _), fresh_visit(browser) as visit:
             figures["first_visit_unread"] = visit.open(address, GRID_PAINTED)
             done = "!document.querySelector('[data-testid=\"stProgress\"]')"
             visit.page.wait_for_function(done, timeout=1000 * INDEXING_TIMEOUT_SECONDS)
-        with serve(root, port, cache) as (pid, figures["start"]):
+        with serve(root, home) as (address, figures["start"]):
             with fresh_visit(browser) as visit:
                 figures["first_visit"] = visit.open(address, GRID_PAINTED)
                 visit.rest(SETTLING_SECONDS)
@@ -201,8 +190,7 @@ def measure_pages(browser: Browser, root: Path) -> Figures:
                 figures["list_warm"] = visit.reload(address, GRID_PAINTED)
                 figures |= measure_navigation(visit) | measure_comparison(visit, address)
                 figures |= measure_long_run(visit, address)
-            processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-            figures["memory_mb"] = sum(process.memory_info().rss for process in processes) / 1e6
+            figures["memory_mb"] = memory_mb()
     return figures
 
 

@@ -26,10 +26,10 @@ from harness import (
     Costs,
     Loop,
     StepServer,
+    build_parser,
     installed,
     make_environments,
     measure,
-    parse_arguments,
     spread,
     write_json,
 )
@@ -313,7 +313,7 @@ def main() -> int:
     from trainer.recorder.environment import environment
 
     names = {f"{side} {size}": (side, size) for size in SHAPES for side in SIDES}
-    parser = parse_arguments(__doc__, list(names), rounds=5, steps=1)
+    parser = build_parser(__doc__, list(names), rounds=5, steps=1)
     parser.add_argument("--uneven", action="store_true", help="different lengths; writes results/grpo_uneven.json")
     args = parser.parse_args()
     sizes = ["uneven"] if args.uneven else ["tiny", "small"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -195,8 +196,18 @@ def installed(*names: str) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def parse_arguments(doc: str, names: Sequence[str], *, rounds: int, steps: int) -> argparse.ArgumentParser:
-    """Return a parser with the options that the comparisons share."""
+def describe_machine(*packages: str) -> dict[str, Any]:
+    """Return system, Python, cores and versions of packages."""
+    return {
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+        "cpu_count": os.cpu_count(),
+        "packages": installed(*packages),
+    }
+
+
+def build_parser(doc: str, names: Sequence[str], *, rounds: int, steps: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of a comparison of loops."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, required=True, help="folder for the peers' environments")
     parser.add_argument("--rounds", type=int, default=rounds)

@@ -24,11 +24,11 @@ from harness import (
     RESULTS,
     Costs,
     Loop,
+    build_parser,
     full_batch,
     installed,
     make_environments,
     measure,
-    parse_arguments,
     random_batches,
     serve,
     spread,
@@ -259,7 +259,7 @@ def main() -> int:
     """Create environments, measure, print and write."""
     from trainer.recorder.environment import environment
 
-    args = parse_arguments(__doc__, list(LOOPS), rounds=5, steps=2).parse_args()
+    args = build_parser(__doc__, list(LOOPS), rounds=5, steps=2).parse_args()
     names = args.only or list(LOOPS)
     wanted = {
         name: packages for name, packages in ENVIRONMENTS.items() if name in {LOOPS[n].environment for n in names}
