@@ -238,32 +238,15 @@ def measure_long_run(visit: Visit, address: str) -> Figures:
 
 
 def measure_index(root: Path) -> Figures:
-    """Time the first index from disk and from memory, after one run changed, unchanged, and in a new process."""
+    """Time the first index, after one run changed, unchanged, and in a new process."""
 
     def refresh(cache: str) -> list[float]:
         printed = subprocess.check_output([sys.executable, "-c", INDEX, str(root), cache], text=True)
         return [float(seconds) for seconds in printed.split()]
 
-    files = [path for path in root.glob("*/*") if path.is_file()]
-    drop_from_page_cache(files)
-    began = time.perf_counter()
-    for path in files:
-        path.read_bytes()
-    read = time.perf_counter() - began
-    drop_from_page_cache(files)
     with tempfile.TemporaryDirectory() as cache:
-        figures = {"files_read_from_disk": read, "index_from_disk": refresh(cache)[0]}
-    with tempfile.TemporaryDirectory() as cache:
-        figures |= zip(("index_first", "index_one_changed", "index_unchanged"), refresh(cache), strict=True)
+        figures = dict(zip(("index_first", "index_one_changed", "index_unchanged"), refresh(cache), strict=True))
         return figures | {"index_restarted": refresh(cache)[0]}
-
-
-def drop_from_page_cache(files: list[Path]) -> None:
-    """Drop files from the page cache, so that they are read from the disk again."""
-    os.sync()
-    for path in files:
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure_checks(root: Path) -> Figures:

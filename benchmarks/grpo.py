@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from dataclasses import replace
 from math import prod
@@ -27,6 +26,8 @@ from harness import (
     Loop,
     StepServer,
     build_parser,
+    compile_step,
+    copy_tokenizer,
     installed,
     make_environments,
     measure,
@@ -135,16 +136,12 @@ def trainproof_loop(size: str, tokenizer: str) -> None:
     from transformers import PreTrainedTokenizerFast
 
     from trainer.config import tree
-    from trainer.inputs import read_inputs
-    from trainer.loop.programs import train_program
     from trainer.loop.rollouts import build_rollouts
-    from trainer.loop.state import initial_state
-    from trainer.planning.devices import choose_devices
 
     end_token = int(PreTrainedTokenizerFast.from_pretrained(tokenizer).eos_token_id)
     with TemporaryDirectory() as scratch:
         model, prompts = Path(scratch) / "model", Path(scratch) / "prompts.jsonl"
-        shutil.copytree(tokenizer, model, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        copy_tokenizer(model)
         (model / "config.json").write_text(json.dumps({"model_type": "llama", **model_config(size)}))
         save_file(make_weights(size, end_token), model / "model.safetensors")
         rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
@@ -166,13 +163,11 @@ def trainproof_loop(size: str, tokenizer: str) -> None:
             memory=tree.MemoryConfig(remat="none"),
             mesh=tree.MeshConfig(device="cpu", devices=1),
         )
-        task, data = read_inputs(config, choose_devices("cpu", 1))
-        state, frozen = initial_state(task)
+        task, data, state, frozen, program = compile_step(config)
     rollouts = build_rollouts(task, data)
     assert rollouts is not None
     if size != "uneven":  # no token ends a completion
         rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
-    program = train_program(task).compile()
     server = StepServer(
         parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
         prompt_tokens=max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),

@@ -13,12 +13,14 @@ import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -167,6 +169,51 @@ def serve(step: Callable[[int], float], **facts: Any) -> None:
         server.values["loss"] = step(number)
         server.facts.setdefault("first_loss", server.values["loss"])
         number += 1
+
+
+def serve_trainer(config: Any, make_batches: Callable[[int], Sequence[Any]] | None = None) -> None:
+    """Serve this trainer's step, as a run calls it.
+
+    Args:
+        config: the configuration.
+        make_batches: makes batches of tokens for a vocabulary size, or None to use the rows of the configuration.
+    """
+    import jax
+
+    task, data, state, frozen, program = compile_step(config)
+    source, batches = data.source, make_batches(task.model.source.spec.vocab) if make_batches else None
+
+    def step(number: int) -> float:
+        batch = full_batch(batches[number % len(batches)]) if batches else source.batch(number)
+        state[0], metrics = program.call(state[0], frozen, batch)
+        return float(metrics.loss)
+
+    serve(
+        step,
+        parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
+        trained=sum(value.size for value in state[0].trained.values()),
+        tokens_per_step=batches[0].size if batches else source.tokens_before(1000) / 1000,
+        versions=installed("jax", "flax", "optax"),
+        devices=str(jax.devices()),
+    )
+
+
+def compile_step(config: Any) -> tuple[Any, ...]:
+    """Return task, data, train state in a list, frozen parameters and the compiled step of a configuration."""
+    from trainer.inputs import read_inputs
+    from trainer.loop.programs import train_program
+    from trainer.loop.state import initial_state
+    from trainer.planning.devices import choose_devices
+
+    task, data = read_inputs(config, choose_devices("cpu", 1))
+    return task, data, *initial_state(task), train_program(task).compile()
+
+
+def copy_tokenizer(folder: str | Path) -> None:
+    """Copy the built-in tokenizer into a model folder."""
+    from trainer.model.tokenizer import FOLDER
+
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
 
 
 def _clocks() -> tuple[float, float]:

@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,12 +33,13 @@ from typing import Any
 from harness import (
     RESULTS,
     Loop,
-    full_batch,
+    copy_tokenizer,
     installed,
     make_environments,
     measure,
     random_batches,
     serve,
+    serve_trainer,
     spread,
     write_json,
 )
@@ -303,23 +305,15 @@ def trainproof_loop(model: str, batch: str, seq: str) -> None:
         batch: sequences per step.
         seq: tokens per sequence.
     """
-    import jax
-
     from trainer.config import tree
-    from trainer.inputs import read_inputs
-    from trainer.loop.programs import train_program
-    from trainer.loop.state import initial_state
-    from trainer.model.tokenizer import FOLDER as TOKENIZER
-    from trainer.planning.devices import choose_devices
 
+    spec = Path(model) / "config.json"
     with TemporaryDirectory() as folder:
-        source = tree.ModelConfig(name=model)
-        if not Path(model).is_file():
-            shutil.copytree(TOKENIZER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
-            shutil.copy(Path(model) / "config.json", folder)
-            source = tree.ModelConfig(name=folder, weights="random")
+        if spec.is_file():
+            copy_tokenizer(folder)
+            shutil.copy(spec, folder)
         config = tree.Config(
-            model=source,
+            model=tree.ModelConfig(name=folder, weights="random") if spec.is_file() else tree.ModelConfig(name=model),
             data=tree.DataConfig(max_length=int(seq)),
             method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
             optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
@@ -327,22 +321,7 @@ def trainproof_loop(model: str, batch: str, seq: str) -> None:
             memory=tree.MemoryConfig(remat="none"),
             mesh=tree.MeshConfig(device="cpu", devices=1),
         )
-        task, _ = read_inputs(config, choose_devices("cpu", 1))
-        state, frozen = initial_state(task)
-        program = train_program(task).compile()
-    data = [full_batch(one) for one in random_batches(int(batch), int(seq), task.model.source.spec.vocab)]
-
-    def step(number: int) -> float:
-        state[0], metrics = program.call(state[0], frozen, data[number % len(data)])
-        return float(metrics.loss)
-
-    serve(
-        step,
-        trained=sum(value.size for value in state[0].trained.values()),
-        tokens_per_step=int(batch) * int(seq),
-        versions=installed("jax", "flax", "optax"),
-        devices=str(jax.devices()),
-    )
+        serve_trainer(config, partial(random_batches, int(batch), int(seq)))
 
 
 def peft_loop(model: str, batch: str, seq: str) -> None:

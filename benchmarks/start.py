@@ -3,10 +3,9 @@
     python benchmarks/start.py
 
 The model has the shapes of SmolLM2-135M with random bfloat16 weights and LoRA adapters of rank 16. Cases are scanned
-(`auto`) and unrolled layers, with one row of 128 tokens, where a step is nearly all start-up, and four rows. CPU seconds
-are counted until the first metric row is written, and for the whole command. Rounds alternate between the cases, so that
-other work on the machine affects all of them. Writes benchmarks/results/start.json after each case. The exit code is 1
-if a start takes longer than its limit.
+(`auto`) and unrolled layers, with one row of 128 tokens, where a step is nearly all start-up, and four rows. CPU
+seconds are counted until the first metric row is written, and for the whole command. Rounds alternate between the
+cases. Writes benchmarks/results/start.json after each case. The exit code is 1 if a start takes longer than its limit.
 """
 
 from __future__ import annotations

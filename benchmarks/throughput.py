@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from functools import partial
 from math import prod
@@ -25,12 +24,13 @@ from harness import (
     Costs,
     Loop,
     build_parser,
-    full_batch,
+    copy_tokenizer,
     installed,
     make_environments,
     measure,
     random_batches,
     serve,
+    serve_trainer,
     spread,
     write_json,
 )
@@ -80,18 +80,11 @@ def trainproof_loop(family: str, rows: str, logits: str = "chunked") -> None:
         rows: "random" for the shared batches, "unpacked" or "packed" for rows of dev-reasoning-v2.
         logits: "all_logits" to compute the loss without chunks.
     """
-    import jax
-
     from trainer.config import tree
-    from trainer.inputs import read_inputs
-    from trainer.loop.programs import train_program
-    from trainer.loop.state import initial_state
-    from trainer.model.tokenizer import FOLDER as TOKENIZER
-    from trainer.planning.devices import choose_devices
 
     chunks: dict[str, Any] = {"loss_chunk_tokens": None} if logits == "all_logits" else {}
     with TemporaryDirectory() as folder:
-        shutil.copytree(TOKENIZER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
+        copy_tokenizer(folder)
         (Path(folder) / "config.json").write_text(json.dumps({"model_type": family, **model_config()}))
         config = tree.Config(
             model=tree.ModelConfig(name=folder, weights="random"),
@@ -101,24 +94,7 @@ def trainproof_loop(family: str, rows: str, logits: str = "chunked") -> None:
             memory=tree.MemoryConfig(remat="none", **chunks),
             mesh=tree.MeshConfig(device="cpu", devices=1),
         )
-        task, data = read_inputs(config, choose_devices("cpu", 1))
-        state, frozen = initial_state(task)
-        program = train_program(task).compile()
-        source = data.source
-    shared = [full_batch(tokens) for tokens in token_batches()]
-
-    def step(number: int) -> float:
-        batch = shared[number % len(shared)] if rows == "random" else source.batch(number)
-        state[0], metrics = program.call(state[0], frozen, batch)
-        return float(metrics.loss)
-
-    serve(
-        step,
-        parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
-        tokens_per_step=SHAPE["batch"] * SHAPE["seq"] if rows == "random" else source.tokens_before(1000) / 1000,
-        versions=installed("jax", "flax", "optax"),
-        devices=str(jax.devices()),
-    )
+        serve_trainer(config, make_batches if rows == "random" else None)
 
 
 def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
@@ -139,7 +115,7 @@ def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
         weight_decay=ADAMW["weight_decay"],
     )
     forward = torch.compile(model) if mode == "compiled" else model
-    data = [torch.from_numpy(tokens).long() for tokens in token_batches()]
+    data = [torch.from_numpy(tokens).long() for tokens in make_batches()]
 
     def step(number: int) -> float:
         tokens = data[number % len(data)]
@@ -196,7 +172,7 @@ def tunix_loop() -> None:
         "positions": jnp.broadcast_to(jnp.arange(seq, dtype=jnp.int32), (batch, seq)),
         "attention_mask": jnp.broadcast_to(np.tril(np.ones((seq, seq), np.bool_)), (batch, seq, seq)),
     }
-    data = [{"input_tokens": jnp.asarray(tokens), **others} for tokens in token_batches()]
+    data = [{"input_tokens": jnp.asarray(tokens), **others} for tokens in make_batches()]
 
     def step(number: int) -> float:
         loss, _, _ = train_step(data[number % len(data)])
@@ -211,9 +187,9 @@ def tunix_loop() -> None:
     )
 
 
-def token_batches() -> list[Any]:
+def make_batches(vocab: int = SHAPE["vocab"]) -> list[Any]:
     """Return the batches of all loops."""
-    return random_batches(SHAPE["batch"], SHAPE["seq"], SHAPE["vocab"])
+    return random_batches(SHAPE["batch"], SHAPE["seq"], vocab)
 
 
 def model_config() -> dict[str, Any]:
