@@ -12,7 +12,6 @@ benchmarks/results/grpo.json, or grpo_uneven.json with --uneven. Exits with 1 if
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from math import prod
@@ -29,8 +28,7 @@ from harness import (
     compile_step,
     copy_tokenizer,
     installed,
-    make_environments,
-    measure,
+    run_loops,
     spread,
     write_json,
 )
@@ -305,7 +303,6 @@ def compute_ratios(rounds: list[Costs], sizes: list[str]) -> dict[str, Any]:
 def main() -> int:
     """Create the environment, measure, print and write."""
     from trainer.model.tokenizer import FOLDER as TOKENIZER
-    from trainer.recorder.environment import environment
 
     names = {f"{side} {size}": (side, size) for size in SHAPES for side in SIDES}
     parser = build_parser(__doc__, list(names), rounds=5, steps=1)
@@ -322,18 +319,15 @@ def main() -> int:
         for name, (side, size) in names.items()
         if size in sizes and name in (args.only or names)
     }
-    wanted = ENVIRONMENTS if any(loop.environment for loop in loops.values()) else {}
-    if missing := make_environments(args.environments, wanted, args.find_links):
-        raise SystemExit(missing["trl"])
-    load = os.getloadavg()
-    facts, costs = measure(loops, args.environments, rounds=args.rounds, steps=args.steps)
+    facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
+    if about["not_installed"]:
+        raise SystemExit(about["not_installed"]["trl"])
     rounds = [{name: split_cost(cost) for name, cost in each.items()} for each in costs]
     ratios = compute_ratios(rounds, sizes)
     for size, parts in ratios.items():
         print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
     if not args.only:
-        result = {
-            "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
+        result = about | {
             "shapes": {size: SHAPES[size] for size in sizes},
             "adamw": ADAMW,
             "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
@@ -343,9 +337,7 @@ def main() -> int:
                 "prompt_tokens": PROMPT_TOKENS[sizes[0]],
                 "new_tokens": NEW_TOKENS,
             },
-            "rounds": args.rounds,
-            "steps_a_round": args.steps,
-            "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in loops},
+            "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in facts},
             "trl_over_trainproof": ratios,
         }
         write_json(RESULTS / ("grpo_uneven.json" if args.uneven else "grpo.json"), result)

@@ -265,7 +265,7 @@ def build_parser(doc: str, names: Sequence[str], *, rounds: int, steps: int) -> 
 
 
 def make_environments(folder: Path, wanted: Mapping[str, Sequence[str]], wheels: Path | None) -> dict[str, str]:
-    """Create missing environments with uv and return the error output of those that fail."""
+    """Create missing environments with uv; return the error output by environment."""
     failed = {}
     for name, packages in sorted(wanted.items()):
         if (folder / name / "made").exists():
@@ -283,6 +283,31 @@ def make_environments(folder: Path, wanted: Mapping[str, Sequence[str]], wheels:
         else:
             (folder / name / "made").touch()
     return failed
+
+
+def run_loops(
+    args: argparse.Namespace, loops: Mapping[str, Loop], environments: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, dict[str, Any]], list[Costs], dict[str, Any]]:
+    """Create the environments of loops and measure those that are installed.
+
+    Returns:
+        Facts and costs as `measure` does, and the conditions of the measurement.
+    """
+    from trainer.recorder.environment import environment
+
+    used = {loop.environment for loop in loops.values()}
+    wanted = {name: packages for name, packages in environments.items() if name in used}
+    missing = make_environments(args.environments, wanted, args.find_links)
+    loops = {name: loop for name, loop in loops.items() if loop.environment not in missing}
+    load = os.getloadavg()
+    facts, rounds = measure(loops, args.environments, rounds=args.rounds, steps=args.steps)
+    about = {
+        "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
+        "rounds": args.rounds,
+        "steps_a_round": args.steps,
+        "not_installed": missing,
+    }
+    return facts, rounds, about
 
 
 def spread(values: Sequence[float], digits: int = 4) -> dict[str, float]:

@@ -204,7 +204,7 @@ def check_unusual(root: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train missing runs, check all of them and write."""
+    """Train missing runs, check all and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="folder of the runs")
     parser.add_argument("--runs", type=int, default=200)

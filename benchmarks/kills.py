@@ -1,4 +1,4 @@
-"""Kill the recorder 300 times and the trainer 40 times at random moments, and check what is left of the runs.
+"""Kill the recorder 300 times and the trainer 40 times at random moments, and check the interrupted runs.
 
     python benchmarks/kills.py
 

@@ -311,7 +311,7 @@ def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | N
 
 
 def main() -> int:
-    """Run all measurements, or one of them in this process."""
+    """Run all measurements, or a single one in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, help="file to append to; default: benchmarks/results/on_gpu.jsonl")
     parser.add_argument("--minutes", type=float, default=9.5, help="time limit for all measurements")

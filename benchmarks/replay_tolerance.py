@@ -98,7 +98,7 @@ def train_variant(variant: str, model: str, compute: str) -> list[dict[str, Any]
 
 
 def relative_difference(one: float | None, other: float | None) -> float:
-    """Return the difference relative to the larger value; 1 if only one of them is finite."""
+    """Return the difference relative to the larger value; 1 if only one is finite."""
     if one is None or other is None:
         return float(one is not other)
     return abs(one - other) / max(abs(one), abs(other), FLOOR)

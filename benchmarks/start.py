@@ -41,7 +41,7 @@ POLL_SECONDS = 0.02
 
 
 def measure_start(folder: Path, model: Path, rows: int, layers: str, which: str) -> dict[str, Any]:
-    """Run one command and return what it took."""
+    """Run a command and return its times and memory."""
     run, config = folder / which, folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": str(model)}}))
     command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", str(config), "--output", str(run)]

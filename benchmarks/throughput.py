@@ -11,7 +11,6 @@ its target.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from functools import partial
 from math import prod
@@ -26,9 +25,8 @@ from harness import (
     build_parser,
     copy_tokenizer,
     installed,
-    make_environments,
-    measure,
     random_batches,
+    run_loops,
     serve,
     serve_trainer,
     spread,
@@ -233,17 +231,9 @@ def compute_ratios(rounds: list[Costs], facts: dict[str, Any]) -> dict[str, Any]
 
 def main() -> int:
     """Create environments, measure, print and write."""
-    from trainer.recorder.environment import environment
-
     args = build_parser(__doc__, list(LOOPS), rounds=5, steps=2).parse_args()
-    names = args.only or list(LOOPS)
-    wanted = {
-        name: packages for name, packages in ENVIRONMENTS.items() if name in {LOOPS[n].environment for n in names}
-    }
-    missing = make_environments(args.environments, wanted, args.find_links)
-    loops = {name: LOOPS[name] for name in names if LOOPS[name].environment not in missing}
-    load = os.getloadavg()
-    facts, rounds = measure(loops, args.environments, rounds=args.rounds, steps=args.steps)
+    loops = {name: LOOPS[name] for name in args.only or LOOPS}
+    facts, rounds, about = run_loops(args, loops, ENVIRONMENTS)
     ratios = compute_ratios(rounds, facts)
     for pair, ratio in ratios.items():
         print(f"{pair}: CPU {ratio['cpu']['median']:.2f} [{ratio['cpu']['min']:.2f}-{ratio['cpu']['max']:.2f}]")
@@ -253,14 +243,10 @@ def main() -> int:
         if pair in ratios and ratios[pair]["cpu"]["median"] < target
     ]
     if not args.only:
-        result = {
-            "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
+        result = about | {
             "shape": SHAPE,
             "adamw": ADAMW,
-            "rounds": args.rounds,
-            "steps_a_round": args.steps,
-            "not_installed": missing,
-            "loops": {name: summarize(facts[name], [costs[name] for costs in rounds]) for name in loops},
+            "loops": {name: summarize(facts[name], [costs[name] for costs in rounds]) for name in facts},
             "ratios": ratios,
             "below_their_bars": below,
         }
