@@ -291,7 +291,7 @@ def main() -> None:
             root = args.corpus / str(runs)
             write_corpus(root, runs)
             print(f"{runs} runs")
-            pages[f"trainproof_{runs}"] = repeat(lambda root=root: measure_pages(browser, root), args.repeat)
+            pages[f"trainproof_{runs}"] = repeat(partial(measure_pages, browser, root), args.repeat)
             pages[f"trainproof_{runs}"] |= repeat(partial(measure_index, root), args.repeat)
             checks = repeat(partial(measure_checks, root), args.repeat)
         browser.close()

@@ -48,9 +48,9 @@ PROMPTS, GROUP = 2, 8
 """Prompts per step, and completions per prompt."""
 PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
 """Tokens of the longest prompt, and of each completion (at most, in `uneven`)."""
-ADAMW = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
+ADAMW: dict[str, Any] = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 """Constant learning rate; gradients are clipped to norm 1."""
-EPSILONS = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+EPSILONS: dict[str, Any] = {"epsilon_low": 0.2, "epsilon_high": 0.28}
 ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
 SIDES = ("trl", "trainproof")
 PARTS = ("rollout", "update", "step")

@@ -27,8 +27,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -97,29 +98,37 @@ def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> d
     }
 
 
+def replace_advantages(rollouts: Rollouts, assign: Callable[[Any, Callable[[Any], None]], None]) -> Rollouts:
+    """Return the same rollouts with other advantages; `assign` gets the rows of a step and the original assignment."""
+    original = Rollouts._add_advantages
+
+    class ChangedRollouts(Rollouts):
+        def _add_advantages(self, written: Any) -> None:
+            assign(written, partial(original, self))
+
+    return ChangedRollouts(**vars(rollouts))
+
+
 def shuffle_rewards(rollouts: Rollouts, seed: int) -> Rollouts:
     """Return the same rollouts with their rewards permuted over the step."""
     permute = np.random.default_rng(seed).permutation
 
-    class ShuffledRollouts(Rollouts):
-        def _compare(self, written: Any) -> None:
-            for row, reward in zip(written, permute([row["reward"] for row in written]), strict=True):
-                row["reward"] = float(reward)
-            super()._compare(written)
+    def assign(written: Any, original: Callable[[Any], None]) -> None:
+        for row, reward in zip(written, permute([row["reward"] for row in written]), strict=True):
+            row["reward"] = float(reward)
+        original(written)
 
-    return ShuffledRollouts(**vars(rollouts))
+    return replace_advantages(rollouts, assign)
 
 
 def reject_wrong(rollouts: Rollouts) -> Rollouts:
     """Return the same rollouts, learning only from correct completions, each with weight 1."""
 
-    class RightRollouts(Rollouts):
-        def _compare(self, written: Any) -> None:
-            for row in written:
-                row["is_used"] = row["reward"] == 1
-                row["advantage"] = 1.0
+    def assign(written: Any, _: Callable[[Any], None]) -> None:
+        for row in written:
+            row["is_used"], row["advantage"] = row["reward"] == 1, 1.0
 
-    return RightRollouts(**vars(rollouts))
+    return replace_advantages(rollouts, assign)
 
 
 class NullRecorder:

@@ -68,7 +68,7 @@ def read_answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        message = f"{process.args} exited with {process.wait()}"
+        message = f"{process.args!r} exited with {process.wait()}"
         raise SystemExit(message)
     answer: dict[str, Any] = json.loads(line)
     return answer

@@ -271,7 +271,7 @@ def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
         each.mkdir(parents=True)
     model = Path(shutil.copy(model_file(environments), maker)).name
     python = environments / "reasoning-gym" / "bin" / "python"
-    command = [python, "-W", "ignore", __file__, "--rows", maker]
+    command = [str(python), "-W", "ignore", __file__, "--rows", str(maker)]
     rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     terminal = Terminal(home=home)
     train(terminal, maker, model)

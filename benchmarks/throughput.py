@@ -35,7 +35,7 @@ from harness import (
 
 SHAPE = {"embed": 256, "layers": 4, "heads": 4, "head_dim": 64, "mlp": 1024, "vocab": 32_000, "seq": 256, "batch": 8}
 """12.4 million parameters, embeddings tied to the output layer, no grouped queries."""
-ADAMW = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
+ADAMW: dict[str, Any] = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
 """Constant learning rate, no gradient clipping, float32."""
 JAX = ("jax==0.10.2", "flax==0.12.8", "optax==0.2.8")
 ENVIRONMENTS = {"torch": ("torch==2.13.0", "transformers==5.23.0"), "tunix": ("google-tunix==0.1.7", *JAX)}
