@@ -1,9 +1,9 @@
-"""What the demo's runs reach and how long they take, gathered from finished runs of `demo.yaml` and `demo_lora.yaml`.
+"""Collect scores and times from finished runs of `demo.yaml` and `demo_lora.yaml`.
 
-Every figure comes from the runs' own evidence, so it can be traced; runs that are not graded verified, consistent or
-measured are refused. LoRA runs are told by their manifest and gathered apart. Writes benchmarks/results/demo.json.
+    python benchmarks/demo.py submission_runs/demo-full submission_runs/first-lora [further runs with other seeds]
 
-    python benchmarks/demo.py submission_runs/demo-full submission_runs/first-lora [more runs, of other seeds]
+Every figure is read from a run that is graded verified, consistent or measured; others are refused. Writes
+benchmarks/results/demo.json.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from evidence.grade import check_run
 from evidence.run import read_run
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
+FIGURES = ("train_seconds", "exact_match_percent", "arithmetic_percent")
 
 
-def figures_of(folder: Path) -> dict[str, Any]:
-    """Return the figures of one run."""
+def read_figures(folder: Path) -> dict[str, Any]:
+    """Read the figures of a run."""
     run = read_run(folder)
     grade = check_run(run).grade.name
     if grade not in ("verified", "consistent", "measured") or run.manifest is None or run.eval_summary is None:
-        message = f"{folder} is {grade}; its figures are no results"
+        message = f"{folder} is graded {grade}; its figures are not used."
         raise SystemExit(message)
     summary, manifest = run.eval_summary, run.manifest
     arithmetic = summary["groups"]["category"].get("arithmetic")
@@ -47,41 +48,32 @@ def figures_of(folder: Path) -> dict[str, Any]:
     }
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    """Return the smallest, the middle and the largest value."""
-    return {"min": min(values), "median": median(values), "max": max(values)}
-
-
-def gathered(runs: list[dict[str, Any]], figures: tuple[str, ...]) -> dict[str, Any]:
-    """Return the figures of runs of one configuration: baseline, the spread of each, and every run."""
+def summarize(runs: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return baseline, minimum, median and maximum of each figure, and every run."""
+    columns = {name: [run[name] for run in runs] for name in names}
+    for name, values in columns.items():
+        print(f"{runs[0]['method']} {name:<20} {min(values):8.1f} {median(values):8.1f} {max(values):8.1f}")
     return {
         "baseline_percent": max(run["baseline_percent"] for run in runs),
-        **{name: spread([run[name] for run in runs]) for name in figures},
+        **{name: {"min": min(one), "median": median(one), "max": max(one)} for name, one in columns.items()},
         "runs": [{key: value for key, value in run.items() if key != "environment"} for run in runs],
     }
 
 
 def main() -> None:
-    """Gather, print, write."""
-    runs = [figures_of(Path(name)) for name in sys.argv[1:]]
-    full, lora = ([run for run in runs if run["method"] == kind] for kind in ("full", "lora"))
+    """Collect, print and write."""
+    runs = [read_figures(Path(name)) for name in sys.argv[1:]]
+    full, lora = ([run for run in runs if run["method"] == method] for method in ("full", "lora"))
     if not full or not lora:
         raise SystemExit(__doc__)
     result = {
         "machine": full[0]["environment"],
         "parameters_millions": full[0]["parameters"] / 1e6,
-        **gathered(full, FIGURES),
-        "lora": {"machine": lora[0]["environment"], **gathered(lora, FIGURES[:2])},
+        **summarize(full, FIGURES),
+        "lora": {"machine": lora[0]["environment"], **summarize(lora, FIGURES[:2])},
     }
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    for of, found in (("full", result), ("lora", result["lora"])):
-        for name in FIGURES:
-            if name in found:
-                figure = found[name]
-                print(f"{of} {name:<20} {figure['min']:8.1f} {figure['median']:8.1f} {figure['max']:8.1f}")
 
-
-FIGURES = ("train_seconds", "exact_match_percent", "arithmetic_percent")
 
 if __name__ == "__main__":
     main()

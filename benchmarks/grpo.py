@@ -1,174 +1,358 @@
-"""What learning from rewards costs: this trainer's roll-outs and step beside TRL with generate of transformers.
+"""CPU time of a GRPO step: trainproof, and TRL with transformers' generate.
 
-    python benchmarks/grpo.py --environments FOLDER [--rounds 5] [--steps 1] [--only NAME …] [--find-links WHEELS]
+    python benchmarks/grpo.py --environments FOLDER [--rounds 5] [--steps 1] [--uneven] [--find-links WHEELS]
 
-Loops (`grpo_parts/`) of an equal Llama, of two sizes, draw equally many tokens to the same prompts, reward them by the
-same function and take a step of dapo; TRL's is `trainer.train()`, ours what a run calls. With --uneven prompts have
-different lengths and completions end at different places; seconds are compared for each new token. Each is a process of
-its own and uses one core: torch's threads spin while they wait for another, and on a busy machine that was most of
-what they took. In every round each loop takes some steps while the others wait, and the next goes through them in the
-opposite order. CPU seconds are compared within a round; wall seconds are upper bounds. Writes
-benchmarks/results/grpo.json; exit code 1 if a roll-out or a step of ours takes longer.
+Both train the same Llama, in two sizes: they sample equally many tokens for the same prompts, score them with the same
+reward and take a step of dapo. TRL runs `trainer.train()`; trainproof runs what a training run calls. Each loop uses
+one core. CPU seconds are compared within a round; wall seconds are upper bounds. With --uneven, prompts and completions
+differ in length and seconds are compared per new token. The environment takes 1 GB with torch for CPUs. Writes
+benchmarks/results/grpo.json, or grpo_uneven.json with --uneven. Exits with 1 if TRL is faster at rollouts or steps.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
+from dataclasses import replace
+from math import prod
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from grpo_parts.turns import ADAMW, EPSILONS, GROUP, NEW_TOKENS, PROMPT_TOKENS, PROMPTS, SHAPES
-from throughput_parts.peers import Loop, answer, made, spread, started, taken
+from harness import (
+    RESULTS,
+    Costs,
+    Loop,
+    StepServer,
+    build_parser,
+    compile_step,
+    copy_tokenizer,
+    installed,
+    run_loops,
+    spread,
+    write_json,
+)
 
-from trainer.model.tokenizer import FOLDER as TOKENIZER
-from trainer.recorder.environment import environment
+if TYPE_CHECKING:
+    from evidence.rewards import Attempt
 
-RESULT = Path(__file__).parent / "results" / "grpo.json"
-ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
-SCRIPTS = {"trl": "grpo_parts/trl_loop.py", "trainproof": "grpo_parts/trainproof_loop.py"}
-LOOPS = {
-    f"{who} {size}": Loop(
-        script=SCRIPTS[who],
-        arguments=(size, str(TOKENIZER)),
-        environment="trl" if who == "trl" else None,
-        one_core=True,
-    )
-    for size in SHAPES
-    for who in SCRIPTS
+SHAPES = {
+    "tiny": {"embed": 128, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32, "mlp": 512, "vocab": 576},
+    "small": {"embed": 256, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32, "mlp": 768, "vocab": 8192},
 }
+"""Llama shapes; embeddings are tied to the output layer, everything is float32."""
+SHAPES["uneven"] = SHAPES["tiny"]
+STOP_SCALE = 10.0
+"""Factor of the end token's embedding in `uneven`; about every 50th token is the end token."""
+PROMPTS, GROUP = 2, 8
+"""Prompts per step, and completions per prompt."""
+PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
+"""Tokens of the longest prompt, and of each completion (at most, in `uneven`)."""
+ADAMW: dict[str, Any] = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
+"""Constant learning rate; gradients are clipped to norm 1."""
+EPSILONS: dict[str, Any] = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
+SIDES = ("trl", "trainproof")
 PARTS = ("rollout", "update", "step")
+CLOCKS = ("cpu", "wall")
 
 
-def main() -> int:
-    """Make the environment, measure, print, write."""
-    asked = arguments()
-    sizes = ["uneven"] if asked.uneven else [size for size in SHAPES if size != "uneven"]
-    names = [name for name in LOOPS if name.split()[1] in sizes and (not asked.only or name in asked.only)]
-    absent = made(asked.environments, ENVIRONMENTS, asked.find_links)
-    if absent:
-        raise SystemExit(absent["trl"])
-    load = os.getloadavg()
-    # One after another: what a loop compiles is no part of it.
-    processes, facts = {}, {}
-    for name in names:
-        processes[name] = started(LOOPS[name], asked.environments)
-        facts[name] = answer(processes[name])
-        print(name, facts[name], flush=True)
-    rounds: list[dict[str, dict[str, float]]] = []
-    for number in range(asked.rounds):
-        order = names if number % 2 == 0 else names[::-1]
-        rounds.append({name: divided(taken(processes[name], asked.steps), asked.steps) for name in order})
-        spent = "  ".join(
-            f"{name} {rounds[-1][name]['rollout_cpu']:.2f} + {rounds[-1][name]['update_cpu']:.2f}" for name in names
-        )
-        print(f"round {number + 1}/{asked.rounds}, CPU s rolling out and updating: {spent}", flush=True)
-    for process in processes.values():
-        process.communicate()
-    result = {
-        "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
-        "shapes": {size: SHAPES[size] for size in sizes},
-        "adamw": ADAMW,
-        "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
-        "step": {
-            "prompts": PROMPTS,
-            "group": GROUP,
-            "prompt_tokens": PROMPT_TOKENS[sizes[0]],
-            "new_tokens": NEW_TOKENS,
-        },
-        "rounds": asked.rounds,
-        "steps_a_round": asked.steps,
-        "loops": {name: figures(facts[name], [one[name] for one in rounds]) for name in names},
-        "trl_over_trainproof": ratios(rounds),
-    }
-    for size, parts in result["trl_over_trainproof"].items():
-        print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
-    if not asked.only:
-        result_file = RESULT.with_name("grpo_uneven.json") if asked.uneven else RESULT
-        result_file.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    lost = behind(result["trl_over_trainproof"])
-    for line in lost:
-        print(line)
-    return 1 if lost else 0
-
-
-def arguments() -> argparse.Namespace:
-    """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--environments", type=Path, required=True, help="where TRL is installed, 1 GB with torch for CPUs"
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1, help="of each loop in each round")
-    parser.add_argument("--uneven", action="store_true", help="lengths differ; writes results/grpo_uneven.json")
-    parser.add_argument("--only", nargs="+", choices=LOOPS, help="measure these and write nothing")
-    parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
-    return parser.parse_args()
-
-
-def divided(cost: dict[str, float], steps: int) -> dict[str, float]:
-    """Return what one of some steps cost, by part and clock."""
-    found = {"peak_rss_mib": cost["peak_rss_mib"], "new_tokens": cost["new_tokens"] / steps}
-    for clock in ("cpu", "wall"):
-        found[f"step_{clock}"] = cost[clock] / steps
-        found[f"rollout_{clock}"] = cost[f"rollout_{clock}"] / steps
-        found[f"update_{clock}"] = found[f"step_{clock}"] - found[f"rollout_{clock}"]
-    return found
-
-
-def figures(facts: dict[str, Any], rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the figures of one loop."""
-    seconds = {
-        f"{part}_{clock}_seconds": spread([one[f"{part}_{clock}"] for one in rounds])
-        for part in PARTS
-        for clock in ("cpu", "wall")
-    }
-    return (
-        facts
-        | seconds
-        | {
-            "new_tokens_a_cpu_second": spread([one["new_tokens"] / one["rollout_cpu"] for one in rounds]),
-            "peak_rss_mib": rounds[-1]["peak_rss_mib"],
-        }
-    )
-
-
-def ratios(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return of each size and part how many times our seconds for a new token TRL takes, round by round."""
+def model_config(size: str) -> dict[str, Any]:
+    """Return the model as keys of config.json."""
+    shape = SHAPES[size]
     return {
-        size: {
-            part: {
-                clock: spread(
-                    [
-                        a_token(one[f"trl {size}"], part, clock) / a_token(one[f"trainproof {size}"], part, clock)
-                        for one in rounds
-                    ]
-                )
-                for clock in ("cpu", "wall")
-            }
-            for part in PARTS
-        }
-        for size in SHAPES
-        if all(f"{who} {size}" in rounds[0] for who in SCRIPTS)
+        "vocab_size": shape["vocab"],
+        "hidden_size": shape["embed"],
+        "intermediate_size": shape["mlp"],
+        "num_hidden_layers": shape["layers"],
+        "num_attention_heads": shape["heads"],
+        "num_key_value_heads": shape["kv_heads"],
+        "head_dim": shape["head_dim"],
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
     }
 
 
-def a_token(one: dict[str, float], part: str, clock: str) -> float:
-    """Return the seconds of a part for each new token; the loops have not as many where completions end."""
-    return one[f"{part}_{clock}"] / one["new_tokens"]
-
-
-def behind(found: dict[str, Any]) -> list[str]:
-    """Return a line for each roll-out or step of ours that takes longer."""
+def make_prompts(size: str) -> list[str]:
+    """Return 64 prompts of nearly equal length; in `uneven` of one to three times that length."""
+    repeats = 5 if size == "uneven" else 1
     return [
-        f"{size}: our {part} takes {1 / parts[part]['cpu']['median']:.2f} times the CPU seconds of TRL's."
-        for size, parts in found.items()
-        for part in ("rollout", "step")
-        if parts[part]["cpu"]["median"] < 1
+        f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." + " Think again." * (number % repeats)
+        for number in range(64)
     ]
 
 
+def make_weights(size: str, end_token: int) -> dict[str, Any]:
+    """Return the same random weights for both sides, with standard deviation 0.02."""
+    import numpy as np
+
+    shape, random = SHAPES[size], np.random.default_rng(0)
+    embed, mlp = shape["embed"], shape["mlp"]
+    query, key_value = (shape[name] * shape["head_dim"] for name in ("heads", "kv_heads"))
+    kernels = {
+        "self_attn.q_proj": (query, embed),
+        "self_attn.k_proj": (key_value, embed),
+        "self_attn.v_proj": (key_value, embed),
+        "self_attn.o_proj": (embed, query),
+        "mlp.gate_proj": (mlp, embed),
+        "mlp.up_proj": (mlp, embed),
+        "mlp.down_proj": (embed, mlp),
+    }
+    weights = {"model.embed_tokens.weight": random.normal(0, 0.02, (shape["vocab"], embed))}
+    if size == "uneven":
+        weights["model.embed_tokens.weight"][end_token] *= STOP_SCALE
+    weights["model.norm.weight"] = np.ones(embed)
+    for layer in range(shape["layers"]):
+        for name, lengths in kernels.items():
+            weights[f"model.layers.{layer}.{name}.weight"] = random.normal(0, 0.02, lengths)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"model.layers.{layer}.{name}.weight"] = np.ones(embed)
+    return {name: value.astype(np.float32) for name, value in weights.items()}
+
+
+def count_letters(text: str) -> float:
+    """Return the reward of a completion: the share of the letter e."""
+    return text.count("e") / max(1, len(text))
+
+
+def reward(attempt: Attempt) -> float:
+    """Return the same reward, as this trainer calls it."""
+    return count_letters(attempt.text)
+
+
+def check_lengths(lengths: list[int], size: str) -> int:
+    """Return the number of new tokens; completions have equal lengths unless `uneven`."""
+    assert len(lengths) == PROMPTS * GROUP
+    assert size == "uneven" or set(lengths) == {NEW_TOKENS}, "lengths are equal"
+    return sum(lengths)
+
+
+def trainproof_loop(size: str, tokenizer: str) -> None:
+    """Serve this trainer's rollouts and step, as a run calls them."""
+    import jax
+    from safetensors.numpy import save_file
+    from transformers import PreTrainedTokenizerFast
+
+    from trainer.config import tree
+    from trainer.loop.rollouts import build_rollouts
+
+    end_token = int(PreTrainedTokenizerFast.from_pretrained(tokenizer).eos_token_id)
+    with TemporaryDirectory() as scratch:
+        model, prompts = Path(scratch) / "model", Path(scratch) / "prompts.jsonl"
+        copy_tokenizer(model)
+        (model / "config.json").write_text(json.dumps({"model_type": "llama", **model_config(size)}))
+        save_file(make_weights(size, end_token), model / "model.safetensors")
+        rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
+        prompts.write_text("\n".join(rows) + "\n")
+        config = tree.Config(
+            model=tree.ModelConfig(name=str(model)),
+            data=tree.DataConfig(dataset=str(prompts), max_length=PROMPT_TOKENS[size] + NEW_TOKENS),
+            objective=tree.ObjectiveConfig(
+                kind="grpo",
+                rewards="grpo:reward",
+                loss_type="dapo",
+                group_size=GROUP,
+                max_completion_tokens=NEW_TOKENS,
+                mask_truncated=False,
+                **EPSILONS,
+            ),
+            optimizer=tree.OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=1.0, **ADAMW),
+            batch=tree.BatchConfig(microbatch_size=PROMPTS * GROUP),
+            memory=tree.MemoryConfig(remat="none"),
+            mesh=tree.MeshConfig(device="cpu", devices=1),
+        )
+        task, data, state, frozen, program = compile_step(config)
+    rollouts = build_rollouts(task, data)
+    assert rollouts is not None
+    if size != "uneven":  # no token ends a completion
+        rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
+    server = StepServer(
+        parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
+        prompt_tokens=max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
+        versions=installed("jax", "flax", "optax"),
+        devices=str(jax.devices()),
+    )
+    number = 0
+    while True:
+        server.begin_step()
+        with server.timed("rollout"):
+            drawn = rollouts.draw(number, data.source.batch(number), state[0], frozen)
+        server.add("new_tokens", check_lengths([len(row["token_ids"]) for row in drawn.rows], size))
+        state[0], metrics = program.call(state[0], frozen, drawn.batch)
+        float(metrics.loss)
+        number += 1
+
+
+def trl_loop(size: str, tokenizer_folder: str) -> None:
+    """Serve TRL's GRPOTrainer, with its defaults except for what both sides share."""
+    import torch
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.manual_seed(0)
+    prompts = make_prompts(size)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
+    end = tokenizer.eos_token_id if size == "uneven" else None
+    model = LlamaForCausalLM(
+        LlamaConfig(**model_config(size), eos_token_id=end, bos_token_id=None, pad_token_id=0)
+    ).float()
+    weights = make_weights(size, tokenizer.eos_token_id)
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()}, strict=False)
+    server = StepServer(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        prompt_tokens=max(len(tokenizer(prompt).input_ids) for prompt in prompts),
+        versions=installed("trl", "torch", "transformers"),
+        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+    )
+
+    class WaitForRequest(TrainerCallback):
+        """Hold each step back until it is requested."""
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            server.begin_step()
+
+    with TemporaryDirectory() as folder:
+        settings = GRPOConfig(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to=[],
+            disable_tqdm=True,
+            logging_strategy="no",
+            save_strategy="no",
+            max_steps=10**6,
+            per_device_train_batch_size=PROMPTS * GROUP,
+            num_generations=GROUP,
+            max_completion_length=NEW_TOKENS,
+            # No token ends a completion, so that all have the same length without suppressing one.
+            generation_kwargs=None if size == "uneven" else {"eos_token_id": None},
+            loss_type="dapo",
+            epsilon=EPSILONS["epsilon_low"],
+            epsilon_high=EPSILONS["epsilon_high"],
+            beta=0.0,
+            learning_rate=ADAMW["learning_rate"],
+            adam_beta1=ADAMW["beta1"],
+            adam_beta2=ADAMW["beta2"],
+            adam_epsilon=ADAMW["epsilon"],
+            weight_decay=ADAMW["weight_decay"],
+            lr_scheduler_type="constant",
+            max_grad_norm=1.0,
+        )
+        trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=lambda completions, **_: [count_letters(text) for text in completions],
+            args=settings,
+            train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
+            processing_class=tokenizer,
+            callbacks=[WaitForRequest()],
+        )
+        if size != "uneven":
+            trainer.eos_token_ids = [-1]
+        original = trainer._generate_and_score_completions
+
+        def generate(*args: Any) -> Any:
+            with server.timed("rollout"):
+                output = original(*args)
+            server.add("new_tokens", check_lengths(output["completion_mask"].sum(dim=1).tolist(), size))
+            return output
+
+        trainer._generate_and_score_completions = generate
+        trainer.train()
+
+
+def split_cost(cost: dict[str, float]) -> dict[str, float]:
+    """Return the seconds of rollout, update and step by clock."""
+    return {
+        **{name: cost[name] for name in ("peak_rss_mib", "new_tokens")},
+        **{f"step_{clock}": cost[clock] for clock in CLOCKS},
+        **{f"rollout_{clock}": cost[f"rollout_{clock}"] for clock in CLOCKS},
+        **{f"update_{clock}": cost[clock] - cost[f"rollout_{clock}"] for clock in CLOCKS},
+    }
+
+
+def summarize(facts: dict[str, Any], costs: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the figures of one loop."""
+    keys = [f"{part}_{clock}" for part in PARTS for clock in CLOCKS]
+    return {
+        **facts,
+        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in keys},
+        "new_tokens_a_cpu_second": spread([cost["new_tokens"] / cost["rollout_cpu"] for cost in costs]),
+        "peak_rss_mib": costs[-1]["peak_rss_mib"],
+    }
+
+
+def compute_ratios(rounds: list[Costs], sizes: list[str]) -> dict[str, Any]:
+    """Return TRL's seconds per new token over ours, by size, part and clock."""
+
+    def ratio(costs: Costs, size: str, key: str) -> float:
+        trl, ours = (costs[f"{side} {size}"][key] / costs[f"{side} {size}"]["new_tokens"] for side in SIDES)
+        return trl / ours
+
+    return {
+        size: {
+            part: {clock: spread([ratio(costs, size, f"{part}_{clock}") for costs in rounds]) for clock in CLOCKS}
+            for part in PARTS
+        }
+        for size in sizes
+        if all(f"{side} {size}" in rounds[0] for side in SIDES)
+    }
+
+
+def main() -> int:
+    """Create the environment, measure, print and write."""
+    from trainer.model.tokenizer import FOLDER as TOKENIZER
+
+    names = {f"{side} {size}": (side, size) for size in SHAPES for side in SIDES}
+    parser = build_parser(__doc__, list(names), rounds=5, steps=1)
+    parser.add_argument("--uneven", action="store_true", help="different lengths; writes results/grpo_uneven.json")
+    args = parser.parse_args()
+    sizes = ["uneven"] if args.uneven else ["tiny", "small"]
+    loops = {
+        name: Loop(
+            script=__file__,
+            arguments=(side, size, str(TOKENIZER)),
+            environment="trl" if side == "trl" else None,
+            one_core=True,
+        )
+        for name, (side, size) in names.items()
+        if size in sizes and name in (args.only or names)
+    }
+    facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
+    if about["not_installed"]:
+        raise SystemExit(about["not_installed"]["trl"])
+    rounds = [{name: split_cost(cost) for name, cost in each.items()} for each in costs]
+    ratios = compute_ratios(rounds, sizes)
+    for size, parts in ratios.items():
+        print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
+    if not args.only:
+        result = about | {
+            "shapes": {size: SHAPES[size] for size in sizes},
+            "adamw": ADAMW,
+            "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
+            "step": {
+                "prompts": PROMPTS,
+                "group": GROUP,
+                "prompt_tokens": PROMPT_TOKENS[sizes[0]],
+                "new_tokens": NEW_TOKENS,
+            },
+            "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in facts},
+            "trl_over_trainproof": ratios,
+        }
+        write_json(RESULTS / ("grpo_uneven.json" if args.uneven else "grpo.json"), result)
+    slower = [
+        f"{size} {part}: {1 / parts[part]['cpu']['median']:.2f} times the CPU seconds of TRL"
+        for size, parts in ratios.items()
+        for part in ("rollout", "step")
+        if parts[part]["cpu"]["median"] < 1
+    ]
+    print(*slower, sep="\n")
+    return 1 if slower else 0
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--loop"]:
+        {"trainproof": trainproof_loop, "trl": trl_loop}[sys.argv[2]](*sys.argv[3:])
+    else:
+        sys.exit(main())

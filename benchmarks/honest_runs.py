@@ -1,48 +1,60 @@
-"""Real runs with drawn settings, and what `check` finds in them: no rule of plausibility may find anything.
+"""Train honest runs and check them: no plausibility rule may have a finding.
 
-Each run is tiny and trained here: another seed, learning rate, schedule, method, element type, dataset or evaluation,
-drawn from a fixed seed. Its figures go to benchmarks/results/honest_runs.json, from which the bounds of
-evidence/rules/plausibility are chosen and where tests/evidence/rules/test_honest_runs.py reads the curves.
+    python benchmarks/honest_runs.py --keep FOLDER --runs 200          # trains missing runs, 30 minutes on two cores
+    python benchmarks/honest_runs.py --keep FOLDER --judge             # only checks the runs in FOLDER
+    python benchmarks/honest_runs.py --keep FOLDER --runs 66 --again   # adds the findings of new runs, not their curves
+    python benchmarks/honest_runs.py --unusual                         # unusual runs instead
 
-    python benchmarks/honest_runs.py --keep FOLDER --runs 200   # trains what FOLDER lacks; half an hour on two cores
-    python benchmarks/honest_runs.py --keep FOLDER --judge      # judges what is there
-    python benchmarks/honest_runs.py --keep FOLDER --runs 66 --again  # adds what is found in new ones, not their curves
+The runs are tiny, with settings drawn from a fixed seed. Writes benchmarks/results/honest_runs.json, whose curves
+evidence/rules/plausibility and its tests use. The unusual runs are: one step; three resumes in a row; the same training
+whole; stopped by a non-finite loss; evaluated later; LoRA, merged, and LoRA on the merged model. They are checked
+together; writes benchmarks/results/honest_odd.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import shutil
-import sys
+import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-RESULT = Path(__file__).parent / "results" / "honest_runs.json"
-ITEMS = [("What is 2 + 3?", "5"), ("Is 4 smaller than 9?", "yes"), ("Add 10 and 7.", "17")]
+from harness import RESULTS
+
+BASE = Path(__file__).parents[1] / "trainer" / "configs" / "tiny.yaml"
+ITEMS = (("What is 2 + 3?", "5"), ("Is 4 smaller than 9?", "yes"), ("Add 10 and 7.", "17"))
 ROWS = (1, 3, 40)
-"""Rows of the datasets of one's own: one row alone is learned by heart, and its loss falls at every step."""
+"""Sizes of the datasets; the loss of a single row falls at every step."""
+UNUSUAL = {
+    "data.max_length": 96,
+    "batch.microbatch_size": 2,
+    "optimizer.schedule": "constant",
+    "checkpoint.save_every_steps": 2,
+    "evaluation.max_new_tokens": 4,
+    "memory.remat": "none",
+}
+"""Settings of all unusual runs."""
 
 
-def settings_of(number: int, folder: Path) -> list[str]:
-    """Return the drawn settings of a run, as `--set` takes them."""
+def draw_settings(number: int, folder: Path) -> dict[str, Any]:
+    """Return the settings of a run."""
     draw = random.Random(number)
     model = draw.choices(("tiny-gpt2", "demo"), (8, 1))[0]
     steps = draw.randint(6, 30)
-    dataset = draw.choice(("dev-reasoning-v2", "dev-stories-v1", *(folder / f"rows-{count}.jsonl" for count in ROWS)))
-    asked = draw.choice((None, None, "eval_v1", folder / "items.jsonl"))
-    built_in = not isinstance(dataset, Path)
-    drawn = {
+    dataset = draw.choice(("dev-reasoning-v2", "dev-stories-v1", *(f"{folder}/rows-{count}.jsonl" for count in ROWS)))
+    eval_set = draw.choice((None, None, "eval_v1", f"{folder}/items.jsonl"))
+    return {
         "name": f"honest-{number:03}",
         "mode": draw.choice(("full", "smoke")),
         "seed": draw.randint(0, 20),
         "model.name": model,
         "data.dataset": dataset,
-        "data.generated_rows": draw.choice((0, 0, 200)) if built_in else 0,
+        "data.generated_rows": draw.choice((0, 0, 200)) if dataset.startswith("dev-") else 0,
         "data.max_length": 96,
         "data.shuffle": draw.choice((True, True, False)),
         "data.packing": draw.random() < 0.15,
@@ -58,12 +70,11 @@ def settings_of(number: int, folder: Path) -> list[str]:
         "precision.compute": draw.choices(("float32", "bfloat16"), (4, 1))[0],
         "memory.remat": "none",
         "recording.log_every_steps": draw.choice((1, 1, 1, 2)),
-        "evaluation.eval_set": asked,
+        "evaluation.eval_set": eval_set,
         "evaluation.max_new_tokens": 8,
         "evaluation.batch_size": 50,
         "limits.steps": steps,
     }
-    return [f"{key}={value if isinstance(value, Path | str) else json.dumps(value)}" for key, value in drawn.items()]
 
 
 def write_rows(folder: Path) -> None:
@@ -72,58 +83,96 @@ def write_rows(folder: Path) -> None:
     for count in ROWS:
         rows = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in range(count)]
         (folder / f"rows-{count}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = [{"id": str(n), "prompt": asked, "expected": answer} for n, (asked, answer) in enumerate(ITEMS)]
+    items = [{"id": str(n), "prompt": prompt, "expected": answer} for n, (prompt, answer) in enumerate(ITEMS)]
     (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
 
 
-def train(folder: Path, runs: int) -> None:
-    """Train every run that the folder lacks; compiled programs are kept, since many runs share one."""
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+def train(folder: Path, settings: Mapping[str, Any], *, resume: Path | None = None) -> None:
+    """Train a run; a failed run is sealed as failed and kept."""
     from schemas.problems import ProblemError
     from trainer.config.load import load_config
     from trainer.recorder.progress import Watch
     from trainer.run import RunRequest, run
 
+    words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    command = ["trainproof", "train", "--config", str(BASE), *(part for word in words for part in ("--set", word))]
+    command += ["--output", str(folder), *(["--resume", str(resume)] if resume else [])]
+    folder.parent.mkdir(exist_ok=True)
+    try:
+        with Watch(quiet=True) as watch:
+            config = load_config(BASE, settings=words)
+            run(RunRequest(config=config, folder=folder, command=command, resume=resume), watch)
+    except ProblemError as error:
+        print(f"{folder.name}: {error}")
+
+
+def train_drawn(folder: Path, runs: int) -> None:
+    """Train every run that the folder lacks; many share a compiled program."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     write_rows(folder)
     for number in range(runs):
-        place = folder / "runs" / f"honest-{number:03}"
-        if (place / "run_manifest.json").is_file():
-            continue
-        settings = settings_of(number, folder)
-        base = Path(__file__).parents[1] / "trainer" / "configs" / "tiny.yaml"
-        command = ["trainproof", "train", "--config", str(base), *(w for one in settings for w in ("--set", one))]
-        place.parent.mkdir(exist_ok=True)
+        run = folder / "runs" / f"honest-{number:03}"
+        if not (run / "run_manifest.json").is_file():
+            train(run, draw_settings(number, folder))
+            shutil.rmtree(run / "checkpoints", ignore_errors=True)
+
+
+def train_unusual(root: Path) -> None:
+    """Train the unusual runs."""
+    from trainproof.command import main as trainproof
+
+    def call(*arguments: str) -> None:
         try:
-            config = load_config(base, settings=settings)
-            run(RunRequest(config=config, folder=place, command=[*command, "--output", str(place)]), Watch(quiet=True))
-        except ProblemError as error:
-            sys.stdout.write(f"{place.name}: {error}\n")
-        shutil.rmtree(place / "checkpoints", ignore_errors=True)
+            trainproof(list(arguments))
+        except SystemExit as end:
+            if end.code:
+                raise
+
+    items = root.parent / "items.jsonl"
+    write_rows(root.parent)
+    plain = UNUSUAL | {"evaluation.eval_set": str(items)}
+    train(root / "one-step", plain | {"limits.steps": 1})
+    before = None
+    for part in range(4):
+        train(root / f"part-{part}", plain | {"limits.steps": 2 * (part + 1)}, resume=before)
+        before = root / f"part-{part}"
+    train(root / "whole", plain | {"limits.steps": 8})
+    growing = {"optimizer.learning_rate": 10, "optimizer.weight_decay": 1, "optimizer.max_grad_norm": None}
+    train(root / "not-finite", plain | growing | {"limits.steps": 80})
+    train(root / "evaluated-later", UNUSUAL | {"evaluation.eval_set": None, "limits.steps": 2})
+    call("evaluate", str(root / "evaluated-later"), "--eval-set", str(items))
+    call("export", str(root / "one-step"))
+    base, merged = root / "one-step" / "export", root.parent / "merged"
+    lora = plain | {"method.kind": "lora", "method.rank": 2, "limits.steps": 2}
+    train(root / "adapter", lora | {"model.name": str(base)})
+    call("export", str(root / "adapter"), "--adapter")
+    call("merge", str(base), str(root / "adapter" / "adapter"), "--output", str(merged))
+    train(root / "adapter-on-merged", lora | {"model.name": str(merged)})
 
 
-def judged(folder: Path) -> dict[str, Any]:
-    """Return what is found in every run of a folder, and the figures that plausibility looks at."""
+def check_drawn(folder: Path) -> dict[str, Any]:
+    """Check every finished run of a folder; return the findings, and the figures that plausibility rules read."""
     from evidence.grade import check_run
     from evidence.run import read_run
 
-    found: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
     grades: Counter[str] = Counter()
-    rows = []
-    for place in sorted((folder / "runs").iterdir()):
-        if json.loads((place / "run_manifest.json").read_text("utf-8"))["status"] == "running":
-            continue  # cut off while it was trained
-        report = check_run(read_run(place))
+    rows, commits = [], set()
+    for run in sorted((folder / "runs").iterdir()):
+        manifest = json.loads((run / "run_manifest.json").read_text("utf-8"))
+        if manifest["status"] == "running":
+            continue  # interrupted
+        report = check_run(read_run(run))
         grades[report.grade.name] += 1
-        found.update({f"{each.code} {each.severity}" for each in report.findings})
-        manifest = json.loads((place / "run_manifest.json").read_text("utf-8"))
-        metrics = [json.loads(line) for line in (place / "metrics.jsonl").read_text("utf-8").splitlines()]
+        findings.update({f"{each.code} {each.severity}" for each in report.findings})
+        commits.add(manifest["code"]["commit"][:12])
+        metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
         rows.append(
             {
-                "name": place.name,
+                "name": run.name,
                 "model": manifest["model"] and manifest["model"]["name"],
                 "status": manifest["status"],
-                "commit": manifest["code"]["commit"][:12],
                 "learning_rate": (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate"),
                 "dataset_rows": manifest["dataset"]["rows"],
                 "losses": [row["loss"] for row in metrics],
@@ -131,34 +180,56 @@ def judged(folder: Path) -> dict[str, Any]:
                 "codes": sorted({each.code for each in report.findings}),
             }
         )
-    code = sorted({row.pop("commit") for row in rows})
     return {
         "runs": len(rows),
-        "recorded_by": code,
+        "recorded_by": sorted(commits),
         "grades": dict(grades),
-        "found": dict(sorted(found.items())),
+        "found": dict(sorted(findings.items())),
         "rows": rows,
     }
 
 
+def check_unusual(root: Path) -> dict[str, Any]:
+    """Check the unusual runs together; return grade, findings and status of each."""
+    from evidence.index.index import check_paths
+
+    return {
+        report.path.name: {
+            "grade": report.grade.name,
+            "found": [f"{each.code} {each.severity}" for each in report.findings],
+            "status": json.loads((report.path / "run_manifest.json").read_text("utf-8"))["status"],
+        }
+        for report in check_paths([root]).runs
+    }
+
+
 def main() -> None:
-    """Train what is lacking, judge everything, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", type=Path, required=True)
+    """Train missing runs, check all and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="folder of the runs")
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--judge", action="store_true")
-    parser.add_argument("--again", action="store_true")
-    asked = parser.parse_args()
-    if not asked.judge:
-        train(asked.keep, asked.runs)
-    result = judged(asked.keep)
-    first = [row["losses"][0] for row in result["rows"] if row["losses"] and row["losses"][0] is not None]
-    sys.stdout.write(f"{result['runs']} runs, grades {result['grades']}, findings {result['found']}\n")
-    sys.stdout.write(f"first losses {min(first):.3f} to {max(first):.3f}; ln(576) is {math.log(576):.3f}\n")
-    if asked.again:
-        stored = json.loads(RESULT.read_text("utf-8"))
+    parser.add_argument("--judge", action="store_true", help="train nothing")
+    parser.add_argument("--again", action="store_true", help="add the findings to the stored result")
+    parser.add_argument("--unusual", action="store_true", help="train and check the unusual runs")
+    args = parser.parse_args()
+    if args.unusual:
+        with tempfile.TemporaryDirectory() as scratch:
+            train_unusual(Path(scratch) / "runs")
+            unusual = check_unusual(Path(scratch) / "runs")
+        print(json.dumps(unusual, indent=2))
+        (RESULTS / "honest_odd.json").write_text(json.dumps(unusual, indent=2) + "\n")
+        return
+    if args.keep is None:
+        parser.error("--keep is required without --unusual")
+    if not args.judge:
+        train_drawn(args.keep, args.runs)
+    result = check_drawn(args.keep)
+    print(f"{result['runs']} runs, grades {result['grades']}, findings {result['found']}")
+    file = RESULTS / "honest_runs.json"
+    if args.again:
+        stored = json.loads(file.read_text("utf-8"))
         result = stored | {"again": {key: value for key, value in result.items() if key != "rows"}}
-    RESULT.write_text(json.dumps(result) + "\n")
+    file.write_text(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

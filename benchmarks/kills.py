@@ -1,74 +1,66 @@
-"""What SIGKILLs at random moments leave of a run: 300 kills of the recorder and 40 of the whole trainer.
-
-`tests/support/kills.py` does the killing and says what the two are; the tests run a smaller part of it. Writes
-benchmarks/results/kills.json.
+"""Kill the recorder 300 times and the trainer 40 times at random moments, and check the interrupted runs.
 
     python benchmarks/kills.py
+
+`tests/support/kills.py` does the killing; the tests run a smaller part of it. Writes benchmarks/results/kills.json.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from harness import RESULTS, describe_machine, write_json
+
 KILLS = Path(__file__).parents[1] / "tests" / "support" / "kills.py"
-RESULT = Path(__file__).parent / "results" / "kills.json"
-ASKED = {"replays": 300, "trainings": 40, "resumed": 5, "seed": 1}
+COUNTS = {"replays": 300, "trainings": 40, "resumed": 5, "seed": 1}
 
 
-def figures_of(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many kills ended how, and what is wrong with any of them."""
-    left = [outcome for outcome in outcomes if outcome["folder"]]
+def summarize(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how the kills ended, and all findings."""
+    runs = [outcome for outcome in outcomes if outcome["folder"]]
     return {
         "kills": len(outcomes),
         "faster_than_the_kill": sum(outcome["ended"] == 0 for outcome in outcomes),
-        "before_the_folder": len(outcomes) - len(left),
-        "rows_lost": sum(sum(outcome["lost"].values()) for outcome in left),
-        "status_and_grade": counted(f"{outcome['status']}, {outcome['grade']}" for outcome in left),
-        "codes_found": counted(" ".join(outcome["codes"]) or "none" for outcome in left),
-        "newest_file": counted(outcome["last_file"] or "none" for outcome in left),
+        "before_the_folder": len(outcomes) - len(runs),
+        "rows_lost": sum(sum(outcome["lost"].values()) for outcome in runs),
+        "status_and_grade": count(f"{outcome['status']}, {outcome['grade']}" for outcome in runs),
+        "codes_found": count(" ".join(outcome["codes"]) or "none" for outcome in runs),
+        "newest_file": count(outcome["last_file"] or "none" for outcome in runs),
     }
 
 
-def counted(values: Any) -> dict[str, int]:
+def count(values: Any) -> dict[str, int]:
     """Return how often each value occurs, most frequent first."""
     return dict(Counter(values).most_common())
 
 
 def main() -> None:
-    """Kill, gather, print, write."""
+    """Kill, summarize, print and write."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        flags = [word for name, value in ASKED.items() for word in (f"--{name}", str(value))]
+        flags = [word for name, value in COUNTS.items() for word in (f"--{name}", str(value))]
         done = subprocess.run([sys.executable, str(KILLS), folder, *flags], stdout=subprocess.PIPE, check=True)
     found = json.loads(done.stdout)
     result = {
-        "machine": {
-            "os": f"{platform.system()} {platform.release()} {platform.machine()}",
-            "python": platform.python_version(),
-            "cpu_count": os.cpu_count(),
-            "packages": {name: version(name) for name in ("trainproof", "jax", "orbax-checkpoint")},
-        },
-        "seed": ASKED["seed"],
+        "machine": describe_machine("trainproof", "jax", "orbax-checkpoint"),
+        "seed": COUNTS["seed"],
         "seconds": round(time.perf_counter() - began, 1),
-        "recorder": figures_of(found["replays"]),
-        "trainer": figures_of(found["trainings"]),
+        "recorder": summarize(found["replays"]),
+        "trainer": summarize(found["trainings"]),
         "continued": {
             "runs": len(found["resumed"]),
             "finished_without_errors": sum(each["exit"] == 0 and not each["errors"] for each in found["resumed"]),
             "from_steps": [each["killed"]["checkpoint"] for each in found["resumed"]],
         },
     }
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    write_json(RESULTS / "kills.json", result)
     print(json.dumps(result, indent=2))
 
 

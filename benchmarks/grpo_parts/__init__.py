@@ -1,1 +1,0 @@
-"""The loops that `benchmarks/grpo.py` compares."""

@@ -1,1 +1,0 @@
-"""The measurements of `on_gpu.py`: this trainer's, and torch's."""
