@@ -34,15 +34,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import countdown
 import jax
 import numpy as np
+from countdown import task_row
 
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config, ObjectiveConfig
-from trainer.data import countdown
-from trainer.data.countdown import task_row
 from trainer.generate.decode import pad_left
 from trainer.generate.groups import row_keys
 from trainer.inputs import read_inputs
@@ -50,9 +50,9 @@ from trainer.loop.programs import train_program
 from trainer.loop.rollouts import Rollouts, StepCompletions, build_rollouts, completion_text
 from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
-from trainer.methods.method import combine
-from trainer.model.params import Params
-from trainer.planning.devices import choose_devices
+from trainer.model.model import combine
+from trainer.model.stacks import Params
+from trainer.runtime import choose_devices
 from trainer.recorder.environment import environment
 
 CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
@@ -69,7 +69,7 @@ def held_out_rows() -> list[dict[str, Any]]:
     """Return the tasks that are in no training row."""
     draw = random.Random(countdown.SEED + 2)
     items = [item for item in countdown.all_items() if item.is_held_out]
-    return [task_row(item, countdown.in_some_order(item.numbers, draw)) for item in items]
+    return [task_row(item, countdown.shuffled(item.numbers, draw)) for item in items]
 
 
 def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> dict[str, float]:

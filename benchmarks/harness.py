@@ -203,7 +203,7 @@ def compile_step(config: Any) -> tuple[Any, ...]:
     from trainer.inputs import read_inputs
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.planning.devices import choose_devices
+    from trainer.runtime import choose_devices
 
     task, data = read_inputs(config, choose_devices("cpu", 1))
     return task, data, *initial_state(task), train_program(task).compile()

@@ -45,7 +45,7 @@ STEPS: dict[str, tuple[str, int, int]] = {
 
 def choose_device(*, tiny: bool) -> Any:
     """Return the device to measure."""
-    from trainer.planning.devices import choose_devices
+    from trainer.runtime import choose_devices
 
     return choose_devices("auto" if tiny else "gpu", 1).list[0]
 
@@ -91,19 +91,19 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
     from trainer.config.load import setting_value
-    from trainer.config.seed_names import set_at
+    from trainer.config.seed_names import set_path
     from trainer.config.tree import config_of
     from trainer.loop.mesh import build_mesh
     from trainer.loop.task import Task
-    from trainer.model.files.known import planned_source
+    from trainer.model.source import resolve_for_planning
 
     document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
     for text in (*settings.split(), *shape.split()):
         key, _, value = text.partition("=")
-        set_at(document, key, setting_value(value))
+        set_path(document, key, setting_value(value))
     device, config = choose_device(tiny=tiny), config_of(document)
-    return Task.of(config, planned_source(config.model.name), build_mesh([device]), platform=device.platform)
+    return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 
 def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
@@ -112,13 +112,13 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
 
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.planning.estimate.part import total_bytes
-    from trainer.planning.estimate.programs import estimates
-    from trainer.planning.step_work import step_work, useful_flops
+    from trainer.planning.formula import total_bytes
+    from trainer.planning.formula import estimate
+    from trainer.planning.duration import step_work, useful_flops
 
     peak, task = measure_products(tiny=tiny)["flops_a_second"], build_task(*STEPS[name], tiny=tiny)
     device = task.mesh.devices.flat[0]
-    estimated = estimates(task, platform=device.platform)
+    estimated = estimate(task, platform=device.platform)
     program = train_program(task)
     compiled = program.compile()
     state, frozen = initial_state(task)
@@ -162,10 +162,10 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from trainer.data.prompts import Asked
+    from trainer.data.answers import EvalShape
     from trainer.generate.decode import generate
     from trainer.loop.state import initial_params
-    from trainer.planning.estimate.programs import estimates
+    from trainer.planning.formula import estimate
 
     rows, new, width = (4, 8, 16) if tiny else (32, 160, 64)
     task = build_task(f"{FULL} evaluation.batch_size={rows} evaluation.max_new_tokens={new}", 1, 128, tiny=tiny)
@@ -179,7 +179,7 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     jax.block_until_ready(params)
     decode()
     seconds = median(time_calls(decode, seconds=1 if tiny else 10))
-    estimated = estimates(task, platform=device.platform, asked=Asked(prompts=rows, longest_tokens=width))["decode"]
+    estimated = estimate(task, platform=device.platform, asked=EvalShape(prompts=rows, longest_tokens=width))["decode"]
     planned = sum(part.bytes for part in estimated if part.name != "opt_state")
     observed = observed_bytes(device)
     return {
@@ -199,7 +199,7 @@ def measure_attention(*, tiny: bool) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from trainer.model.attention import Context, attend, visible
-    from trainer.model.kernels import AttentionKernel
+    from trainer.model.attention import AttentionKernel
 
     choose_device(tiny=tiny)
     seconds: dict[str, Any] = {}

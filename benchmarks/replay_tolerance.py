@@ -67,12 +67,12 @@ def train(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
-    from trainer.planning.devices import choose_devices
-    from trainer.replay.repetition import RepeatedRows
+    from trainer.runtime import choose_devices
+    from trainer.replay.repetition import InMemoryRecorder
 
     task, data = read_inputs(build_config(model, compute), choose_devices("cpu", 1))
     states, frozen = initial_state(task)
-    recorder = RepeatedRows()
+    recorder = InMemoryRecorder()
     loop = Loop(
         task=task,
         step=compiled_steps(task, data.source.lengths_in_use),
