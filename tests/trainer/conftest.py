@@ -1,6 +1,7 @@
 """Strict numerics for everything that touches arrays, and the smallest runs there are."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -64,7 +65,10 @@ def shared_rows(shared_folder: Path) -> Callable[..., str]:
     def write(name: str, *rows: dict[str, Any]) -> str:
         path = shared_folder / f"{name}.jsonl"
         with FileLock(f"{path}.lock"):
-            return str(path) if path.exists() else row_file(path, *rows)
+            if not path.exists():
+                row_file(path, *rows)
+        assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == list(rows)
+        return str(path)
 
     return write
 

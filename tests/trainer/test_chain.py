@@ -17,14 +17,7 @@ from evidence.grade import check_run
 from evidence.hashes import sha256_file, sha256_manifest
 from evidence.rules import checker
 from evidence.run import read_run
-from trainer.config.tree import (
-    BatchConfig,
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    LimitsConfig,
-    RecordingConfig,
-)
+from trainer.config.tree import BatchConfig, CheckpointConfig, Config, DataConfig, LimitsConfig, RecordingConfig
 
 CHAIN_CODES = {"TP324", "TP325", "TP326", "TP327", "TP328"}
 

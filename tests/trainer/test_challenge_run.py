@@ -21,11 +21,7 @@ from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.config.tree import (
-    Config,
-    EvaluationConfig,
-    MethodConfig,
-)
+from trainer.config.tree import Config, EvaluationConfig, MethodConfig
 from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run

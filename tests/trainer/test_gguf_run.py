@@ -13,12 +13,7 @@ from whole_runs import carried_out, manifest_of
 from evidence.hashes import sha256_file
 from evidence.index.index import check_document
 from schemas.problems import ProblemError
-from trainer.config.tree import (
-    DataConfig,
-    EvaluationConfig,
-    MethodConfig,
-    ModelConfig,
-)
+from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.recorded import read_config

@@ -112,6 +112,7 @@ def test_the_predecessors_smoke_command_works(tmp_path):
 def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, finished, monkeypatch):
     """As the plan counts them: with donation one, without it the old one and the new one."""
     changed = replace(config, memory=replace(config.memory, donate=donate), limits=LimitsConfig(steps=4))
+    parent = finished(config) if resumed else None
     first: list[weakref.ref] = []
     left: list[int] = []
 
@@ -126,7 +127,7 @@ def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, fini
     monkeypatch.setattr("trainer.run.record_program", watched)
     monkeypatch.setattr(Recorder, "metric", count)
     monkeypatch.setattr(Recorder, "record_result", lambda *_, **__: None)
-    train(changed, "new", resume=finished(config) if resumed else None)
+    train(changed, "new", resume=parent)
     assert len(first) > 10
     assert left[1:] == [0] * len(left[1:])
 

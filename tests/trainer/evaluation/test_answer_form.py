@@ -22,12 +22,7 @@ from evidence.hashes import sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, describe_run_gain
-from trainer.config.tree import (
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-)
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import describe_summary
 from trainer.evaluation.late import evaluate_run

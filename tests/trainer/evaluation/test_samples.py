@@ -21,12 +21,7 @@ from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
-from trainer.config.tree import (
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-)
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh

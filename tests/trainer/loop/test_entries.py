@@ -1,5 +1,6 @@
 """States written down beside the devices are those that are written in place, and no error of a thread is lost."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -71,7 +72,14 @@ def saving(config) -> Config:
 
 
 @pytest.fixture
-def beside(monkeypatch) -> None:
+def in_place(saving: Config, finished: Callable[[Config], Path]) -> Path:
+    """The run with its entries written between the steps, and one checkpoint."""
+    return finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
+
+
+@pytest.fixture
+def beside(in_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write entries in a thread beside the steps, of every run that begins after `in_place`."""
     monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"asynchronous": True}))
 
 
@@ -80,9 +88,8 @@ def entries_of(folder: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_an_asynchronous_run_writes_the_same_entries_states_and_checkpoints(saving, finished, train, beside):
+def test_an_asynchronous_run_writes_the_same_entries_states_and_checkpoints(saving, in_place, train, beside):
     folder = train(saving)
-    in_place = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
     assert errors_of(folder) == []
     assert saved_steps(folder) == ["3", "4"]
     assert [row["fields"]["step"] for row in logged(folder, "checkpoint_saved")] == [1, 2, 3, 4]
@@ -95,7 +102,7 @@ def test_an_asynchronous_run_writes_the_same_entries_states_and_checkpoints(savi
 
 @pytest.mark.slow
 def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
-    saving, finished, order_of, train, beside, monkeypatch
+    saving, in_place, order_of, train, beside, monkeypatch
 ):
     real = Checkpoints.save
 
@@ -114,5 +121,4 @@ def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
     assert errors_of(order.folder) == []
     monkeypatch.setattr(Checkpoints, "save", real)
     resumed = train(saving, "resumed", resume=order.folder)
-    whole = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
-    assert entries_of(resumed)[-1][2:] == entries_of(whole)[-1][2:]
+    assert entries_of(resumed)[-1][2:] == entries_of(in_place)[-1][2:]
